@@ -67,7 +67,14 @@ pub enum Error {
         tried: Vec<String>,
     },
 
-    /// A call of libcuda failed.
+    /// cuBLAS cannot be found.
+    #[error("cuBLAS cannot be loaded; tried:\n  {}\nadd its folder to LD_LIBRARY_PATH", tried.join("\n  "))]
+    NoBlas {
+        /// Each attempted name and its error, one line each.
+        tried: Vec<String>,
+    },
+
+    /// A call of libcuda or cuBLAS failed.
     #[error("{call}: {reason}")]
     Cuda {
         /// Name of the call.

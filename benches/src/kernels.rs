@@ -32,24 +32,6 @@ pub static VECTOR_ADD: Kernels = Kernels {
     ],
 };
 
-/// Matrix product of 32-bit floats.
-pub static MATMUL: Kernels = Kernels {
-    file: "matmul",
-    images: &[
-        include_bytes!("../../kernels/matmul.cubin"),
-        include_bytes!("../../kernels/sm_90/matmul.cubin"),
-    ],
-};
-
-/// Matrix products of neural networks, in f32 and in f16 on the tensor cores.
-pub static LINEAR: Kernels = Kernels {
-    file: "nn_linear",
-    images: &[
-        include_bytes!("../../kernels/nn_linear.cubin"),
-        include_bytes!("../../kernels/sm_90/nn_linear.cubin"),
-    ],
-};
-
 impl Kernels {
     /// Returns the image for a GPU. `sm` is ten times the major number of its SM version plus the minor.
     ///
@@ -87,7 +69,7 @@ mod tests {
 
     #[test]
     fn every_file_has_an_image_for_the_orin_and_for_hopper() {
-        for kernels in [&BASICS, &VECTOR_ADD, &MATMUL, &LINEAR] {
+        for kernels in [&BASICS, &VECTOR_ADD] {
             let image = kernels.image(87).unwrap();
             assert_eq!(kernels.parse(image).unwrap().sm(), 87);
             let image = kernels.image(90).unwrap();

@@ -5,24 +5,25 @@
     reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
 )]
 
-use half::f16;
-use tegra_hcq::{Pod, WaitPolicy, args};
+use half::{bf16, f16};
+use infer::product::{Factor, Form, Precision, Products, Shape, Target};
+use tegra_hcq::{Pod, Slice, WaitPolicy, args};
 
 use crate::TIMEOUT;
 use crate::bench::{Bench, timed};
 use crate::case::{Case, Unit};
-use crate::cuda::Argument;
+use crate::cuda::{Argument, Elements};
 use crate::error::{Error, Result};
-use crate::kernels::{Kernels, LINEAR, MATMUL, VECTOR_ADD};
+use crate::kernels::VECTOR_ADD;
 
 /// Edge lengths of the matrices.
 const EDGES: [u64; 5] = [256, 512, 1024, 2048, 4096];
+/// Those of the elements that differ from others only in the instruction.
+const FEW_EDGES: [u64; 2] = [256, 4096];
 /// Longest edge that the software Orin multiplies in reasonable time.
 const MODEL: u64 = 512;
 /// Longest edge in a quick run on the software Orin.
 const QUICK: u64 = 256;
-/// Value of the identity activation (`kernels/nn_linear.cu`).
-const IDENTITY: u32 = 0;
 /// Lengths of the vectors, with their names.
 const LENGTHS: [(u64, &str); 2] = [(1_000_000, "1M"), (10_000_000, "10M")];
 
@@ -40,10 +41,16 @@ pub(super) fn cases() -> Vec<Case> {
         );
     }
     for edge in EDGES {
-        cases.push(product_case("f32", edge, |bench| product::<f32>(bench, &F32)));
+        cases.push(product_case("f32", edge, |bench| product(bench, Elements::F32)));
+    }
+    for edge in FEW_EDGES {
+        cases.push(product_case("tf32", edge, |bench| product(bench, Elements::Tf32)));
     }
     for edge in EDGES {
-        cases.push(product_case("f16", edge, |bench| product::<u16>(bench, &F16)));
+        cases.push(product_case("f16", edge, |bench| product(bench, Elements::F16)));
+    }
+    for edge in FEW_EDGES {
+        cases.push(product_case("bf16", edge, |bench| product(bench, Elements::Bf16)));
     }
     cases
 }
@@ -95,40 +102,6 @@ fn add(bench: &mut Bench<'_>) -> Result<()> {
     }
 }
 
-/// A kernel that multiplies row-major matrices into an f32 matrix: `kernel(a, b, c, m, n, k)`.
-struct Product<T> {
-    kernels: &'static Kernels,
-    kernel: &'static str,
-    /// Columns and rows of `c` per block.
-    tile: [u32; 2],
-    /// Threads per block.
-    block: [u32; 2],
-    /// The kernel is a layer of a network: `kernel(a, transposed b, bias, c, m, n, k, activation)`.
-    layer: bool,
-    /// Converts a small integer to an element exactly.
-    element: fn(u8) -> T,
-}
-
-/// The product of 32-bit floats.
-static F32: Product<f32> = Product {
-    kernels: &MATMUL,
-    kernel: "matmul_tiled",
-    tile: [16, 16],
-    block: [16, 16],
-    layer: false,
-    element: |value| f32::from(value),
-};
-
-/// The product of f16 matrices, given as bits, on the tensor cores.
-static F16: Product<u16> = Product {
-    kernels: &LINEAR,
-    kernel: "linear_f16",
-    tile: [8, 16],
-    block: [32, 1],
-    layer: true,
-    element: |value| f16::from_f32(value.into()).to_bits(),
-};
-
 /// The element of `a` at a position. Elements are small, so sums are exact in any order.
 fn left(row: usize, column: usize) -> u8 {
     ((row + 2 * column) % 3) as u8
@@ -139,50 +112,69 @@ fn right(row: usize, column: usize) -> u8 {
     ((3 * row + column) % 4) as u8
 }
 
-fn product<T: Pod>(bench: &mut Bench<'_>, product: &'static Product<T>) -> Result<()> {
-    let edge = bench.len();
-    // CAST: the edges are some thousands.
-    let n = edge as u32;
-    let matrix = |element: &dyn Fn(usize, usize) -> u8| -> Vec<T> {
-        (0..edge * edge).map(|at| (product.element)(element(at / edge, at % edge))).collect()
+/// `a`, and the transpose of `b`.
+fn factors<T>(edge: usize, element: fn(u8) -> T) -> [Vec<T>; 2] {
+    let matrix = |at: &dyn Fn(usize, usize) -> u8| {
+        (0..edge * edge).map(|place| element(at(place / edge, place % edge))).collect()
     };
-    let left = matrix(&left);
-    let right = if product.layer { matrix(&|row, column| right(column, row)) } else { matrix(&right) };
-    let kernel = bench.program(product.kernels)?.kernel(product.kernel)?;
+    [matrix(&left), matrix(&|row, column| right(column, row))]
+}
+
+fn f16s(slice: Slice<'_, u16>) -> Factor<'_> {
+    Factor::F16(slice)
+}
+
+fn bf16s(slice: Slice<'_, u16>) -> Factor<'_> {
+    Factor::Bf16(slice)
+}
+
+fn f32s(slice: Slice<'_, f32>) -> Factor<'_> {
+    Factor::F32(slice)
+}
+
+fn product(bench: &mut Bench<'_>, elements: Elements) -> Result<()> {
+    match elements {
+        Elements::F16 => run(bench, elements, |value| f16::from_f32(value.into()).to_bits(), f16s),
+        Elements::Bf16 => run(bench, elements, |value| bf16::from_f32(value.into()).to_bits(), bf16s),
+        Elements::Tf32 | Elements::F32 => run(bench, elements, f32::from, f32s),
+    }
+}
+
+fn run<T: Pod>(
+    bench: &mut Bench<'_>,
+    elements: Elements,
+    element: fn(u8) -> T,
+    factor: for<'s> fn(Slice<'s, T>) -> Factor<'s>,
+) -> Result<()> {
+    let edge = bench.len();
+    let precision = if elements == Elements::Tf32 { Precision::Tf32 } else { Precision::Full };
+    let shape = Shape { precision, ..Shape::new(edge, edge, edge, Form::Columns) };
+    let [left, right] = factors(edge, element);
+    let products = Products::load(bench.device())?;
     let (a, b) = (bench.device().alloc_from(&left)?, bench.device().alloc_from(&right)?);
-    let (c, bias) =
-        (bench.device().alloc_zeroed::<f32>(edge * edge)?, bench.device().alloc_zeroed::<f32>(edge)?);
+    let mut c = bench.device().alloc_zeroed::<f32>(edge * edge)?;
     let mut queue = bench.queue(WaitPolicy::Spin)?;
-    let [columns, rows] = product.tile.map(|tile| n.div_ceil(tile));
-    let [width, height] = product.block;
     let mut ours = || {
         timed(|| {
-            let (grid, block) = ((columns, rows), (width, height));
-            if product.layer {
-                unsafe { queue.launch(&kernel, grid, block, &args![&a, &b, &bias, &c, n, n, n, IDENTITY]) }?;
-            } else {
-                unsafe { queue.launch(&kernel, grid, block, &args![&a, &b, &c, n, n, n]) }?;
-            }
+            let (a, b) = (factor((&a).into()), factor((&b).into()));
+            products.multiply(&mut queue, &shape, a, b, None, Target::F32((&mut c).into()))?;
             Ok(queue.submit()?.wait(TIMEOUT)?)
         })
     };
     bench.measure(1, &mut ours, &mut |cuda| {
-        let (kernel, stream) = (cuda.kernel(product.kernels, product.kernel)?, cuda.stream()?);
-        let (of_t, of_f32) = (edge * edge * size_of::<T>(), edge * edge * size_of::<f32>());
-        let memory = [cuda.memory(of_t)?, cuda.memory(of_t)?, cuda.memory(of_f32)?, cuda.memory(4 * edge)?];
-        let [a, b, c, bias] = memory.each_ref().map(|memory| memory.argument());
-        let size = Argument::U32(n);
-        let arguments = if product.layer {
-            vec![a, b, bias, c, size, size, size, Argument::U32(IDENTITY)]
-        } else {
-            vec![a, b, c, size, size, size]
-        };
-        let mut launch = kernel.launch([columns, rows, 1], [width, height, 1], &arguments)?;
+        let stream = cuda.stream()?;
+        let blas = cuda.blas(&stream)?;
+        let of_t = edge * edge * size_of::<T>();
+        let (mut a, mut b) = (cuda.memory(of_t)?, cuda.memory(of_t)?);
+        let c = cuda.memory(edge * edge * size_of::<f32>())?;
+        // The power that a product takes, and so the GPU's clock, depends on the numbers.
+        a.copy_from(bytemuck::cast_slice(&left))?;
+        b.copy_from(bytemuck::cast_slice(&right))?;
+        // CAST: the edges are some thousands.
+        let edge = edge as i32;
         Ok(Box::new(move || {
-            // Keeps the memory until the stream has completed.
-            let _memory = &memory;
             timed(|| {
-                stream.launch(&mut launch)?;
+                blas.multiply(elements, edge, &a, &b, &c)?;
                 stream.wait()
             })
         }))

@@ -139,7 +139,7 @@ fn places(variable: Option<OsString>) -> Vec<PathBuf> {
 }
 
 /// The dynamic loader's message.
-fn reason(error: &libloading::Error) -> String {
+pub(super) fn reason(error: &libloading::Error) -> String {
     use std::error::Error as _;
     error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }

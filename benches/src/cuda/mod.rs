@@ -6,6 +6,7 @@
 //!
 //! All objects belong to the thread that opened the context: they are not `Send`.
 
+mod blas;
 mod graph;
 mod library;
 
@@ -16,6 +17,7 @@ use core::ptr::NonNull;
 use std::ffi::CString;
 use std::rc::Rc;
 
+pub use blas::{Blas, Elements};
 pub use graph::Graph;
 use library::{Address, DeviceNumber, Driver, Handle};
 

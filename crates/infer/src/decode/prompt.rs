@@ -1,8 +1,8 @@
 //! Prompts: many tokens go through the layers together, and only their keys and values stay.
 //!
-//! The vectors of a batch are rounded to halves, each with a factor that is a power of two, and multiplied on the tensor
-//! cores. The last layer stops after the append to the cache: a session computes the prompt's last token as it computes
-//! produced tokens, and has the model's vector from that.
+//! The vectors of a batch are rounded to halves, each with a factor that is a power of two, and multiplied on the
+//! tensor cores. The last layer stops after the append to the cache: a session computes the prompt's last token as it
+//! computes produced tokens, and has the model's vector from that.
 
 use bytemuck::{Pod, Zeroable};
 use tegra_hcq::{Arg, Buffer, Device, Dim3, Kernel, Program, Queue};

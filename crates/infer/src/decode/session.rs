@@ -374,7 +374,7 @@ impl Session {
                 self.queue.replay(&mut self.feed)?;
                 self.tokens.push(*token);
             }
-            self.is_current = true;
+            self.is_current = batched < piece.len();
         }
         Ok(())
     }

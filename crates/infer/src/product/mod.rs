@@ -5,9 +5,12 @@
 //! floats and have a fixed order: the same factors give the same bits.
 //!
 //! Tensor cores do not multiply 32-bit floats. [`Precision::Full`] splits each float into two numbers of 11 bits
-//! (TF32) and adds three products: the error is that of 32-bit floats, the exponents' range, too. Results are wrong for
-//! floats below 2^-100, whose second parts vanish. [`Precision::Tf32`] rounds each float to 11 bits, takes one product,
-//! and is about three times as fast.
+//! (TF32) and adds three products: each product of two floats has about 22 bits, and the range of floats; those below
+//! 2^-100 have 11 bits. [`Precision::Tf32`] rounds each float to 11 bits and takes one product.
+//!
+//! [`Products::multiply_packed`] multiplies vectors with [`PackedWeights`], in the block formats of GGUF files. Weights
+//! become halves on their way to the tensor cores, F32 and BF16 weights stay floats. A block has 128 rows of weights
+//! and 128, 64 or 32 vectors.
 //!
 //! | elements | tile of a block | threads | shared memory | sums |
 //! |---|---|---|---|---|

@@ -1,0 +1,207 @@
+//! Measures matrix products on a GPU and checks their results: squares in every kind of elements, and the products of a
+//! LLaMA 1B's layers for a prompt.
+//!
+//! `cargo run --release -p orin-infer --example products -- nvrm` (or `nvgpu`; `sim` computes small sizes). The first
+//! time is that of a product alone, from the launch to its end; the second is that of one of many in a row.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use fastrand::Rng;
+use half::{bf16, f16};
+use infer::blocks::BlockType;
+use infer::product::{Factor, Form, PackedWeights, Precision, Products, Shape, Target};
+use tegra_hcq::{Buffer, Device, DeviceKind, Queue, QueueOptions, WaitPolicy};
+
+type Result<T> = core::result::Result<T, Box<dyn Error>>;
+
+/// Longest wait for the GPU.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// Products alone, whose median counts, and products in a row.
+const ALONE: usize = 20;
+const IN_A_ROW: u32 = 50;
+/// Elements of a result that are computed on the CPU.
+const CHECKED: usize = 200;
+/// Outputs, inputs and names of the products of a layer.
+const LAYER: [(usize, usize, &str); 4] =
+    [(3072, 2048, "qkv"), (2048, 2048, "output"), (16_384, 2048, "gate and up"), (2048, 8192, "down")];
+
+/// A device and the sizes that it can do.
+struct Run {
+    device: Device,
+    products: Products,
+    queue: Queue,
+    /// The software Orin multiplies smaller matrices.
+    divisor: usize,
+}
+
+/// Time of `launch`, alone and in a row.
+fn measure(
+    queue: &mut Queue,
+    once: bool,
+    mut launch: impl FnMut(&mut Queue) -> Result<()>,
+) -> Result<[Duration; 2]> {
+    let (alone, in_a_row) = if once { (1, 1) } else { (ALONE, IN_A_ROW) };
+    let mut times = Vec::with_capacity(alone);
+    for _ in 0..alone {
+        let start = Instant::now();
+        launch(queue)?;
+        queue.submit()?.wait(TIMEOUT)?;
+        times.push(start.elapsed());
+    }
+    times.sort_unstable();
+    let start = Instant::now();
+    for _ in 0..in_a_row {
+        launch(queue)?;
+    }
+    queue.submit()?.wait(TIMEOUT)?;
+    Ok([times[times.len() / 2], start.elapsed() / in_a_row])
+}
+
+/// Prints a row of the table; fails if the error is too large.
+fn print(
+    name: &str,
+    shape: &Shape,
+    [alone, in_a_row]: [Duration; 2],
+    error: f64,
+    tolerance: f64,
+) -> Result<()> {
+    // CAST: figures for people.
+    let rate = |time: Duration| shape.operations() as f64 / time.as_secs_f64() / 1e12;
+    let size = format!("{} x {} x {}", shape.m, shape.n, shape.k);
+    let (first, second) = (alone.as_secs_f64() * 1e6, in_a_row.as_secs_f64() * 1e6);
+    println!(
+        "{name:<22} {size:<20} {first:>10.1} us {:>8.1} TFLOP/s {second:>10.1} us {:>8.1} TFLOP/s  error {error:.1e}",
+        rate(alone),
+        rate(in_a_row)
+    );
+    if error < tolerance { Ok(()) } else { Err(format!("{name}: the error exceeds {tolerance:e}").into()) }
+}
+
+/// Largest error of some elements, relative to the sum of the products' magnitudes.
+fn error_of(out: &Buffer<f32>, shape: &Shape, term: impl Fn(usize, usize, usize) -> f64) -> Result<f64> {
+    let (out, mut rng, mut worst) = (out.to_vec()?, Rng::with_seed(7), 0.0_f64);
+    for _ in 0..CHECKED {
+        let (row, column) = (rng.usize(..shape.m), rng.usize(..shape.n));
+        let (mut sum, mut size) = (0.0, 0.0);
+        for i in 0..shape.k {
+            sum += term(row, column, i);
+            size += term(row, column, i).abs();
+        }
+        worst = worst.max((f64::from(out[row * shape.n + column]) - sum).abs() / size);
+    }
+    Ok(worst)
+}
+
+impl Run {
+    fn square(&mut self, name: &str, form: Form, edge: usize) -> Result<()> {
+        let edge = edge / self.divisor;
+        let precision = if name == "tf32" { Precision::Tf32 } else { Precision::Full };
+        let shape = Shape { precision, ..Shape::new(edge, edge, edge, form) };
+        let mut rng = Rng::with_seed(1);
+        // Numbers of 8 bits: every kind of elements has them.
+        let mut matrix =
+            || -> Vec<f32> { (0..edge * edge).map(|_| bf16::from_f32(rng.f32() - 0.5).to_f32()).collect() };
+        let (a, b) = (matrix(), matrix());
+        let bits = |from: &[f32]| -> Vec<u16> {
+            let of = |x: &f32| {
+                if name == "f16" { f16::from_f32(*x).to_bits() } else { bf16::from_f32(*x).to_bits() }
+            };
+            from.iter().map(of).collect()
+        };
+        let mut out = self.device.alloc::<f32>(edge * edge)?;
+        let times = if matches!(name, "f16" | "bf16") {
+            let (left, right) = (self.device.alloc_from(&bits(&a))?, self.device.alloc_from(&bits(&b))?);
+            let kind = if name == "f16" { Factor::F16 } else { Factor::Bf16 };
+            self.times(&shape, kind((&left).into()), kind((&right).into()), &mut out)?
+        } else {
+            let (left, right) = (self.device.alloc_from(&a)?, self.device.alloc_from(&b)?);
+            self.times(&shape, Factor::F32((&left).into()), Factor::F32((&right).into()), &mut out)?
+        };
+        let error = error_of(&out, &shape, |row, column, i| {
+            let of_b = if form == Form::Rows { i * edge + column } else { column * edge + i };
+            f64::from(a[row * edge + i]) * f64::from(b[of_b])
+        })?;
+        print(&format!("{name}, b in {form:?}").to_lowercase(), &shape, times, error, 1e-5)
+    }
+
+    fn times(
+        &mut self,
+        shape: &Shape,
+        a: Factor<'_>,
+        b: Factor<'_>,
+        out: &mut Buffer<f32>,
+    ) -> Result<[Duration; 2]> {
+        let products = &self.products;
+        measure(&mut self.queue, self.divisor > 1, |queue| {
+            Ok(products.multiply(queue, shape, a, b, None, Target::F32((&mut *out).into()))?)
+        })
+    }
+
+    fn packed(
+        &mut self,
+        block: BlockType,
+        vectors: usize,
+        (rows, columns, name): (usize, usize, &str),
+    ) -> Result<()> {
+        let (rows, columns) = (rows / self.divisor, columns.div_ceil(self.divisor).max(256));
+        let shape = Shape::new(vectors, rows, columns, Form::Columns);
+        let mut rng = Rng::with_seed(2);
+        let mut bytes = vec![0; block.bytes_for(rows * columns).ok_or("rows are whole blocks")?];
+        rng.fill(&mut bytes);
+        // The factors are small numbers.
+        let places: &[usize] = match block {
+            BlockType::Q4K | BlockType::Q5K => &[0, 2],
+            BlockType::Q6K => &[208],
+            _ => &[0],
+        };
+        for block in bytes.chunks_exact_mut(block.bytes()) {
+            for place in places {
+                block[*place..place + 2].copy_from_slice(&f16::from_f32(rng.f32() * 0.001).to_le_bytes());
+            }
+        }
+        let mut weights = vec![0.0_f32; rows * columns];
+        block.dequantise(&bytes, &mut weights)?;
+        let packed = PackedWeights::new(&self.device, block, rows, columns, &bytes)?;
+        let input: Vec<f16> = (0..vectors * columns).map(|_| f16::from_f32(rng.f32() - 0.5)).collect();
+        let halves: Vec<u16> = input.iter().map(|x| x.to_bits()).collect();
+        let halves = self.device.alloc_from(&halves)?;
+        let mut out = self.device.alloc::<f32>(vectors * rows)?;
+        let products = &self.products;
+        let times = measure(&mut self.queue, self.divisor > 1, |queue| {
+            let input = Factor::F16((&halves).into());
+            Ok(products.multiply_packed(queue, input, &packed, None, (&mut out).into())?)
+        })?;
+        let error = error_of(&out, &shape, |row, column, i| {
+            f64::from(input[row * columns + i].to_f32()) * f64::from(weights[column * columns + i])
+        })?;
+        print(&format!("{block} {name}"), &shape, times, error, 5e-4)
+    }
+}
+
+fn main() -> Result<()> {
+    let kind: DeviceKind = std::env::args().nth(1).unwrap_or_else(|| "auto".to_owned()).parse()?;
+    let device = Device::open(kind)?;
+    let divisor = if device.info().kind == DeviceKind::Sim { 16 } else { 1 };
+    let (products, queue) =
+        (Products::load(&device)?, device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin))?);
+    let mut run = Run { device, products, queue, divisor };
+    println!("{:<22} {:<20} {:>30} {:>30}", "elements", "m x n x k", "alone", "in a row");
+    for name in ["f16", "bf16", "tf32", "f32"] {
+        for form in [Form::Columns, Form::Rows] {
+            run.square(name, form, 4096)?;
+        }
+    }
+    for edge in [1024, 2048, 8192] {
+        run.square("f16", Form::Columns, edge)?;
+    }
+    for block in [BlockType::Q6K, BlockType::Q4K, BlockType::Q8_0] {
+        for layer in LAYER {
+            run.packed(block, 512, layer)?;
+        }
+    }
+    for vectors in [32, 64, 128] {
+        run.packed(BlockType::Q6K, vectors, LAYER[2])?;
+    }
+    Ok(())
+}
