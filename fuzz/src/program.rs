@@ -9,6 +9,7 @@ use std::mem::discriminant;
 use std::sync::Arc;
 
 use orin_sim::check::{Checker, Tools};
+use orin_sim::kernel_profile::{Profiler, Selection};
 use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
 use orin_sim::sm::{ConstantBank, Coverage, GridRun, Launch, SmOptions, Sms, Step};
@@ -73,6 +74,8 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         coverage: Some(coverage.clone()),
         // Half of the programs are checked.
         check: data.get(1).filter(|byte| **byte % 2 != 0).map(|_| Checker::new(Tools::all())),
+        // Half of both kinds are profiled.
+        profile: data.get(1).filter(|byte| **byte % 4 < 2).map(|_| Profiler::new(Selection::default())),
         threads: Some(1),
         seed: data.first().map(|byte| u64::from(*byte)).filter(|seed| seed % 2 != 0),
     };

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use crate::board::{Profile, SMS_PER_TPC};
 use crate::check::Checker;
 use crate::chip::CHIP;
+use crate::kernel_profile::Profiler;
 use crate::quirks::Quirks;
 use crate::segments::SegmentWatcher;
 use crate::settings::{SETTINGS_VARIABLE, Settings, SettingsError};
@@ -166,9 +167,6 @@ pub struct FaultPlan {
     pub lost_doorbells: Vec<u64>,
     /// Periods in which the engines make no progress.
     pub stalls: Vec<Stall>,
-    /// Time that host needs for each 128 bytes of a pushbuffer. Memory that a program changes or unmaps while host
-    /// still fetches from it then causes errors in every run, not only in rare ones.
-    pub slow_fetch: Duration,
     /// The order of the reports about an access of an SM that the MMU refuses.
     pub mmu_order: MmuOrder,
     /// The fault type that the MMU reports for each refused access (`NV_PFAULT_FAULT_TYPE_*`), instead of the model's
@@ -327,7 +325,8 @@ impl Config {
 
     /// The board that [`BOARD_VARIABLE`](crate::board::BOARD_VARIABLE) names, with strict mode on if the environment
     /// variable [`STRICT_VARIABLE`] is set and neither empty nor `0`, with the checks that
-    /// [`CHECK_VARIABLE`](crate::check::CHECK_VARIABLE) names, and with the settings of the file that
+    /// [`CHECK_VARIABLE`](crate::check::CHECK_VARIABLE) names, with profiles of kernels if
+    /// [`PROFILE_VARIABLE`](crate::kernel_profile::PROFILE_VARIABLE) is set, and with the settings of the file that
     /// [`SETTINGS_VARIABLE`] names, which apply on top of the board.
     ///
     /// # Errors
@@ -347,6 +346,7 @@ impl Config {
         let mut config = Self::of(profile);
         config.strict = !value.is_empty() && value != "0";
         config.sm.check = Checker::from_environment()?;
+        config.sm.profile = Profiler::from_environment()?;
         if let Some(path) = std::env::var_os(SETTINGS_VARIABLE).filter(|path| !path.is_empty()) {
             Settings::read(path.as_ref())?.apply(&mut config)?;
         }

@@ -7,7 +7,7 @@
 //! - Disturbances: [`Failure`], [`Call`], [`RandomFailures`], [`FaultPlan`], [`Stall`], [`Refusal`], [`MmuOrder`],
 //!   [`Node`], [`Nodes`]; encodings that do not work in [`quirks`]: [`Quirks`], [`BrokenChain`], [`ChainEffect`].
 //! - What a test observes: [`LiveCounts`], [`ProcessCounts`], [`NodeKind`], [`SegmentWatcher`]; reports of strict mode
-//!   in [`strict`]; errors of kernels in [`check`].
+//!   in [`strict`]; errors of kernels in [`check`], their costs in [`kernel_profile`].
 //! - The process that the model serves: its memory ([`CallerMemory`]), or all of it ([`Caller`]), in [`caller`]:
 //!   [`CallerFile`](caller::CallerFile), [`CallerMapping`](caller::CallerMapping),
 //!   [`parse_mapping`](caller::parse_mapping).
@@ -21,6 +21,7 @@ mod chip;
 pub mod config;
 pub mod gpu;
 pub mod kernel;
+pub mod kernel_profile;
 pub mod memory;
 pub mod mmu;
 pub mod quirks;

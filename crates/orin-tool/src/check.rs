@@ -78,7 +78,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let folder = tempfile::tempdir().context("making a folder for the findings")?;
     let command = prepared(options, &folder.path().join("findings"));
     let status = if options.no_serve {
-        plain(command)?
+        serve::plain(command)?
     } else {
         // SAFETY: the command line has been parsed, and no thread was started.
         match unsafe { guard::split() } {
@@ -121,13 +121,6 @@ fn prepared(options: &Options, report: &std::path::Path) -> Command {
         command.env(SUPPRESSIONS_VARIABLE, absolute);
     }
     command
-}
-
-/// Runs the program without serving it.
-fn plain(mut command: Command) -> Result<ExitStatus> {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let status = command.status();
-    status.map_err(|error| UsageError(format!("cannot start {name}: {error}")).into())
 }
 
 /// Serves the program in the supervisor's process.

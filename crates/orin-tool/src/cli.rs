@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use orin_cli::{ExitStatus, UsageError, plain_stdout};
 use tegra_hcq::{DeviceKind, DeviceName};
 
-use crate::{bring_up, check, compile, decode, dmesg, doctor, info, llm, serve};
+use crate::{bring_up, check, compile, decode, dmesg, doctor, info, llm, profile_kernel, serve};
 
 /// Examine the GPU of a Jetson Orin, explain its kernel log, and decode commands and code.
 ///
@@ -53,6 +53,8 @@ enum Task {
     Replay(serve::ReplayOptions),
     /// Run a program on the software Orin and check its kernels; exit code 1 if anything is found
     Check(check::Options),
+    /// Run a program on the software Orin and count what its kernels do: instructions, transactions, bank conflicts
+    ProfileKernel(profile_kernel::Options),
     /// Run, measure and examine language models
     #[command(subcommand)]
     Llm(llm::Command),
@@ -180,6 +182,7 @@ impl Cli {
             Task::Record(options) => return serve::record(options),
             Task::Replay(options) => return serve::replay(options),
             Task::Check(options) => return check::run(options),
+            Task::ProfileKernel(options) => return profile_kernel::run(options),
             Task::Llm(command) => return llm::run(command),
             Task::BringUpStage(options) => return bring_up::child::run(options),
             Task::Completions { shell } => completions(*shell),
@@ -263,6 +266,7 @@ mod tests {
             "record",
             "replay",
             "check",
+            "profile-kernel",
             "llm",
             "info",
             "doctor",

@@ -18,6 +18,7 @@ mod dmesg;
 mod doctor;
 mod info;
 mod llm;
+mod profile_kernel;
 mod serve;
 pub mod strace;
 #[cfg(test)]

@@ -253,6 +253,8 @@ pub enum Op {
     Jmp,
     /// BRX: relative branch by a register.
     Brx,
+    /// BRXU: relative branch by a uniform register.
+    Brxu,
     /// JMX: absolute branch by a register.
     Jmx,
     /// CALL.REL: relative call.

@@ -4,6 +4,7 @@
 use std::fs;
 
 use orin_sim::check::{Checker, Finding, Kind, Suppressions, Tools};
+use orin_sim::kernel_profile::{Profiler, Selection};
 use orin_sim::sm::SmOptions;
 use orin_sim::{Config, SoftwareOrin};
 use tegra_hcq::{Device, Program, args, check};
@@ -211,6 +212,24 @@ fn a_buffer_that_is_never_freed_is_a_leak() {
     assert_eq!(leaks.len(), 1);
     assert!(leaks[0].to_string().starts_with("leakcheck: leak: kept (100 bytes) is alive at the end"));
     drop(kept);
+}
+
+#[test]
+fn profiles_name_the_kernels_of_loaded_programs() {
+    let profiler = Profiler::new(Selection::default());
+    let sm = SmOptions { profile: Some(profiler.clone()), ..SmOptions::default() };
+    let (_orin, device) = try_open(Config { sm, ..Config::default() });
+    let device = device.unwrap();
+    let cubin = fs::read(workspace().join("kernels/check/lines/mem.cubin")).unwrap();
+    let source = fs::read_to_string(workspace().join("kernels/check/mem.cu")).unwrap();
+    let planted = planted(&source).into_iter().find(|planted| planted.error.is_none()).unwrap();
+    launch(&device, &cubin, &planted).unwrap();
+    let profiles = profiler.profiles();
+    assert_eq!((profiles.len(), &profiles[0].kernel), (1, &planted.kernel));
+    let lines = profiles[0].lines();
+    assert!(lines.iter().any(|line| line.file.ends_with("mem.cu") && line.counts.global.requests > 0));
+    // A profile alone examines nothing.
+    assert!(check::findings_at_end(&device).is_empty());
 }
 
 #[test]

@@ -53,6 +53,8 @@ pub(crate) use environment::close;
 use finding::Findings;
 pub(crate) use grid::{GridCheck, Request, Role, Site, Space};
 use objects::Objects;
+pub(crate) use program::Image;
+pub(crate) use suppress::is_like;
 
 bitflags::bitflags! {
     /// The tools of a [`Checker`].
@@ -199,6 +201,11 @@ impl Checker {
     /// Number of suppressed findings.
     pub fn suppressed(&self) -> u64 {
         self.lock().suppressed()
+    }
+
+    /// The loaded program that contains an address, and the offset in it.
+    pub(crate) fn image(&self, space: u64, va: u64) -> Option<(Arc<Image>, u64)> {
+        self.objects().image(space, va)
     }
 
     fn lock(&self) -> MutexGuard<'_, Findings> {

@@ -44,8 +44,8 @@ pub(super) struct Variable {
 }
 
 /// A loaded image.
-#[derive(Debug)]
-pub(super) struct Image {
+#[derive(Debug, Default)]
+pub(crate) struct Image {
     kernels: Vec<Kernel>,
     /// By offset.
     functions: Vec<Function>,
@@ -58,7 +58,7 @@ pub(super) struct Image {
 
 impl Image {
     /// Reads a cubin; `None` if it cannot be parsed.
-    pub(super) fn of(file: &[u8]) -> Option<Self> {
+    pub(crate) fn of(file: &[u8]) -> Option<Self> {
         let cubin = Cubin::parse(file).ok()?;
         let kernels: Vec<Kernel> = cubin
             .kernels()
@@ -142,13 +142,19 @@ impl Image {
     }
 
     /// Name of the function at an offset of the image, and the offset in it.
-    pub(super) fn function(&self, offset: u64) -> Option<(&str, u64)> {
+    pub(crate) fn function(&self, offset: u64) -> Option<(&str, u64)> {
         let function = self.innermost(offset)?;
         Some((&function.name, offset - function.offset))
     }
 
+    /// The offsets of the innermost function at an offset of the image.
+    pub(crate) fn extent(&self, offset: u64) -> Option<core::ops::Range<u64>> {
+        let function = self.innermost(offset)?;
+        Some(function.offset..function.offset + function.bytes)
+    }
+
     /// Source file and line of the instruction at an offset of the image.
-    pub(super) fn line(&self, offset: u64) -> Option<(&str, u32)> {
+    pub(crate) fn line(&self, offset: u64) -> Option<(&str, u32)> {
         let after = self.lines.partition_point(|line| line.offset <= offset);
         let line = &self.lines[after.checked_sub(1)?];
         // A kernel without lines must not get those of the one before it.

@@ -125,7 +125,7 @@ impl Pattern {
 }
 
 /// Whether a name matches a pattern in which `*` stands for any characters.
-fn is_like(name: &str, pattern: &str) -> bool {
+pub(crate) fn is_like(name: &str, pattern: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or("");
     let Some(mut rest) = name.strip_prefix(first) else { return false };

@@ -105,12 +105,18 @@ impl Watcher {
             what,
             name: name.to_owned(),
             named: false,
-            allocated: Arc::new(Backtrace::force_capture()),
+            allocated: self.trace(),
             freed: None,
             image: None,
             written: written.map(Arc::new),
         };
         self.checker.change(|objects| objects.insert(self.space.serial(), object));
+    }
+
+    /// The calls that lead here. Without tools no finding shows them.
+    fn trace(&self) -> Arc<Backtrace> {
+        let tools = self.checker.tools();
+        Arc::new(if tools.is_empty() { Backtrace::disabled() } else { Backtrace::force_capture() })
     }
 
     /// Names an object, by its address.
@@ -134,7 +140,7 @@ impl Watcher {
 
     /// An object was freed. Its memory stays in quarantine: an access is an error.
     pub fn freed(&self, va: u64) {
-        let trace = Arc::new(Backtrace::force_capture());
+        let trace = self.trace();
         self.checker.change(|objects| {
             if let Some(object) = objects.get_mut(self.space.serial(), va) {
                 object.freed = Some(trace);

@@ -61,9 +61,10 @@ use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
 use rustix::io::Errno;
 
 use crate::caller::{Caller, CallerMemory};
-use crate::check::{self, Checker, Watcher};
+use crate::check::{self, Checker, Tools, Watcher};
 use crate::config::{Call, Config, Failure};
 use crate::gpu::{ChannelStatus, Gpu, GpuConfig};
+use crate::kernel_profile;
 use crate::memory::Memory;
 use crate::settings::SettingsError;
 use crate::strict::Report;
@@ -240,14 +241,17 @@ impl SoftwareOrin {
     /// # Errors
     ///
     /// Fails if the GPU's thread cannot be started, or if there is no memory for the syncpoints.
-    pub fn new(config: Config) -> Result<Self, Errno> {
+    pub fn new(mut config: Config) -> Result<Self, Errno> {
+        if config.sm.profile.is_some() && config.sm.check.is_none() {
+            // Profiles need the names and lines of loaded programs, which a checker without tools knows.
+            config.sm.check = Some(Checker::new(Tools::empty()));
+        }
         let gpu_config = GpuConfig {
             sm_count: config.sm_count(),
             sm: config.sm.clone(),
             seed: config.seed,
             deadlock_after: config.deadlock_after,
             switch_timeout: config.switch_timeout,
-            slow_fetch: config.faults.slow_fetch,
             strict: config.strict,
             quirks: config.quirks.clone(),
             segments: config.segments.clone(),
@@ -412,6 +416,9 @@ impl Drop for Board {
         drop(gpu);
         if let Some(checker) = &self.kernel.config.sm.check {
             check::close(checker);
+        }
+        if let Some(profiler) = &self.kernel.config.sm.profile {
+            kernel_profile::close(profiler);
         }
     }
 }

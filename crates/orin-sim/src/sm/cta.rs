@@ -15,6 +15,7 @@ use super::program::Program;
 use super::warp::Warp;
 use super::{Launch, SmFault, SmFaultCause};
 use crate::check::{BlockCheck, GridCheck};
+use crate::kernel_profile::Tally;
 
 /// Instructions that a warp executes before the next warp runs.
 const TURN: u64 = 512;
@@ -120,6 +121,8 @@ pub(crate) struct Grid<'a> {
     pub(crate) counter: &'a mut Counter,
     /// Global memory.
     pub(crate) port: &'a mut Port,
+    /// Counts for the grid's profile, if there is one.
+    pub(crate) tally: Option<&'a mut Tally>,
 }
 
 /// Reason why a turn of a CTA ended.
@@ -251,6 +254,7 @@ impl Cta {
                 in_turn,
                 ordered: 0,
                 check: self.check.as_deref_mut(),
+                tally: grid.tally.as_deref_mut(),
             };
             let turn = self.warp_left.min(limit - spent.warp);
             let before = spent.warp;

@@ -10,8 +10,8 @@ use crate::check::Tools;
 
 /// A decoded instruction of a program.
 ///
-/// An instruction that is counted or examined, or whose outcome depends on the order of CTAs, has [`Op::Watched`] as
-/// its operation. All other instructions have no overhead.
+/// An instruction that is counted, examined or profiled, or whose outcome depends on the order of CTAs, has
+/// [`Op::Watched`] as its operation. All other instructions have no overhead.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     instruction: Instruction,
@@ -21,6 +21,8 @@ pub(super) struct Fetched {
     ordered: bool,
     /// Whether a check examines it.
     examined: bool,
+    /// Whether a profile counts it.
+    profiled: bool,
 }
 
 impl Deref for Fetched {
@@ -33,15 +35,20 @@ impl Deref for Fetched {
 }
 
 impl Fetched {
-    /// Wraps an instruction; its executions are counted under `number`, and examined by `tools`.
-    pub(super) fn new(mut instruction: Instruction, number: Option<u32>, tools: Tools) -> Self {
+    /// Wraps an instruction; its executions are counted under `number`, examined by `tools`, and `profiled`.
+    pub(super) fn new(
+        mut instruction: Instruction,
+        number: Option<u32>,
+        tools: Tools,
+        profiled: bool,
+    ) -> Self {
         let ordered = depends_on_order(&instruction);
         let examined = is_examined(tools, &instruction);
-        if ordered || examined || number.is_some() {
+        if ordered || examined || profiled || number.is_some() {
             instruction.op = Op::Watched;
         }
         let number = number.and_then(|number| NonZeroU32::MIN.checked_add(number));
-        Self { instruction, number, ordered, examined }
+        Self { instruction, number, ordered, examined, profiled }
     }
 
     /// Returns the instruction with its own operation.
@@ -59,6 +66,11 @@ impl Fetched {
     /// Whether a check examines it.
     pub(super) fn is_examined(&self) -> bool {
         self.examined
+    }
+
+    /// Whether a profile counts it.
+    pub(super) fn is_profiled(&self) -> bool {
+        self.profiled
     }
 
     /// Whether the outcome depends on which CTA comes first.

@@ -33,6 +33,7 @@ use super::port::Port;
 use super::program::Program;
 use super::{Launch, SmFault, Sms};
 use crate::check::GridCheck;
+use crate::kernel_profile::{GridProfile, Tally};
 use crate::mmu::View;
 
 /// Warp instructions that a CTA executes before another one runs.
@@ -49,6 +50,8 @@ pub(super) struct Flight {
     memory: View,
     /// The grid's checks, if there are any.
     pub(super) check: Option<Arc<GridCheck>>,
+    /// The grid's profile, if there is one.
+    pub(super) profile: Option<GridProfile>,
     /// Number of CTAs in the grid.
     total: u64,
     /// Maximum number of CTAs in flight.
@@ -82,6 +85,8 @@ pub(super) struct Engine {
     program: Program,
     port: Port,
     counter: Counter,
+    /// Counts for the grid's profile, if there is one.
+    pub(super) tally: Option<Tally>,
 }
 
 impl Engine {
@@ -92,6 +97,7 @@ impl Engine {
             program: Program::new(Arc::clone(&flight.sms), flight.memory.clone(), registers),
             port: Port::new(flight.memory.clone()),
             counter: Counter::new(flight.sms.options.coverage.clone()),
+            tally: flight.profile.is_some().then(Tally::default),
         }
     }
 }
@@ -105,7 +111,11 @@ impl Flight {
         capacity: usize,
     ) -> Self {
         let total = launch.grid.iter().map(|&extent| u64::from(extent)).product();
-        let check = sms.options.check.as_ref().map(|checker| GridCheck::new(checker, &launch, &memory));
+        let checker = sms.options.check.as_ref();
+        let profiler = sms.options.profile.as_ref();
+        let profile = profiler.and_then(|profiler| profiler.begin(&launch, &memory, checker));
+        let checks = checker.filter(|checker| !checker.tools().is_empty());
+        let check = checks.map(|checker| GridCheck::new(checker, &launch, &memory));
         let launch = check.as_ref().map_or(launch, |check| check.launch.clone());
         Self {
             launch,
@@ -113,6 +123,7 @@ impl Flight {
             sms,
             memory,
             check,
+            profile,
             total,
             capacity,
             draining: AtomicBool::new(false),
@@ -211,6 +222,7 @@ impl Flight {
             program: &mut engine.program,
             counter: &mut engine.counter,
             port: &mut engine.port,
+            tally: engine.tally.as_mut(),
         };
         cta.run(&mut grid, fuel, mode, spent)
     }

@@ -80,6 +80,13 @@ pub struct GridRun {
     ended: Option<SmFault>,
 }
 
+impl Drop for GridRun {
+    fn drop(&mut self) {
+        // A grid whose channel was removed.
+        self.end_profile(false);
+    }
+}
+
 impl core::fmt::Debug for GridRun {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         f.debug_struct("GridRun")
@@ -157,6 +164,7 @@ impl GridRun {
                     check.finish();
                     check.fault(&fault);
                 }
+                self.end_profile(false);
                 self.ended = Some(fault);
             }),
         }
@@ -197,6 +205,7 @@ impl GridRun {
                 if let Some(check) = &self.flight.check {
                     check.finish();
                 }
+                self.end_profile(true);
                 return Ok(Step::Finished(self.stats()));
             }
             if left == 0 {
@@ -204,6 +213,18 @@ impl GridRun {
             }
             self.part = Part::SideBySide(ALONE);
         }
+    }
+
+    /// Ends the profile, if there is one. No helper runs between two steps, so all counts are here.
+    fn end_profile(&mut self, complete: bool) {
+        let Some(profile) = &self.flight.profile else { return };
+        let mut tallies = self.engines.iter_mut().filter_map(|engine| engine.tally.take()).peekable();
+        if tallies.peek().is_none() {
+            // It has ended before.
+            return;
+        }
+        tallies.for_each(|tally| profile.add(tally));
+        profile.finish(complete);
     }
 
     /// Runs CTAs concurrently, with helpers if the work is long enough. Returns the remaining fuel.

@@ -31,6 +31,7 @@ pub(crate) use grid::ctas_per_sm;
 pub(crate) use warp::{Row, lanes};
 
 use crate::check::Checker;
+use crate::kernel_profile::Profiler;
 use crate::mmu::MmuFault;
 use pool::Pool;
 use program::CodeCache;
@@ -51,6 +52,8 @@ pub struct SmOptions {
     pub coverage: Option<Coverage>,
     /// Checks of kernels: see [`crate::check`]. No overhead if `None`.
     pub check: Option<Checker>,
+    /// Profiles of kernels: see [`crate::kernel_profile`]. No overhead if `None`.
+    pub profile: Option<Profiler>,
     /// Host threads that run a grid, including the stepping one; `None` for one per host processor, at most 8.
     /// Results do not depend on it.
     pub threads: Option<usize>,

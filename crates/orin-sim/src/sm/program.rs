@@ -49,7 +49,7 @@ impl Page {
             let word = u128::from_le_bytes(bytes.try_into().expect("16 bytes"));
             let instruction = sass::decode(word).map_err(|refusal| (refusal, word))?;
             let number = coverage.map(|coverage| coverage.number(word));
-            Ok(Fetched::new(instruction, number, tools))
+            Ok(Fetched::new(instruction, number, tools, options.profile.is_some()))
         });
         let slots = slots.collect();
         Self { bytes, slots }

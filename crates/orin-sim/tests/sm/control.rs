@@ -40,6 +40,18 @@ fn switch_through_a_table() {
     assert_eq!(out.u32s(), expected);
 }
 
+#[test]
+fn a_branch_by_a_uniform_register() {
+    let mut machine = Machine::sass("uniform");
+    let operations: [fn(u32) -> u32; 4] = [|x| x + 1, |x| x * 3, |x| !x, u32::reverse_bits];
+    for (op, operation) in (0..).zip(operations) {
+        let out = machine.zeros(4 * 32);
+        let params = Params::new().buffer(&out).u32(op);
+        machine.run("uniform_branch", [1, 1, 1], [32, 1, 1], &params);
+        assert_eq!(out.u32s(), (0..32).map(operation).collect::<Vec<_>>(), "operation {op}");
+    }
+}
+
 fn collatz(start: u32, limit: u32) -> u32 {
     let (mut x, mut steps) = (u64::from(start), 0);
     while x > 1 && steps < limit {

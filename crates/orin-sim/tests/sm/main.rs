@@ -8,6 +8,7 @@ mod float;
 mod integer;
 mod kernels;
 mod memory;
+mod profile;
 mod sparse;
 mod support;
 mod threads;

@@ -148,6 +148,13 @@ pub(crate) fn command(line: &[OsString]) -> Command {
     command
 }
 
+/// Runs a program without serving it.
+pub(crate) fn plain(mut command: Command) -> Result<ExitStatus> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    let status = command.status();
+    status.map_err(|error| UsageError(format!("cannot start {name}: {error}")).into())
+}
+
 /// A program that does not exist is a wrong command line.
 fn checked(started: Result<Session, orin_serve::Error>) -> Result<Session> {
     started.map_err(|error| match error {

@@ -11,6 +11,7 @@ mod dmesg;
 mod exit_codes;
 mod info;
 mod llm;
+mod profile_kernel;
 #[path = "../../../../fuzz/src/runner.rs"]
 mod runner;
 mod serve;

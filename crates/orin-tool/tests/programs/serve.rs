@@ -34,7 +34,7 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Whether the host lets programs be served. Prints why not: emulators of other architectures do not.
-fn can_serve() -> bool {
+pub(crate) fn can_serve() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     *CAN.get_or_init(|| {
         let output = run(&[], &["true"]);

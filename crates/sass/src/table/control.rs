@@ -148,7 +148,12 @@ pub(super) const ROWS: &[Row] = &[
     printed(0x15b, f(4), "KILL", Own).operands(&[CONDITION_OPERAND]),
     row(0x14e, f(1), "LEPC", Op::Lepc, Own, [2, 0, 0, 0]).operands(&[D]),
     printed(0x14e, f(4), "LEPC", Own).operands(&[D]),
-    named(0x158, f(4), "BRXU"),
+    row(0x158, f(4), "BRXU", Op::Brxu, Own, [0; 4])
+        .name(JUMP_NAME)
+        .operands(&[CONDITION_OPERAND, REGISTER_OFFSET])
+        .refuses(DEPTH)
+        .refuses(BRANCH_KIND)
+        .only(|i| i.bit(UNIFORM)),
     named(0x159, f(4), "JMXU"),
     // Convergence and the state of a warp.
     row(0x145, f(4), "BSSY", Op::Bssy, Own, [0; 4]).operands(&[

@@ -264,7 +264,7 @@ impl Heap {
         content: Content,
     ) -> Result<Arc<Memory>> {
         self.sweep();
-        let whole = watched::Watched::with_red_zone(bytes);
+        let whole = watched.with_red_zone(bytes);
         let memory = match self.pool.reuse(whole, purpose, content) {
             Some(memory) => memory,
             None => match self.allocate_new(whole, purpose, content) {

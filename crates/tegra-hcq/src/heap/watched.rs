@@ -1,13 +1,14 @@
 //! Allocations under the checks of the software Orin (`orin_sim::check`).
 //!
-//! The model cannot see where a buffer ends inside of a slab. While it checks, the heap tells it each block, leaves a
-//! red zone behind it, and keeps freed blocks in quarantine before they are used again.
+//! The model cannot see where a buffer ends inside of a slab. While it checks or profiles, the heap tells it each
+//! block. With memcheck it leaves a red zone behind each block, and keeps freed blocks in quarantine before they are
+//! used again.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 use gpu_hal::Driver;
-use orin_sim::check::{Checker, Pointer, Watcher, What};
+use orin_sim::check::{Checker, Pointer, Tools, Watcher, What};
 
 use super::lock;
 use super::pool::{Content, Memory};
@@ -43,8 +44,16 @@ impl Watched {
         self.watcher.checker()
     }
 
+    /// Whether objects have red zones, and freed ones are kept for a while.
+    fn keeps_apart(&self) -> bool {
+        self.checker().tools().contains(Tools::MEMCHECK)
+    }
+
     /// Bytes to allocate for an object of `bytes` bytes, with its red zone.
-    pub(super) fn with_red_zone(bytes: u64) -> u64 {
+    pub(super) fn with_red_zone(&self, bytes: u64) -> u64 {
+        if !self.keeps_apart() {
+            return bytes;
+        }
         bytes.saturating_add(bytes.clamp(RED_ZONE.0, RED_ZONE.1))
     }
 
@@ -79,7 +88,7 @@ impl Watched {
 
     /// A block was freed. Returns those that may be used again.
     pub(super) fn freed(&self, memory: Arc<Memory>) -> Vec<Arc<Memory>> {
-        if memory.is_imported() {
+        if memory.is_imported() || !self.keeps_apart() {
             self.watcher.recycled(memory.gpu_va());
             return vec![memory];
         }

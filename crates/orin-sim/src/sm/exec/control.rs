@@ -8,6 +8,7 @@
 use sass::field::{self, Field};
 use sass::{Instruction, Op, Source};
 
+use super::memory::uniform_pair;
 use super::{Context, Flow, Stop, Trap, lanes, unmodelled};
 use crate::sm::SmFaultCause;
 use crate::sm::arrival::{Arrival, Reduction};
@@ -74,6 +75,12 @@ pub(super) fn execute(
                 i.branch_offset() as u64
             };
             let taken = taken(warp, i, active);
+            warp.branch(taken, target, next);
+        }
+        Op::Brxu => {
+            // CAST: 6 bits.
+            let base = uniform_pair(warp, i.register(field::UNIFORM_A));
+            let (taken, target) = (taken(warp, i, active), base.wrapping_add(relative(warp, i)));
             warp.branch(taken, target, next);
         }
         Op::Brx | Op::CallRegister | Op::Ret | Op::Jmx | Op::CallAbsoluteRegister => {

@@ -33,6 +33,7 @@ use super::program::Program;
 use super::warp::{Row, Warp, lanes};
 use super::{Launch, SmFault, SmFaultCause};
 use crate::check::BlockCheck;
+use crate::kernel_profile::{Tally, is_branch};
 
 /// Data that a warp shares with the other warps of its CTA and its grid.
 pub(crate) struct Context<'a> {
@@ -56,6 +57,8 @@ pub(crate) struct Context<'a> {
     pub(crate) ordered: u32,
     /// The checks of the CTA, if there are any.
     pub(crate) check: Option<&'a mut BlockCheck>,
+    /// Counts for the grid's profile, if there is one.
+    pub(crate) tally: Option<&'a mut Tally>,
 }
 
 /// Reason why a warp stopped.
@@ -186,6 +189,9 @@ fn run_loop(
         let active = warp.path.mask & guard(warp, instruction);
         spent.lane += u64::from(active.count_ones());
         if active == 0 {
+            if instruction.op == Op::Watched {
+                skipped(context, warp, instruction);
+            }
             warp.path.pc = pc + 16;
             warp.tick();
             continue;
@@ -337,6 +343,7 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32
         Op::Hmma | Op::Imma | Op::Bmma | Op::Dmma => tensor::multiply(warp, i, active)?,
         Op::Jmp
         | Op::Brx
+        | Op::Brxu
         | Op::Jmx
         | Op::Call
         | Op::CallAbsolute
@@ -375,7 +382,14 @@ fn watched(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32) -> 
         context.counter.count(number);
     }
     let own = i.unwatched();
-    let mut active = active;
+    let (pc, path, mut active) = (warp.path.pc, warp.path.mask, active);
+    if i.is_profiled()
+        && let Some(tally) = context.tally.take()
+    {
+        tally.executed(pc, own.word(), path, active);
+        observe::before(context, &mut observe::Tallied { tally, pc }, warp, &own, active);
+        context.tally = Some(tally);
+    }
     if i.is_examined()
         && let Some(check) = context.check.take()
     {
@@ -388,7 +402,23 @@ fn watched(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32) -> 
     context.port.set_strong(i.is_ordered());
     let flow = execute(context, warp, &own, active);
     context.port.set_strong(false);
+    if path & !warp.path.mask != 0
+        && is_branch(own.op)
+        && let Some(tally) = &mut context.tally
+    {
+        tally.diverged(pc);
+    }
     flow
+}
+
+/// Counts an instruction that no lane executes.
+#[cold]
+fn skipped(context: &mut Context, warp: &Warp, i: &Fetched) {
+    if i.is_profiled()
+        && let Some(tally) = &mut context.tally
+    {
+        tally.executed(warp.path.pc, i.word(), warp.path.mask, 0);
+    }
 }
 
 /// Returns a trap that reports the instruction as not modelled.

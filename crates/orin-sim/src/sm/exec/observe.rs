@@ -9,8 +9,49 @@ use super::memory::{
 use super::transfer::copy_addresses;
 use super::{Context, lanes};
 use crate::check::{BlockCheck, Request, Role, Site, Space};
+use crate::kernel_profile::Tally;
 use crate::mmu::Access;
-use crate::sm::warp::{FULL, Warp};
+use crate::sm::warp::{FULL, Row, Warp};
+
+/// What examines instructions before they are executed.
+pub(super) trait Examiner {
+    /// An access. Returns the lanes that must not execute it.
+    fn examine(&mut self, request: &Request, site: &Site<'_>) -> u32;
+
+    /// Lanes execute WARPSYNC with these masks.
+    fn warpsync(&self, _active: u32, _masks: &Row, _site: &Site<'_>) {}
+
+    /// A fence of a warp.
+    fn fenced(&mut self, _warp: u32) {}
+}
+
+impl Examiner for BlockCheck {
+    fn examine(&mut self, request: &Request, site: &Site<'_>) -> u32 {
+        self.examine(request, site)
+    }
+
+    fn warpsync(&self, active: u32, masks: &Row, site: &Site<'_>) {
+        self.warpsync(active, masks, site);
+    }
+
+    fn fenced(&mut self, warp: u32) {
+        self.fenced(warp);
+    }
+}
+
+/// The counts of an instruction for a profile.
+pub(super) struct Tallied<'a> {
+    pub(super) tally: &'a mut Tally,
+    /// GPU address of the instruction.
+    pub(super) pc: u64,
+}
+
+impl Examiner for Tallied<'_> {
+    fn examine(&mut self, request: &Request, _site: &Site<'_>) -> u32 {
+        self.tally.accessed(self.pc, request);
+        0
+    }
+}
 
 /// Whether other threads may wait for a load or store: volatile or stronger.
 fn is_strong(i: &Instruction) -> bool {
@@ -32,7 +73,7 @@ fn role(i: &Instruction) -> Role {
 /// Examines an instruction before it is executed. Returns the lanes that must not execute it.
 pub(super) fn before(
     context: &Context<'_>,
-    check: &mut BlockCheck,
+    check: &mut impl Examiner,
     warp: &Warp,
     i: &Instruction,
     active: u32,
@@ -116,7 +157,7 @@ pub(super) fn before(
 }
 
 /// Examines accesses by generic addresses, which may lie in three spaces.
-fn generic(context: &Context<'_>, check: &mut BlockCheck, site: &Site<'_>, request: Request) -> u32 {
+fn generic(context: &Context<'_>, check: &mut impl Examiner, site: &Site<'_>, request: Request) -> u32 {
     use super::memory::Space as At;
 
     let mut parts = [Space::Global, Space::Shared, Space::Local].map(|space| (space, 0, [0; 32]));
@@ -136,7 +177,7 @@ fn generic(context: &Context<'_>, check: &mut BlockCheck, site: &Site<'_>, reque
 }
 
 /// Examines both sides of an asynchronous copy.
-fn copy(check: &mut BlockCheck, warp: &Warp, i: &Instruction, site: &Site<'_>, request: Request) -> u32 {
+fn copy(check: &mut impl Examiner, warp: &Warp, i: &Instruction, site: &Site<'_>, request: Request) -> u32 {
     let copied = copy_addresses(warp, i, request.bytes);
     let mut from = Request { mask: request.mask & copied.lanes, addresses: copied.from, ..request };
     // With a remainder of the source left out, lanes that copy nothing access nothing.

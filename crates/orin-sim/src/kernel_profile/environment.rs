@@ -1,0 +1,114 @@
+//! Profiles of programs that open their own software Orin: settings from the environment, and a file at the end.
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, Once, PoisonError};
+
+use super::{Profiler, Selection};
+use crate::settings::SettingsError;
+
+/// Environment variable with the path of a file to which the profiles of a program's kernels are appended, one JSON
+/// object per line, when the program closes its device or ends.
+pub const PROFILE_VARIABLE: &str = "ORIN_SIM_PROFILE";
+/// Environment variable with the names of the kernels to profile, separated by commas; `*` stands for any characters.
+pub const KERNELS_VARIABLE: &str = "ORIN_SIM_PROFILE_KERNELS";
+/// Environment variable with the launches to profile: `SKIP` or `SKIP,COUNT`.
+pub const LAUNCHES_VARIABLE: &str = "ORIN_SIM_PROFILE_LAUNCHES";
+
+/// The profilers of this process that are written at the end, and their files.
+static OPEN: Mutex<Vec<(Profiler, PathBuf)>> = Mutex::new(Vec::new());
+
+impl Profiler {
+    /// The profiler that the environment asks for, if any.
+    ///
+    /// # Errors
+    ///
+    /// [`SettingsError::Check`] for launches that are not numbers.
+    pub(crate) fn from_environment() -> Result<Option<Self>, SettingsError> {
+        let Some(path) = std::env::var_os(PROFILE_VARIABLE).filter(|path| !path.is_empty()) else {
+            return Ok(None);
+        };
+        let value = |name| std::env::var(name).unwrap_or_default();
+        let kernels = value(KERNELS_VARIABLE);
+        let kernels = kernels.split(',').map(str::trim).filter(|name| !name.is_empty());
+        let launches = value(LAUNCHES_VARIABLE);
+        let (skip, count) = parse_launches(&launches).map_err(|error| SettingsError::Check {
+            field: LAUNCHES_VARIABLE,
+            value: launches.clone(),
+            error,
+        })?;
+        let selection = Selection { kernels: kernels.map(str::to_owned).collect(), skip, count };
+        let profiler = Self::new(selection);
+        watch_exit(&profiler, path.into());
+        Ok(Some(profiler))
+    }
+}
+
+/// Parses `SKIP` or `SKIP,COUNT`.
+fn parse_launches(text: &str) -> Result<(u64, Option<u64>), String> {
+    let number = |text: &str| {
+        let parsed = text.trim().parse::<u64>();
+        parsed.map_err(|_| format!("'{text}' is not a number; give SKIP or SKIP,COUNT"))
+    };
+    match text.split_once(',') {
+        None if text.is_empty() => Ok((0, None)),
+        None => Ok((number(text)?, None)),
+        Some((skip, count)) => Ok((number(skip)?, Some(number(count)?))),
+    }
+}
+
+/// Writes the profiles when the process ends, unless [`close`] has done so.
+fn watch_exit(profiler: &Profiler, path: PathBuf) {
+    static REGISTER: Once = Once::new();
+    OPEN.lock().unwrap_or_else(PoisonError::into_inner).push((profiler.clone(), path));
+    REGISTER.call_once(|| {
+        // SAFETY: `at_exit` is a function without arguments that does not unwind.
+        unsafe { libc::atexit(at_exit) };
+    });
+}
+
+/// Writes the profiles of a board that is powered off.
+pub(crate) fn close(profiler: &Profiler) {
+    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(at) = open.iter().position(|(other, _)| Arc::ptr_eq(&other.0, &profiler.0)) else { return };
+    let closed = open.remove(at);
+    drop(open);
+    write(&closed);
+}
+
+fn write((profiler, path): &(Profiler, PathBuf)) {
+    let profiles = profiler.profiles();
+    let lines: Result<Vec<String>, _> = profiles.iter().map(serde_json::to_string).collect();
+    let written = lines.map_err(std::io::Error::from).and_then(|lines| {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+        file.write_all((lines.join("\n") + "\n").as_bytes())
+    });
+    if let Err(error) = written {
+        let text = format!("{PROFILE_VARIABLE}: {}: {error}\n", path.display());
+        // Not by `eprint`, which a test's harness would hide. If that fails, there is no place to report it.
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    }
+}
+
+/// Runs at the end of the process.
+extern "C" fn at_exit() {
+    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+    open.iter().for_each(write);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn launches_are_numbers() {
+        assert_eq!(parse_launches(""), Ok((0, None)));
+        assert_eq!(parse_launches("3"), Ok((3, None)));
+        assert_eq!(parse_launches("3, 1"), Ok((3, Some(1))));
+        assert!(parse_launches("x").is_err() && parse_launches("1,").is_err());
+    }
+}

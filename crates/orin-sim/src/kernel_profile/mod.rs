@@ -1,0 +1,168 @@
+//! Profiles of kernels: exact counts of what their instructions did.
+//!
+//! With a [`Profiler`] in [`SmOptions::profile`](crate::sm::SmOptions::profile) the model counts, for each
+//! instruction of each kernel, the executions, the threads that were active and those that were predicated off,
+//! divergent branches, the sectors that accesses to global and local memory moved, and the passes that accesses to
+//! shared memory needed. The counts do not depend on the host, on time, or on the number of its threads: equal runs
+//! have equal profiles. Nothing is estimated, and nothing is said about time.
+//!
+//! | module | contains |
+//! |---|---|
+//! | `tally` | the counts of a host thread |
+//! | `access` | the costs of one request of a warp |
+//! | `occupancy` | blocks per SM |
+//! | `class` | the mix |
+//! | `launch` | a running grid, and the launches of a kernel together |
+//! | `report` | the profile of a kernel, its sums and its source lines |
+//! | `text`, `html` | for people |
+//! | `environment` | programs that open their own software Orin |
+//!
+//! An instruction of a profiled GPU is decoded into one that counts and then executes it, so the interpreter without a
+//! profiler does nothing more.
+
+mod access;
+mod advice;
+mod class;
+mod environment;
+mod html;
+mod launch;
+mod occupancy;
+mod report;
+mod tally;
+mod text;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use access::{Passes, Traffic};
+pub use environment::{KERNELS_VARIABLE, LAUNCHES_VARIABLE, PROFILE_VARIABLE};
+pub use html::html;
+pub use occupancy::Occupancy;
+pub use report::{InstructionProfile, KernelProfile, LineProfile, Totals, json, merge, parse};
+pub use tally::Counts;
+pub use text::text;
+
+use crate::check::{Checker, is_like};
+use crate::mmu::View;
+use crate::sm::Launch;
+pub(crate) use class::is_branch;
+pub(crate) use environment::close;
+pub(crate) use launch::GridProfile;
+use launch::{Entry, KnownCubin};
+pub(crate) use tally::Tally;
+
+/// Which launches are profiled.
+///
+/// ```
+/// use orin_sim::kernel_profile::Selection;
+///
+/// // The launches 10 to 12 of kernels whose names begin with gemm.
+/// let some = Selection { kernels: vec!["gemm*".to_owned()], skip: 10, count: Some(3) };
+/// assert_ne!(some, Selection::default());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Selection {
+    /// Names, in which `*` stands for any characters; all kernels if empty.
+    pub kernels: Vec<String>,
+    /// Launches of these kernels to leave out at the start.
+    pub skip: u64,
+    /// Launches to profile after that; all if `None`.
+    pub count: Option<u64>,
+}
+
+impl Selection {
+    /// Whether a kernel of this name is selected.
+    pub fn names(&self, kernel: &str) -> bool {
+        self.kernels.is_empty() || self.kernels.iter().any(|pattern| is_like(kernel, pattern))
+    }
+}
+
+/// A cubin that cannot be read.
+///
+/// ```
+/// use orin_sim::kernel_profile::{Profiler, Selection};
+///
+/// assert!(Profiler::new(Selection::default()).add_cubin(b"no ELF").is_err());
+/// ```
+#[derive(Debug, thiserror::Error)]
+#[error("not a cubin: {0}")]
+pub struct BadCubin(#[from] cubin::Error);
+
+/// Collects the profiles of the kernels that a software Orin runs; clones are handles to the same.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use orin_sim::kernel_profile::{Profiler, Selection, text};
+/// use orin_sim::sm::SmOptions;
+/// use orin_sim::{Config, SoftwareOrin};
+///
+/// let profiler = Profiler::new(Selection::default());
+/// let sm = SmOptions { profile: Some(profiler.clone()), ..SmOptions::default() };
+/// let orin = SoftwareOrin::new(Config { sm, ..Config::default() })?;
+/// // Run a driver and kernels on `orin`; then:
+/// print!("{}", text(&profiler.profiles()));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Profiler(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    selection: Selection,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Launches of selected kernels so far.
+    launches: u64,
+    cubins: Vec<Arc<KnownCubin>>,
+    entries: Vec<Entry>,
+}
+
+impl Profiler {
+    /// A profiler without profiles.
+    pub fn new(selection: Selection) -> Self {
+        Self(Arc::new(Inner { selection, state: Mutex::default() }))
+    }
+
+    /// Adds a cubin with the code of kernels. Programs with driver code of their own do not tell the model what they
+    /// load: with the cubin, the model recognises a kernel by its code, and knows its name and its source lines.
+    ///
+    /// # Errors
+    ///
+    /// [`BadCubin`] if the file cannot be parsed.
+    pub fn add_cubin(&self, file: &[u8]) -> Result<(), BadCubin> {
+        let known = KnownCubin::read(file)?;
+        self.lock().cubins.push(Arc::new(known));
+        Ok(())
+    }
+
+    /// The profiles so far, one for each kernel and launch shape, in the order of their first launches. Launches that
+    /// are running are not in them.
+    pub fn profiles(&self) -> Vec<KernelProfile> {
+        self.lock().entries.iter().map(Entry::profile).collect()
+    }
+
+    /// Starts profiling a launch; `None` if it is not selected.
+    pub(crate) fn begin(
+        &self,
+        launch: &Launch,
+        view: &View,
+        checker: Option<&Checker>,
+    ) -> Option<GridProfile> {
+        let mut state = self.lock();
+        let grid = GridProfile::new(self.clone(), launch, view, checker, &state.cubins);
+        let Selection { skip, count, .. } = self.0.selection;
+        if !self.0.selection.names(grid.kernel()) {
+            return None;
+        }
+        let number = state.launches;
+        state.launches += 1;
+        (number >= skip && count.is_none_or(|count| number - skip < count)).then_some(grid)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,297 @@
+//! Profiles of kernels: counts that are known from the code.
+
+use orin_sim::kernel_profile::{Counts, KernelProfile, Profiler, Selection, html, json, merge, parse, text};
+use orin_sim::sm::{GridStats, SmOptions};
+
+use crate::support::{Machine, Params};
+
+const SOURCE: &str = include_str!("../sass/profile.cu");
+const CUBIN: &[u8] = include_bytes!("../sass/profile.cubin");
+
+/// A machine that profiles selected launches. It knows the program by its code, as that of a served program.
+fn machine(selection: Selection) -> (Machine, Profiler) {
+    let profiler = Profiler::new(selection);
+    profiler.add_cubin(CUBIN).unwrap();
+    let mut machine = Machine::load(CUBIN);
+    machine.options = SmOptions { profile: Some(profiler.clone()), ..SmOptions::default() };
+    (machine, profiler)
+}
+
+/// The profile of one launch of `kernel`.
+fn profile(
+    kernel: &str,
+    grid: u32,
+    block: u32,
+    params: impl Fn(&mut Machine) -> Params,
+) -> (KernelProfile, GridStats) {
+    let (mut machine, profiler) = machine(Selection::default());
+    let params = params(&mut machine);
+    let stats = machine.run(kernel, [grid, 1, 1], [block, 1, 1], &params);
+    let mut profiles = profiler.profiles();
+    assert_eq!(profiles.len(), 1);
+    let profile = profiles.remove(0);
+    assert_eq!((profile.kernel.as_str(), profile.launches, profile.incomplete), (kernel, 1, 0));
+    let all = profile.totals().all;
+    assert_eq!((all.executed, all.active), (stats.warp_instructions, stats.lane_instructions));
+    (profile, stats)
+}
+
+/// The counts of the source line with a comment.
+fn at(profile: &KernelProfile, comment: &str) -> Counts {
+    let wanted = format!("// {comment}");
+    let line = (1..).zip(SOURCE.lines()).find(|(_, line)| line.ends_with(&wanted)).unwrap().0;
+    let lines = profile.lines();
+    let found = lines.iter().find(|found| found.line == line && found.file.ends_with("profile.cu"));
+    found.unwrap_or_else(|| panic!("no line {line} in {lines:?}")).counts
+}
+
+/// The counts of the only executed instruction with a mnemonic.
+fn only(profile: &KernelProfile, mnemonic: &str) -> Counts {
+    let named = |text: &str| text.split_whitespace().any(|word| word == mnemonic);
+    let mut found =
+        profile.instructions.iter().filter(|place| place.counts.executed > 0 && named(&place.at.instruction));
+    let first = found.next().unwrap_or_else(|| panic!("no {mnemonic}"));
+    assert!(found.next().is_none(), "several {mnemonic}");
+    first.counts
+}
+
+#[test]
+fn sectors_follow_the_stride() {
+    // Words apart, sectors of a warp's request.
+    for (stride, sectors) in [(0, 1), (1, 4), (2, 8), (3, 12), (8, 32), (32, 32)] {
+        let (profile, _) = profile("strided", 2, 64, |machine| {
+            let (out, input) = (machine.zeros(4 * 128), machine.zeros(4 * 128 * 32));
+            Params::new().buffer(&out).buffer(&input).u32(stride)
+        });
+        let (load, store) = (at(&profile, "LOAD").global, at(&profile, "STORE").global);
+        let needed = if stride == 0 { 4 } else { 128 };
+        assert_eq!((load.requests, load.sectors), (4, 4 * sectors), "stride {stride}");
+        assert_eq!((load.needed_bytes, load.requested_bytes), (4 * needed, 4 * 128), "stride {stride}");
+        assert_eq!(load.ideal_sectors, 4 * u64::from(needed as u32).div_ceil(32));
+        assert_eq!((store.requests, store.sectors, store.excess_sectors()), (4, 16, 0));
+        let totals = profile.totals();
+        assert_eq!((totals.loads.global, totals.stores.global), (load, store));
+        // No sector is loaded by two warps, but that of stride 0.
+        let distinct = if stride == 0 { 1 } else { 4 * sectors };
+        assert_eq!((profile.read_bytes, profile.written_bytes), (32 * distinct, 4 * 128));
+    }
+}
+
+#[test]
+fn passes_follow_the_banks() {
+    for (stride, ways) in [(1, 1), (2, 2), (4, 4), (32, 32), (33, 1), (0, 1)] {
+        let (profile, _) = profile("banks", 1, 32, |machine| {
+            let out = machine.zeros(4 * 32);
+            Params::new().buffer(&out).u32(stride)
+        });
+        let shared = at(&profile, "SHARED").shared;
+        assert_eq!((shared.requests, shared.passes, shared.worst), (1, ways, ways), "stride {stride}");
+        assert_eq!((shared.conflicts(), shared.collisions), (ways - 1, 0));
+        let back = at(&profile, "BACK");
+        assert_eq!((back.shared.requests, back.shared.passes, back.global.sectors), (1, 1, 4));
+    }
+}
+
+#[test]
+fn wide_accesses_need_more_passes_and_no_conflicts() {
+    let (profile, _) = profile("wide", 1, 32, |machine| {
+        let (out, input) = (machine.zeros(16 * 32), machine.zeros(16 * 32));
+        Params::new().buffer(&out).buffer(&input)
+    });
+    let (four, two) = (at(&profile, "FOUR"), at(&profile, "TWO").shared);
+    assert_eq!((four.shared.passes, four.shared.ideal_passes, four.global.sectors), (4, 4, 16));
+    assert_eq!((two.passes, two.ideal_passes, two.worst), (2, 2, 1));
+    // The first half of every 16 bytes: two lanes of a half warp share a bank.
+    let totals = profile.totals();
+    assert_eq!((totals.loads.shared.requests, totals.loads.shared.passes), (2, 4 + 2));
+    assert_eq!(totals.loads.shared.worst, 2);
+}
+
+#[test]
+fn threads_of_a_loop_go_different_ways() {
+    let (profile, _) = profile("rounds", 3, 32, |machine| {
+        let out = machine.zeros(4 * 32);
+        Params::new().buffer(&out)
+    });
+    // Of 32 threads 8 leave before the loop, 8 after each round: the branch back executes 3 times, and goes different
+    // ways twice. The last time no thread takes it.
+    let back = profile.instructions.iter().find(|place| place.branch && place.counts.executed == 3 * 3);
+    let back = back.unwrap().counts;
+    assert_eq!((back.threads, back.active, back.skipped), (3 * 48, 3 * 24, 3));
+    assert_eq!((back.divergent, back.predicated_off()), (3 * 2, 3 * 24));
+    assert_eq!(profile.totals().all.divergent, 3 * 3);
+    // The first branch of the program, that before the loop, and the branch back.
+    assert_eq!(profile.totals().branches, 3 * (1 + 1 + 3));
+    assert_eq!(only(&profile, "SHF.R.U32.HI").threads, 3 * 48);
+}
+
+#[test]
+fn threads_without_their_guard_are_predicated_off() {
+    let run = |n| {
+        let run = profile("guarded", 1, 32, |machine| {
+            let out = machine.zeros(4 * 32);
+            Params::new().buffer(&out).u32(n)
+        });
+        run.0
+    };
+    let some = run(20);
+    let mut exits = some.instructions.iter().filter(|place| place.at.instruction.ends_with("EXIT"));
+    let first = exits.next().unwrap().counts;
+    assert_eq!((first.executed, first.threads, first.active), (1, 32, 12));
+    assert_eq!((first.predicated_off(), first.skipped, first.divergent), (20, 0, 0));
+    let store = at(&some, "GUARDED");
+    assert_eq!((store.global.requests, store.global.sectors, store.global.needed_bytes), (1, 3, 80));
+    assert_eq!(exits.next().unwrap().counts.threads, 20);
+    // Nobody leaves: the first EXIT is executed by no thread.
+    let all = run(32);
+    let first = all.instructions.iter().find(|place| place.at.instruction.ends_with("EXIT")).unwrap().counts;
+    assert_eq!((first.executed, first.skipped, first.threads, first.active), (1, 1, 32, 0));
+    // All leave: what follows is not executed, but listed.
+    let none = run(0);
+    let store = none.instructions.iter().find(|place| place.at.instruction.contains("STG")).unwrap();
+    assert_eq!((store.counts, store.access.as_deref()), (Counts::default(), Some("store")));
+}
+
+#[test]
+fn atomics_on_a_word_of_another_lane_are_counted() {
+    let (profile, _) = profile("counters", 1, 32, |machine| {
+        let out = machine.zeros(4 * 8);
+        Params::new().buffer(&out)
+    });
+    let meet = at(&profile, "MEET").shared;
+    assert_eq!((meet.requests, meet.passes, meet.collisions), (1, 1, 28));
+    let totals = profile.totals();
+    assert_eq!((totals.atomics.shared, totals.atomics.global.sectors), (meet, 1));
+    assert_eq!(totals.atomics.global.needed_bytes, 32);
+    assert_eq!((profile.read_bytes, profile.written_bytes), (32, 32));
+}
+
+#[test]
+fn local_memory_lies_interleaved() {
+    let (profile, _) = profile("frame", 1, 32, |machine| {
+        let out = machine.zeros(4 * 32);
+        Params::new().buffer(&out).u32(0)
+    });
+    assert_eq!(at(&profile, "SAME").local.sectors, 4, "the words of 8 lanes are a sector");
+    let other = at(&profile, "OTHER");
+    assert_eq!((other.local.requests, other.local.sectors, other.local.ideal_sectors), (1, 8, 4));
+    assert_eq!((profile.read_bytes, profile.written_bytes), (0, 128), "local memory is not global");
+}
+
+#[test]
+fn asynchronous_copies_count_on_both_sides() {
+    let (profile, _) = profile("copied", 1, 32, |machine| {
+        let (out, input) = (machine.zeros(16 * 32), machine.zeros(16 * 32));
+        Params::new().buffer(&out).buffer(&input)
+    });
+    let copies = profile.totals().copies;
+    assert_eq!((copies.global.sectors, copies.shared.passes, copies.shared.worst), (16, 4, 1));
+    assert_eq!((profile.read_bytes, profile.written_bytes), (512, 512));
+}
+
+#[test]
+fn launches_are_selected_and_added() {
+    let kernels = vec!["str*".to_owned()];
+    let (mut machine, profiler) = machine(Selection { kernels, skip: 1, count: Some(2) });
+    let (out, input) = (machine.zeros(4 * 32), machine.zeros(4 * 32));
+    let strided = Params::new().buffer(&out).buffer(&input).u32(1);
+    for grid in [1, 1, 1, 2] {
+        machine.run("banks", [1, 1, 1], [32, 1, 1], &Params::new().buffer(&out).u32(1));
+        machine.run("strided", [grid, 1, 1], [16, 1, 1], &strided);
+    }
+    let profiles = profiler.profiles();
+    assert_eq!(profiles.len(), 1);
+    assert_eq!((profiles[0].kernel.as_str(), profiles[0].launches), ("strided", 2));
+    assert_eq!(at(&profiles[0], "LOAD").global.requests, 2);
+    // Another shape is another profile.
+    let (mut machine, profiler) = self::machine(Selection::default());
+    let (out, input) = (machine.zeros(4 * 32), machine.zeros(4 * 32));
+    let strided = Params::new().buffer(&out).buffer(&input).u32(1);
+    for grid in [1, 2, 1] {
+        machine.run("strided", [grid, 1, 1], [16, 1, 1], &strided);
+    }
+    let launches: Vec<_> =
+        profiler.profiles().iter().map(|profile| (profile.grid[0], profile.launches)).collect();
+    assert_eq!(launches, [(1, 2), (2, 1)]);
+}
+
+#[test]
+fn a_launch_that_faults_is_incomplete() {
+    let (mut machine, profiler) = machine(Selection::default());
+    let out = machine.zeros(4 * 32);
+    let params = Params::new().buffer(&out).u64(0).u32(1);
+    assert!(machine.try_run("strided", [1, 1, 1], [32, 1, 1], &params, 0).is_err());
+    // A grid that is stopped.
+    let mut grid = machine.grid("strided", [1, 1, 1], [32, 1, 1], &params, 0);
+    grid.step(5).unwrap();
+    drop(grid);
+    let profiles = profiler.profiles();
+    assert_eq!((profiles[0].launches, profiles[0].incomplete), (2, 2));
+    assert_eq!(at(&profiles[0], "LOAD").executed, at(&profiles[0], "LOAD").executed.max(1));
+    assert_eq!(at(&profiles[0], "STORE").global.requests, 0);
+    assert!(text(&profiles).contains("2 ended early"));
+}
+
+#[test]
+fn unknown_programs_have_addresses() {
+    let profiler = Profiler::new(Selection::default());
+    let mut machine = Machine::load(CUBIN);
+    machine.options.profile = Some(profiler.clone());
+    let out = machine.zeros(4 * 32);
+    machine.run("banks", [1, 1, 1], [32, 1, 1], &Params::new().buffer(&out).u32(4));
+    let profile = profiler.profiles().remove(0);
+    assert!(profile.kernel.starts_with("0x5"), "{}", profile.kernel);
+    assert!(profile.lines().is_empty());
+    assert_eq!(only(&profile, "STS").shared.passes, 4);
+}
+
+#[test]
+fn counts_do_not_depend_on_the_host() {
+    let run = |threads, profiled: bool| {
+        let profiler = Profiler::new(Selection::default());
+        let mut machine = Machine::kernels("mandelbrot");
+        machine.options.threads = Some(threads);
+        machine.options.profile = profiled.then(|| profiler.clone());
+        let out = machine.zeros(4 * 64 * 64);
+        let params = Params::new().buffer(&out).u32(64).u32(64).f32(-2.0).f32(-1.25).f32(0.04).u32(100);
+        let stats = machine.run("mandelbrot", [4, 8, 1], [16, 8, 1], &params);
+        (out.u32s(), stats, profiler.profiles())
+    };
+    let (out, stats, profiles) = run(1, true);
+    assert_eq!((out, stats, profiles.clone()), run(4, true));
+    let plain = run(2, false);
+    assert_eq!((stats, &[][..]), (plain.1, &plain.2[..]));
+    let totals = profiles[0].totals();
+    assert_eq!(totals.all.executed, stats.warp_instructions);
+    assert!(totals.all.divergent > 0 && totals.threads_per_warp() < 32.0);
+    assert_eq!(totals.mix.values().sum::<u64>(), stats.warp_instructions);
+}
+
+#[test]
+fn profiles_are_written_in_three_forms() {
+    let (profile, _) = profile("banks", 1, 32, |machine| {
+        let out = machine.zeros(4 * 32);
+        Params::new().buffer(&out).u32(32)
+    });
+    let profiles = vec![profile];
+    let page = html(&profiles, |file| file.ends_with("profile.cu").then(|| SOURCE.to_owned()));
+    for part in
+        ["<h2 id=\"k0\">banks", "STS [R7], R4", "32.0 of 1.0", "room[threadIdx.x * stride &amp; 1023]"]
+    {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    assert_eq!(page.matches("http").count(), 0, "no links to anything else");
+    let table = text(&profiles);
+    for part in
+        ["shared stores   1 requests, 32.0 passes each; 31 by bank conflicts, at worst 32-way", "advice"]
+    {
+        assert!(table.contains(part), "{part} is not in {table}");
+    }
+    let whole = json(&profiles);
+    assert_eq!(whole["profiles"][0]["totals"]["stores"]["shared"]["passes"], 32);
+    assert_eq!(parse(&whole.to_string()).unwrap(), profiles);
+    let lines = format!("{0}\n{0}\n", serde_json::to_string(&profiles[0]).unwrap());
+    let merged = merge(parse(&lines).unwrap());
+    assert_eq!((merged.len(), merged[0].launches), (1, 2));
+    assert_eq!(merged[0].totals().stores.shared.passes, 64);
+}

@@ -1,0 +1,182 @@
+//! `orin profile-kernel`: runs a program on the software Orin and counts what its kernels do.
+//!
+//! As with `orin check`, the program is served, and one that opens a software Orin of its own counts for itself: it
+//! gets a file by an environment variable.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, ExitStatus};
+
+use anyhow::{Context, Result};
+use clap::Args;
+use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
+use orin_serve::guard::{self, Part, Signals};
+use orin_sim::kernel_profile::{
+    KERNELS_VARIABLE, KernelProfile, LAUNCHES_VARIABLE, PROFILE_VARIABLE, Profiler, Selection, html, json,
+    merge, parse, text,
+};
+use orin_sim::{Config, SoftwareOrin};
+
+use crate::serve;
+
+/// Options of the command.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  orin profile-kernel -- python3 test_nvgpu.py
+  orin profile-kernel --kernel 'gemm*' --launch-count 1 --html gemm.html -- ./program
+  orin profile-kernel --no-serve --json -- cargo test > profiles.json
+  orin profile-kernel --import profiles.json --html profiles.html
+
+Exit codes: that of the program; 1 if no kernel was profiled. See docs/profile-kernel.md.")]
+pub(crate) struct Options {
+    /// Profile only kernels with this name, in which * stands for any characters; may be given several times
+    #[arg(long = "kernel", short = 'k', value_name = "NAME", value_parser = kernel_name)]
+    kernels: Vec<String>,
+    /// Leave out the first launches of these kernels
+    #[arg(long, short = 's', value_name = "N", default_value_t = 0)]
+    launch_skip: u64,
+    /// Profile as many launches
+    #[arg(long, short = 'c', value_name = "N")]
+    launch_count: Option<u64>,
+    /// A cubin with kernels of the program, to know their names and source lines if the program loads it with driver
+    /// code of its own; may be given several times
+    #[arg(long, value_name = "FILE")]
+    cubin: Vec<PathBuf>,
+    /// Print the profiles as one JSON object instead of tables
+    #[arg(long)]
+    json: bool,
+    /// Write the profiles with the annotated disassembly to this file, as one HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Search this folder for the source files that the page shows; may be given several times
+    #[arg(long, value_name = "FOLDER", requires = "html")]
+    source_folder: Vec<PathBuf>,
+    /// Only set the environment: for programs that open a software Orin of their own (tegra-hcq with the feature sim)
+    #[arg(long)]
+    no_serve: bool,
+    /// Show profiles of this file, made with --json or ORIN_SIM_PROFILE, instead of running a program
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["cubin", "no_serve", "launch_skip", "launch_count"])]
+    import: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(
+        required_unless_present = "import",
+        conflicts_with = "import",
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "PROGRAM"
+    )]
+    program: Vec<OsString>,
+}
+
+/// A name that fits the environment variable, where names are separated by commas.
+fn kernel_name(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("a name is not empty; * stands for all kernels".to_owned()),
+        _ if text.contains(',') => Err("a name has no comma; give --kernel several times".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// Runs the program, or reads a file, and shows the profiles. Ends like the program.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let page = options.html.as_deref().map(Output::prepare).transpose();
+    let page = page.map_err(|error| UsageError(error.to_string()))?;
+    if let Some(path) = &options.import {
+        let profiles = imported(options, path)?;
+        return show(options, page.as_ref(), profiles);
+    }
+    let profiler = profiler(options)?;
+    let mut config = Config::from_environment().map_err(|error| UsageError(error.to_string()))?;
+    config.sm.profile = Some(profiler.clone());
+    let folder = tempfile::tempdir().context("making a folder for the profiles")?;
+    let file = folder.path().join("profiles");
+    let command = prepared(options, &file);
+    let status = if options.no_serve {
+        serve::plain(command)?
+    } else {
+        // SAFETY: the command line has been parsed, and no thread was started.
+        match unsafe { guard::split() } {
+            Ok(Part::Guard(status)) => {
+                // The supervisor removes the folder.
+                std::mem::forget(folder);
+                guard::end_like(status)
+            }
+            Ok(Part::Supervisor(signals)) => supervise(config, command, signals)?,
+            Err(error) => return Err(anyhow::Error::from(error).context("cannot start the supervisor")),
+        }
+    };
+    let mut profiles = profiler.profiles();
+    match fs::read_to_string(&file) {
+        Ok(lines) => profiles.extend(parse(&lines).context("reading the profiles of the program")?),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => return Err(error).context("reading the profiles of the program"),
+    }
+    // `end_like` runs no destructors.
+    drop(folder);
+    let shown = show(options, page.as_ref(), merge(profiles))?;
+    if status.success() { Ok(shown) } else { guard::end_like(status) }
+}
+
+/// The profiles of a file.
+fn imported(options: &Options, path: &Path) -> Result<Vec<KernelProfile>> {
+    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
+    let text = text.map_err(|error| UsageError(format!("{error:#}")))?;
+    let profiles = parse(&text).map_err(|error| UsageError(format!("{}: {error}", path.display())))?;
+    let selection = selection(options);
+    Ok(merge(profiles).into_iter().filter(|profile| selection.names(&profile.kernel)).collect())
+}
+
+fn selection(options: &Options) -> Selection {
+    Selection { kernels: options.kernels.clone(), skip: options.launch_skip, count: options.launch_count }
+}
+
+fn profiler(options: &Options) -> Result<Profiler> {
+    let profiler = Profiler::new(selection(options));
+    for path in &options.cubin {
+        let file =
+            fs::read(path).map_err(|error| UsageError(format!("reading {}: {error}", path.display())))?;
+        profiler.add_cubin(&file).map_err(|error| UsageError(format!("{}: {error}", path.display())))?;
+    }
+    Ok(profiler)
+}
+
+/// The program with the variables for a software Orin of its own.
+fn prepared(options: &Options, file: &Path) -> Command {
+    let mut command = serve::command(&options.program);
+    command.env(PROFILE_VARIABLE, file).env(KERNELS_VARIABLE, options.kernels.join(","));
+    let count = options.launch_count.map_or_else(String::new, |count| format!(",{count}"));
+    command.env(LAUNCHES_VARIABLE, format!("{}{count}", options.launch_skip));
+    command
+}
+
+/// Serves the program in the supervisor's process.
+fn supervise(config: Config, command: Command, signals: Signals) -> Result<ExitStatus> {
+    let board = SoftwareOrin::new(config).map_err(orin_serve::Error::Board)?;
+    serve::host(&board, command, signals, None, |_| {})
+}
+
+/// Prints and writes the profiles.
+fn show(options: &Options, page: Option<&Output>, profiles: Vec<KernelProfile>) -> Result<ExitCode> {
+    if let Some(page) = page {
+        let text = html(&profiles, |file| source(&options.source_folder, file));
+        write_all(&[(page, text.as_bytes())])?;
+    }
+    if options.json {
+        say!("{:#}", json(&profiles))?;
+    } else if !profiles.is_empty() {
+        say!("{}", text(&profiles).trim_end())?;
+    }
+    if profiles.is_empty() {
+        warn("no kernel was profiled");
+    }
+    Ok(Status::failed_if(profiles.is_empty()).into())
+}
+
+/// The text of a source file: at its path, or by its name in one of the folders.
+fn source(folders: &[PathBuf], file: &str) -> Option<String> {
+    let name = Path::new(file).file_name()?;
+    let named = folders.iter().map(|folder| folder.join(name));
+    std::iter::once(PathBuf::from(file)).chain(named).find_map(|path| fs::read_to_string(path).ok())
+}

@@ -1,0 +1,133 @@
+//! `orin profile-kernel`: what it passes to a program, what it collects and prints, and its exit code.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+
+const ORIN: &str = env!("CARGO_BIN_EXE_orin");
+
+fn profile(options: &[&str], program: &[&str]) -> Output {
+    let mut command = Command::new(ORIN);
+    command.arg("profile-kernel").args(options).arg("--").args(program).stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn parsed(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)))
+}
+
+/// The JSON object at the end of what a program and the command have printed.
+fn last_json(output: &Output) -> Value {
+    let whole = text(&output.stdout);
+    let start = whole.find("{\n").unwrap_or_else(|| panic!("{whole}{}", text(&output.stderr)));
+    serde_json::from_str(&whole[start..]).unwrap()
+}
+
+/// Brings up a board as far as its first kernels.
+fn bring_up(device: &str, folder: &Path) -> Vec<String> {
+    let report = folder.join("r.tar.gz").to_str().unwrap().to_owned();
+    ["bring-up", "--device", device, "--until", "7", "--report"]
+        .into_iter()
+        .map(str::to_owned)
+        .chain([report])
+        .collect()
+}
+
+#[test]
+fn a_program_with_its_own_software_orin_is_profiled() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = bring_up("sim", folder.path());
+    let program: Vec<&str> = std::iter::once(ORIN).chain(line.iter().map(String::as_str)).collect();
+    let page = folder.path().join("page.html");
+    let options = ["--no-serve", "--json", "--html", page.to_str().unwrap()];
+    let output = profile(&options, &program);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    // Its own report is on standard output as well, before the profiles.
+    let profiles = last_json(&output);
+    let first = &profiles["profiles"][0];
+    assert_eq!(first["totals"]["stores"]["global"]["sectors"], first["launches"], "{profiles}");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains(": grid 1, block 1, ") && page.contains("EXIT"), "{page}");
+}
+
+/// A program that checks its variables, and reports profiles as a software Orin of its own does.
+const REPORTS: &str = r#"
+test "$ORIN_SIM_PROFILE_KERNELS,$ORIN_SIM_PROFILE_LAUNCHES" = "a*,b,3,4" || exit 9
+cat "$1" "$1" >> "$ORIN_SIM_PROFILE"
+exit $2"#;
+
+/// A profile without instructions.
+fn empty(kernel: &str) -> String {
+    let occupancy = r#"{"blocks_per_sm":16,"warps_per_sm":16,"max_warps":48,"by_warps":48,"by_registers":64,
+        "by_shared":null,"by_blocks":16,"limited_by":["blocks"],"sms":16}"#;
+    format!(
+        r#"{{"kernel":"{kernel}","grid":[1,1,1],"block":[32,1,1],"registers":8,"shared_bytes":1024,"local_bytes":0,
+        "launches":1,"incomplete":0,"occupancy":{occupancy},"read_bytes":0,"written_bytes":0,"instructions":[]}}"#
+    )
+    .replace('\n', "")
+        + "\n"
+}
+
+#[test]
+fn profiles_of_several_processes_are_added() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("profile");
+    fs::write(&file, empty("abc")).unwrap();
+    let file = file.to_str().unwrap();
+    let options = ["--no-serve", "-k", "a*", "-k", "b", "-s", "3", "-c", "4"];
+    let output = profile(&options, &["sh", "-c", REPORTS, "sh", file, "0"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(
+        text(&output.stdout).starts_with("abc: grid 1, block 32, 2 launches\n"),
+        "{}",
+        text(&output.stdout)
+    );
+    assert!(text(&output.stdout).contains("limited by blocks"));
+    // The exit code is that of the program.
+    assert_eq!(profile(&options, &["sh", "-c", REPORTS, "sh", file, "7"]).status.code(), Some(7));
+}
+
+#[test]
+fn files_are_imported() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("profiles");
+    fs::write(&file, empty("abc") + &empty("xyz")).unwrap();
+    let import = |options: &[&str]| {
+        let mut command = Command::new(ORIN);
+        command.args(["profile-kernel", "--import"]).arg(&file).args(options).output().unwrap()
+    };
+    let both = import(&["--json"]);
+    assert_eq!(parsed(&both)["profiles"].as_array().map(Vec::len), Some(2));
+    let one = import(&["--json", "--kernel", "x*"]);
+    assert_eq!(parsed(&one)["profiles"][0]["kernel"], "xyz");
+    // What it has printed can be imported.
+    fs::write(&file, both.stdout).unwrap();
+    assert_eq!(parsed(&import(&["--json"]))["profiles"].as_array().map(Vec::len), Some(2));
+    let none = import(&["--kernel", "no"]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(text(&none.stderr).contains("no kernel was profiled"));
+    fs::write(&file, "{\"profiles\":7}").unwrap();
+    let wrong = import(&[]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(text(&wrong.stderr).contains("invalid type"), "{}", text(&wrong.stderr));
+}
+
+#[test]
+fn a_served_program_has_names_by_its_cubin() {
+    if !crate::serve::can_serve() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let line = bring_up("nvgpu", folder.path());
+    let program: Vec<&str> = std::iter::once(ORIN).chain(line.iter().map(String::as_str)).collect();
+    let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/faults.cubin");
+    let profiles = last_json(&profile(&["--json", "--cubin", cubin], &program));
+    let first = &profiles["profiles"][0];
+    assert_eq!((&first["kernel"], &first["instructions"][0]["offset"]), (&json!("fault_write"), &json!(0)));
+}
