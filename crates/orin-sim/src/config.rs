@@ -167,6 +167,9 @@ pub struct FaultPlan {
     pub lost_doorbells: Vec<u64>,
     /// Periods in which the engines make no progress.
     pub stalls: Vec<Stall>,
+    /// Time that host needs for each 128 bytes of a pushbuffer. Memory that a program changes or unmaps while host
+    /// still fetches from it then causes errors in every run, not only in rare ones.
+    pub slow_fetch: Duration,
     /// The order of the reports about an access of an SM that the MMU refuses.
     pub mmu_order: MmuOrder,
     /// The fault type that the MMU reports for each refused access (`NV_PFAULT_FAULT_TYPE_*`), instead of the model's

@@ -123,6 +123,10 @@ pub struct Settings {
     /// Time from the GPU's interrupt to the event, in microseconds: [`Config::event_latency`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub event_us: Option<u64>,
+    /// Time that host needs for each 128 bytes of a pushbuffer, in microseconds:
+    /// [`FaultPlan::slow_fetch`](crate::FaultPlan::slow_fetch).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fetch_us: Option<u64>,
     /// PCAS actions without effect, by number: [`Quirks::inert_pcas_actions`].
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub inert_pcas_actions: Vec<u8>,
@@ -178,6 +182,14 @@ fn milliseconds(field: &'static str, ms: u64) -> Result<Duration, SettingsError>
         return Err(invalid(field, ms, "it must be at most 60000"));
     }
     Ok(Duration::from_millis(ms))
+}
+
+/// As [`milliseconds`], in microseconds.
+fn microseconds(field: &'static str, us: u64) -> Result<Duration, SettingsError> {
+    if us > LONGEST_MS * 1000 {
+        return Err(invalid(field, us, "it must be at most 60000000"));
+    }
+    Ok(Duration::from_micros(us))
 }
 
 impl Settings {
@@ -261,9 +273,10 @@ impl Settings {
             changed.refusals.push(refusal.parse()?);
         }
         if let Some(us) = self.event_us {
-            let rule = "it must be at most 60000000";
-            let latency = Some(Duration::from_micros(us)).filter(|_| us <= LONGEST_MS * 1000);
-            changed.event_latency = latency.ok_or_else(|| invalid("event_us", us, rule))?;
+            changed.event_latency = microseconds("event_us", us)?;
+        }
+        if let Some(us) = self.fetch_us {
+            changed.faults.slow_fetch = microseconds("fetch_us", us)?;
         }
         self.quirks(&mut changed.quirks)?;
         *config = changed;
@@ -350,6 +363,7 @@ mod tests {
                 22,
             )],
             event_us: Some(500),
+            fetch_us: Some(3),
             inert_pcas_actions: vec![3],
             hanging_pcas_actions: vec![10],
             broken_chains: vec![BrokenChain { action: 3, prefetch: false, effect: ChainEffect::Hang }],
@@ -360,6 +374,7 @@ mod tests {
         read.apply(&mut config).unwrap();
         assert_eq!((config.memory_bytes, config.tpc_masks), (32 << 30, [0b111, 0b1]));
         assert_eq!(config.characteristics.max_freq, 918_000_000);
+        assert_eq!(config.faults.slow_fetch, Duration::from_micros(3));
         assert_eq!(config.faults.power_up, Duration::from_millis(90));
         assert_eq!(config.faults.mmu_order, MmuOrder::SmFirst);
         assert_eq!(config.faults.late_lines, Duration::from_millis(150));
@@ -397,6 +412,7 @@ mod tests {
             ("{\"inert_pcas_actions\": [16]}", "4 bits"),
             ("{\"hanging_pcas_actions\": [3, 16]}", "4 bits"),
             ("{\"event_us\": 60000001}", "60000000"),
+            ("{\"fetch_us\": 60000001}", "60000000"),
             ("{\"broken_chains\": [{\"action\": 8, \"prefetch\": true, \"effect\": \"hang\"}]}", "3 bits"),
             ("{\"broken_chains\": [{\"action\": 1, \"prefetch\": true, \"effect\": \"late\"}]}", "late"),
         ] {

@@ -9,7 +9,7 @@
 //! The graphics runlist has one copy engine and one compute engine behind one host. When methods go to the other
 //! engine, host first waits for idle (GA100 `dev_pbdma`).
 
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ampere_cmd::gpfifo::{ENTRY_BYTES, Entry, Operation, userd};
@@ -19,12 +19,13 @@ use crate::gpu::checksum;
 use crate::gpu::compute::Compute;
 use crate::gpu::copy::Copy;
 use crate::gpu::decoder::MethodWord;
+use crate::gpu::fetch::{Fetching, Pace, Words};
 use crate::gpu::host::Host;
 use crate::gpu::pointers::{Pointers, Remaining};
 use crate::gpu::{
     Activity, ChannelFault, ChannelGroup, ChannelSetup, ChannelStatus, Effects, HostCheck, Preemption, Waiter,
 };
-use crate::mmu::{Access, FaultKind, MmuFault, Span, View};
+use crate::mmu::View;
 use crate::quirks::Quirks;
 use crate::segments::SegmentWatcher;
 use crate::sm::Sms;
@@ -161,7 +162,7 @@ impl Channel {
         sms: Arc<Sms>,
         quirks: Arc<Quirks>,
         strict: Option<&Arc<Strict>>,
-        segments: Option<SegmentWatcher>,
+        fetching: Fetching,
     ) -> Self {
         let state = State {
             gp_get: 0,
@@ -179,7 +180,8 @@ impl Channel {
             },
             faulted: false,
             watch: strict.map(|strict| strict.channel(setup.channel_id)),
-            segments,
+            pace: Pace::new(fetching.line_time),
+            segments: fetching.segments,
             setup,
         };
         Self {
@@ -365,6 +367,7 @@ struct State {
     faulted: bool,
     /// The channel's watch in strict mode.
     watch: Option<Arc<Watch>>,
+    pace: Pace,
     segments: Option<SegmentWatcher>,
 }
 
@@ -420,7 +423,7 @@ impl State {
             }
             active = true;
         }
-        let mut words = Words { view, span: None };
+        let mut words = Words::new(view);
         let mut budget = SLICE_WORDS;
         while budget > 0 && !halted.load(Ordering::Relaxed) {
             budget -= 1;
@@ -437,6 +440,9 @@ impl State {
                 }
                 continue;
             };
+            if !self.pace.has_arrived(va) {
+                return Ok(active);
+            }
             active = true;
             let word = words.fetch(va).map_err(|fault| ChannelFault::Mmu { client: "host", fault })?;
             self.segment = (left > 1).then_some(Remaining { va: va + 4, words: left - 1 });
@@ -525,6 +531,7 @@ impl State {
             }
             Entry::Segment(segment) => {
                 self.pointers.begin(&segment);
+                self.pace.begin();
                 self.sums.segment = Some(0);
                 self.segment = Some(Remaining { va: segment.va, words: segment.words });
             }
@@ -602,28 +609,5 @@ impl State {
             None if self.segment.is_some() || self.gp_get != self.gp_put => Activity::Fetching,
             None => Activity::Idle,
         }
-    }
-}
-
-/// Reads the pushbuffer words of one slice, with one translation per mapping.
-struct Words<'a> {
-    view: &'a View,
-    span: Option<Span>,
-}
-
-impl Words<'_> {
-    fn fetch(&mut self, va: u64) -> Result<u32, MmuFault> {
-        let pointer = match self.span.and_then(|span| span.at(va, 4)) {
-            Some(pointer) => pointer,
-            None => {
-                let span = self.view.span(va, Access::Read)?;
-                self.span = Some(span);
-                let fault = MmuFault { va: span.end, kind: FaultKind::InvalidPte, access: Access::Read };
-                span.at(va, 4).ok_or(fault)?
-            }
-        };
-        // SAFETY: valid while the view of the span, which `self` borrows, is alive; aligned because entries contain
-        // multiples of 4. User space may write the word concurrently.
-        Ok(unsafe { AtomicU32::from_ptr(pointer.cast()) }.load(Ordering::Relaxed))
     }
 }

@@ -15,6 +15,7 @@ mod checksum;
 mod compute;
 mod copy;
 mod decoder;
+mod fetch;
 mod host;
 mod inline_upload;
 mod pointers;
@@ -362,6 +363,8 @@ pub struct GpuConfig {
     pub deadlock_after: Duration,
     /// Period after which an engine that cannot be taken from a TSG causes a context-switch time-out.
     pub switch_timeout: Duration,
+    /// Time that host needs for each 128 bytes of a pushbuffer.
+    pub slow_fetch: Duration,
     /// Strict mode: see [`crate::strict`].
     pub strict: bool,
     /// Encodings of launches that do not work.
@@ -381,6 +384,7 @@ impl Default for GpuConfig {
             seed: 0,
             deadlock_after,
             switch_timeout,
+            slow_fetch: Duration::ZERO,
             strict: false,
             quirks: Quirks::default(),
             segments: None,

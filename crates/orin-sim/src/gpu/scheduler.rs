@@ -28,12 +28,12 @@ use rustix::io::Errno;
 use crate::caller::guard;
 use crate::config::Stall;
 use crate::gpu::channel::{Channel, Siblings, Standing};
+use crate::gpu::fetch::Fetching;
 use crate::gpu::possession::Possession;
 use crate::gpu::runlist::{self, Group, Traversal};
 use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, Preemption, Waiter, ptimer_ns};
 use crate::memory::Memory;
 use crate::quirks::Quirks;
-use crate::segments::SegmentWatcher;
 use crate::sm::Sms;
 use crate::strict::{Report, Strict};
 
@@ -135,7 +135,7 @@ pub(super) struct Scheduler {
     shared: Arc<Shared>,
     sms: Arc<Sms>,
     quirks: Arc<Quirks>,
-    segments: Option<SegmentWatcher>,
+    fetching: Fetching,
     strict: Option<Arc<Strict>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -171,7 +171,7 @@ impl Scheduler {
             shared,
             sms: Sms::new(config.sm_count, config.sm),
             quirks: Arc::new(config.quirks),
-            segments: config.segments,
+            fetching: Fetching { line_time: config.slow_fetch, segments: config.segments },
             strict,
             thread: Some(thread),
         })
@@ -195,7 +195,7 @@ impl Scheduler {
             Arc::clone(&self.sms),
             Arc::clone(&self.quirks),
             self.strict.as_ref(),
-            self.segments.clone(),
+            self.fetching.clone(),
         ));
         let group = channel.group();
         self.shared.change(|lists| {

@@ -252,6 +252,7 @@ impl SoftwareOrin {
             seed: config.seed,
             deadlock_after: config.deadlock_after,
             switch_timeout: config.switch_timeout,
+            slow_fetch: config.faults.slow_fetch,
             strict: config.strict,
             quirks: config.quirks.clone(),
             segments: config.segments.clone(),

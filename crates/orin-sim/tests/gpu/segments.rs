@@ -1,9 +1,11 @@
 //! Host's handling of ring entries and pushbuffer words: levels, checksums, split segments, header modes, and memory
 //! operations.
 
+use std::time::Duration;
+
 use ampere_cmd::gpfifo::{Entry, Level, Operation, Segment, userd};
 use ampere_cmd::{Method, Subchannel, host_c76f};
-use orin_sim::gpu::{Activity, ChannelFault, HostCheck};
+use orin_sim::gpu::{Activity, ChannelFault, GpuConfig, HostCheck};
 
 use crate::rig::{Rig, Ring, SEMAPHORES, release};
 
@@ -35,6 +37,23 @@ fn crc(words: &[u32]) -> u32 {
         }
     }
     crc
+}
+
+#[test]
+fn host_reads_the_end_of_a_segment_after_its_work_is_done() {
+    let rig = Rig::with(GpuConfig { slow_fetch: Duration::from_millis(50), ..GpuConfig::default() });
+    let mut ring = rig.channel(7, 16);
+    // The second line has no methods yet.
+    let mut words = releasing(0, 1);
+    words.resize(64, 0);
+    let first = segment(&mut ring, &words);
+    ring.entry(Entry::from(first).encode().unwrap());
+    ring.ring_doorbell();
+    rig.wait_for(0, 1);
+    // The CPU has seen the release and uses the memory again.
+    let next: Vec<u8> = releasing(4, 2).iter().flat_map(|word| word.to_le_bytes()).collect();
+    rig.write(first.va + 128, &next);
+    rig.wait_for(4, 2);
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use ampere_cmd::command::{LinearCopy, PcasAction};
+use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::host_c76f::{MemOpDOperation, WfiScope};
 use ampere_cmd::qmd::{QmdV3_0, v3_0 as q};
 use ampere_cmd::{Encoder, Subchannel, compute_c7c0 as class, host_c76f};
@@ -98,6 +99,24 @@ fn semaphores_and_descriptors_must_have_been_written() {
     ring.commands(|encoder| encoder.launch(DATA + 0x4000, COPY).unwrap());
     kernels.rig.fault();
     assert_eq!(reports(&kernels).last().unwrap().work, "the scheduler");
+}
+
+#[test]
+fn a_segment_longer_than_its_words_is_reported() {
+    let kernels = strict();
+    let mut encoder = Words::new(Vec::new());
+    encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap();
+    let words = encoder.into_sink();
+    let mut ring = kernels.channel(511);
+    let va = ring.place(&words);
+    // The length of the whole page, whose rest is fresh memory.
+    ring.entry(Entry::from(Segment::new(va, 1024)).encode().unwrap());
+    ring.ring_doorbell();
+    kernels.rig.fault();
+    let all = reports(&kernels);
+    let report = all.first().unwrap();
+    let end = va + 4 * words.len() as u64;
+    assert_eq!((report.violation, report.va, &report.work[..]), (Violation::Unwritten, end, "host"));
 }
 
 #[test]
