@@ -105,6 +105,21 @@ impl<'a> Rows<'a> {
         self.matrices().iter().map(|matrix| matrix.outputs).sum()
     }
 
+    /// The file's bytes of `count` rows from `first` on, an even number: a part of each matrix, perhaps empty.
+    pub(super) fn parts(&self, first: usize, count: usize) -> impl Iterator<Item = &'a [u8]> {
+        let of_pairs = matches!(self, Self::Pairs(_));
+        let mut before = 0;
+        self.matrices().iter().map(move |matrix| {
+            let rows = |row: usize| {
+                let row = if of_pairs { row / 2 } else { row.saturating_sub(before) };
+                row.min(matrix.outputs) * matrix.row_bytes()
+            };
+            let part = &matrix.bytes[rows(first)..rows(first + count)];
+            before += matrix.outputs;
+            part
+        })
+    }
+
     fn row(&self, mut row: usize) -> &'a [u8] {
         match self {
             Self::Pairs(matrices) => matrices[row % 2].row(row / 2),
@@ -360,6 +375,10 @@ mod tests {
         assert_eq!((pairs.len(), pairs.row(2), pairs.row(5)), (6, first.row(1), second.row(2)));
 
         let whole = packed(&pairs);
+        let parts: Vec<_> = chain.parts(2, 2).collect();
+        assert_eq!(parts, [first.row(2), second.row(0)]);
+        assert!(pairs.parts(2, 100).eq([first, second].map(|matrix| &matrix.bytes[matrix.row_bytes()..])));
+
         let mut end = vec![0; whole.len() / 3 * 2];
         pack(&pairs, 1, &mut end);
         assert_eq!(end, whole[whole.len() / 3..]);

@@ -321,4 +321,32 @@ fn long_prompts_come_in_several_batches_with_the_same_bits() {
     whole.feed(&prompt[20..]).unwrap();
     assert_eq!(whole.context_tokens(), prompt);
     assert!(relative_distance(&whole.logits().unwrap(), &expected) < 1e-3);
+/// Resident bytes of this process's map of a file; `None` if the machine does not report them, as qemu.
+fn resident(path: &std::path::Path) -> Option<usize> {
+    let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+    let (_, own) = maps.split_once(path.to_str()?)?;
+    let line = own.lines().find_map(|line| line.strip_prefix("Rss:"))?;
+    let kibibytes: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes << 10)
+}
+
+#[test]
+fn loading_keeps_a_few_pages_of_the_file() {
+    let recipe = Recipe { block: BlockType::F16, vocabulary: 40_000, layers: 1, ..Recipe::tiny_llama() };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("model.gguf");
+    std::fs::write(&path, recipe.to_bytes().unwrap()).unwrap();
+    let model = Model::open(&path).unwrap();
+    if resident(&path).is_none() {
+        println!("skipped: the machine does not report resident pages");
+        return;
+    }
+    let (mut most, mut calls) = (0, 0);
+    let engine = Engine::load(&device(), &model, 64, |_, _| {
+        most = most.max(resident(&path).unwrap());
+        calls += 1;
+    });
+    // The embedding has 20 MB; pieces have 8 MiB.
+    assert!(engine.is_ok() && model.file().len() > 20_000_000);
+    assert!(most > 7 << 20 && most < 14 << 20, "{most} bytes of the file are resident after {calls} pieces");
 }

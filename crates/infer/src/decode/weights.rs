@@ -1,5 +1,6 @@
 //! A model's weights on a device: one buffer of packed matrices, in the order of their use, and one of floats.
 
+use core::ops::Range;
 use std::thread;
 use std::time::Duration;
 
@@ -10,10 +11,10 @@ use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::model::{Linear, Matrix, Model, Vector};
 
-/// Bytes that are packed before they are copied to a GPU with its own memory.
-const PIECE_BYTES: usize = 32 << 20;
+/// Bytes that are packed before their part of the file is released, and copied to a GPU with its own memory.
+const PIECE_BYTES: usize = 8 << 20;
 /// Bytes for which a thread of its own pays.
-const THREAD_BYTES: usize = 1 << 20;
+const THREAD_BYTES: usize = 512 << 10;
 /// Alignment of a vector of floats, in elements.
 const FLOATS_ALIGNMENT: usize = 64;
 /// Longest wait for a copy of a piece.
@@ -271,36 +272,39 @@ fn fill(
         done += bytes as u64;
         progress(done, all);
     };
-    if device.info().unified_memory {
-        let mut view = buffer.view()?;
-        for (place, rows) in &plan.matrices {
-            pack_in_parallel(rows, 0, &mut view[place.start..place.end]);
-            release(model, rows);
-            tell(place.end - place.start);
-        }
-    } else {
-        let mut queue = device.queue()?;
-        let mut piece = Vec::new();
+    // `write` puts the packed pairs from a number on to a place in the buffer; then the file's pages are not needed.
+    let mut each_piece = |write: &mut dyn FnMut(&Rows<'_>, usize, Range<usize>) -> Result<()>| {
         for (place, rows) in &plan.matrices {
             let pair_bytes = place.pair_bytes();
             let step = (PIECE_BYTES / pair_bytes).max(1);
             for first in (0..place.pairs()).step_by(step) {
-                piece.resize(step.min(place.pairs() - first) * pair_bytes, 0);
-                pack_in_parallel(rows, first, &mut piece);
+                let pairs = step.min(place.pairs() - first);
                 let start = place.start + first * pair_bytes;
-                queue.upload(&piece, buffer.slice_mut(start..start + piece.len())?)?;
-                tell(piece.len());
+                write(rows, first, start..start + pairs * pair_bytes)?;
+                tell(pairs * pair_bytes);
+                rows.parts(2 * first, 2 * pairs).for_each(|part| model.file().release(part));
             }
-            release(model, rows);
         }
+        Ok::<(), Error>(())
+    };
+    if device.info().unified_memory {
+        let mut view = buffer.view()?;
+        each_piece(&mut |rows, first, range| {
+            pack_in_parallel(rows, first, &mut view[range]);
+            Ok(())
+        })?;
+    } else {
+        let mut queue = device.queue()?;
+        let mut piece = Vec::new();
+        each_piece(&mut |rows, first, range| {
+            piece.resize(range.len(), 0);
+            pack_in_parallel(rows, first, &mut piece);
+            queue.upload(&piece, buffer.slice_mut(range)?)?;
+            Ok(())
+        })?;
         queue.wait(TIMEOUT)?;
     }
     model.file().unchanged()
-}
-
-/// Takes the pages of packed tensors out of the process.
-fn release(model: &Model, rows: &Rows<'_>) {
-    rows.matrices().iter().for_each(|matrix| model.file().release(matrix.name));
 }
 
 /// Packs pairs of rows from `first` on with all cores.

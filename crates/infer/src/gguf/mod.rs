@@ -240,18 +240,18 @@ impl File {
         Tensor { name, dims: &info.dims, block: info.block, bytes }
     }
 
-    /// Takes a tensor's pages out of this process: call it after a copy was made, so that weights do not occupy memory
-    /// twice. Later accesses read the file again. Failures are ignored: the kernel then takes the pages when it needs
-    /// memory.
-    pub fn release(&self, name: &str) {
-        let (Data::Mapped { map, .. }, Some(info)) = (&self.data, self.header.tensors.get(name)) else {
+    /// Takes the pages of a part of the file out of this process: call it after a copy was made, so that weights do not
+    /// occupy memory twice. Later accesses read the file again. Does nothing for bytes of other memory. Failures are
+    /// ignored: the kernel then takes the pages when it needs memory.
+    pub fn release(&self, part: &[u8]) {
+        let Data::Mapped { map, .. } = &self.data else { return };
+        let Some(start) = part.as_ptr().addr().checked_sub(map.as_ptr().addr()) else { return };
+        if start.checked_add(part.len()).is_none_or(|end| end > map.len()) {
             return;
-        };
+        }
         // SAFETY: the pages belong to a read-only map of a file, so the next access reads the same file again. The
-        // range is within the map: `read::header` checked it.
-        let _ = unsafe {
-            map.unchecked_advise_range(UncheckedAdvice::DontNeed, info.range.start, info.range.len())
-        };
+        // range is within the map: it was checked.
+        let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, part.len()) };
     }
 }
 
