@@ -12,41 +12,6 @@
 
 #include "product.cuh"
 
-// The tiles of a warp, in the order of their use: a range of each of the block's batches.
-template <class F>
-struct Stream {
-    u32 batch, step, left;
-    // The next tile, at the lane's first 16 bytes.
-    const u8* at;
-
-    __device__ void enter(const Product& p, const Layout& l)
-    {
-        left = batch < p.batches ? l.count : 0;
-        step = l.step;
-        at = p.tiles + ((u64)batch * p.batch_pairs + l.pair) * l.pair_bytes;
-        at += l.step * 8 * F::BYTES + threadIdx.x % 32 * 16;
-    }
-
-    // Starts the copy of the next tile to `stage`, the lane's first place.
-    __device__ void copy(const Product& p, const Layout& l, u32 stage)
-    {
-        if (left > 0) {
-            bool last = step + 1 == l.steps;
-            u32 bytes = last ? l.last_bytes : 8 * F::BYTES;
-            // The last batch may go on after the last row.
-            if (at < p.tiles_end)
-                copy_tile<F>(at, bytes, stage);
-            at += bytes;
-            step = last ? 0 : step + 1;
-            if (--left == 0) {
-                batch += gridDim.x;
-                enter(p, l);
-            }
-        }
-        asm volatile("cp.async.commit_group;" ::: "memory");
-    }
-};
-
 // Tiles of a warp that are copied before the vector is ready.
 #define EARLY 2
 

@@ -283,6 +283,41 @@ static __device__ void copy_tile(const u8* at, u32 bytes, u32 place)
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place + i), "l"(at + i) : "memory");
 }
 
+// The tiles of a warp, in the order of their use: a range of each of the block's batches.
+template <class F>
+struct Stream {
+    u32 batch, step, left;
+    // The next tile, at the lane's first 16 bytes.
+    const u8* at;
+
+    __device__ void enter(const Product& p, const Layout& l)
+    {
+        left = batch < p.batches ? l.count : 0;
+        step = l.step;
+        at = p.tiles + ((u64)batch * p.batch_pairs + l.pair) * l.pair_bytes;
+        at += l.step * 8 * F::BYTES + threadIdx.x % 32 * 16;
+    }
+
+    // Starts the copy of the next tile to `stage`, the lane's first place.
+    __device__ void copy(const Product& p, const Layout& l, u32 stage)
+    {
+        if (left > 0) {
+            bool last = step + 1 == l.steps;
+            u32 bytes = last ? l.last_bytes : 8 * F::BYTES;
+            // The last batch may go on after the last row.
+            if (at < p.tiles_end)
+                copy_tile<F>(at, bytes, stage);
+            at += bytes;
+            step = last ? 0 : step + 1;
+            if (--left == 0) {
+                batch += gridDim.x;
+                enter(p, l);
+            }
+        }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+};
+
 // Sums of parts of rows: a warp that computes the n-th part of a pair's tiles stores it at [pair][n].
 typedef float2 Parts[MAX_PAIRS][WARPS];
 
@@ -317,13 +352,13 @@ struct Output {
     bool valid;
     float bias, other;
 
-    // The loads take place while the sums are computed.
-    __device__ Output(const Product& p, u32 batch)
+    // Of thread `thread` of those that end a batch. The loads take place while the sums are computed.
+    __device__ Output(const Product& p, u32 batch, u32 thread = threadIdx.x)
     {
         bool pairs = p.after == AFTER_PAIR;
         u32 outputs = pairs ? p.batch_pairs : 2 * p.batch_pairs;
-        at = batch * outputs + threadIdx.x;
-        valid = threadIdx.x < outputs && at < (pairs ? p.rows / 2 : p.rows);
+        at = batch * outputs + thread;
+        valid = thread < outputs && at < (pairs ? p.rows / 2 : p.rows);
         bias = valid && p.bias ? p.bias[at] : 0.0f;
         other = 0.0f;
         if (valid && p.after == AFTER_ADD)
@@ -333,9 +368,9 @@ struct Output {
     }
 
     // The value, from the sums of a pair of rows.
-    __device__ float value(const Product& p, float2 sums) const
+    __device__ float value(const Product& p, float2 sums, u32 thread = threadIdx.x) const
     {
-        bool first = p.after == AFTER_PAIR || threadIdx.x % 2 == 0;
+        bool first = p.after == AFTER_PAIR || thread % 2 == 0;
         float v = (first ? sums.x : sums.y) + bias;
         // `other` is 0 where it has no meaning.
         if (p.after < AFTER_PAIR || p.after > AFTER_GATE)

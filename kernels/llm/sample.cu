@@ -451,7 +451,7 @@ static __device__ u32 choose_of_all(const Step& p, const Settings& settings, Sha
 }
 
 // Chooses the next token from the logits and appends it.
-extern "C" __global__ void __launch_bounds__(THREADS) sample(const __grid_constant__ Step p)
+static __device__ void choose(const Step& p)
 {
     __shared__ Shared s;
     Settings settings = *p.settings;
@@ -486,4 +486,18 @@ extern "C" __global__ void __launch_bounds__(THREADS) sample(const __grid_consta
         p.ring[produced % p.ring_length] = (u64)(produced + 1) << 32 | token;
     }
     append(p, token, position);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) sample(const __grid_constant__ Step p)
+{
+    choose(p);
+}
+
+// The same for several sequences, a block each.
+extern "C" __global__ void __launch_bounds__(THREADS) samples(const Step* steps, const u32* count)
+{
+    if (blockIdx.x >= *count)
+        return;
+    Step p = steps[blockIdx.x];
+    choose(p);
 }

@@ -303,6 +303,18 @@ pub enum Error {
     #[error("the context is empty: feed a token first")]
     EmptyContext,
 
+    /// A batch has no place for another session.
+    #[error("the batch has {0} sessions, the most that it takes")]
+    BatchFull(usize),
+
+    /// A session belongs to another engine than the batch.
+    #[error("the session belongs to another engine than the batch")]
+    OtherEngine,
+
+    /// A batch has no session in a seat.
+    #[error("seat {0} of the batch is empty")]
+    EmptySeat(usize),
+
     /// The device ended a step without its token.
     #[error("the device ended step {number} without a token; the newest token is that of step {found}")]
     LostToken {

@@ -7,6 +7,7 @@ use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program};
 use super::memory::Memory;
 use super::pack::{Place, Unit};
 use super::parameters::{After, Attention, Before, Product, Step};
+use super::places::Addresses;
 use super::prompt;
 use super::weights::{self, Packed, Weights};
 use crate::blocks::BlockType;
@@ -16,6 +17,10 @@ use crate::model::{Activation, Model, NormKind, Positions, RopePairs, Shape};
 const PRODUCT: [&[u8]; 2] = [
     include_bytes!("../../kernels/llm/product.cubin"),
     include_bytes!("../../kernels/sm_90/llm/product.cubin"),
+];
+const PRODUCTS: [&[u8]; 2] = [
+    include_bytes!("../../kernels/llm/products.cubin"),
+    include_bytes!("../../kernels/sm_90/llm/products.cubin"),
 ];
 const ATTENTION: [&[u8]; 2] = [
     include_bytes!("../../kernels/llm/attention.cubin"),
@@ -27,7 +32,7 @@ const SAMPLE: [&[u8]; 2] = [
 ];
 
 /// Threads of a block of products and attention.
-const BLOCK: u32 = 512;
+pub(super) const BLOCK: u32 = 512;
 /// Warps of such a block.
 const WARPS: usize = 16;
 /// Tiles that a warp keeps in shared memory.
@@ -35,7 +40,7 @@ const STAGES: usize = 3;
 /// Most pairs of rows in a batch.
 const MAX_PAIRS: usize = 32;
 /// Threads of the block that chooses tokens.
-const SAMPLE_BLOCK: u32 = 1024;
+pub(super) const SAMPLE_BLOCK: u32 = 1024;
 /// Outputs of a batch whose outputs are rounded.
 const PACKED_OUTPUTS: usize = 32;
 /// Largest head that the attention takes.
@@ -57,11 +62,20 @@ impl Memory {
             return Err(Error::ContextTooLong { wanted: context, most: shape.context });
         }
         let cache = shape.kv_bytes(context).ok_or(Error::TooLarge(context))?;
-        let floats = shape.width + 3 * shape.query_width() + 3 * shape.ffn + shape.vocabulary + context;
+        let widest = shape.width.max(shape.query_width()).max(shape.ffn);
+        let floats =
+            shape.width + 3 * shape.query_width() + 3 * shape.ffn + widest + shape.vocabulary + context;
         let parts = shape.heads * (shape.head_size + 2) * MAX_CHUNKS;
         let others = (floats + parts) * 4 + prompt::bytes(shape, context) + OTHER_BYTES;
         // CAST: usize is at most 64 bits.
         Ok(Self { weights: weights::bytes(model), cache: cache as u64, others: others as u64 })
+    }
+
+    /// What the model needs with as many sessions.
+    #[must_use]
+    pub const fn sessions(self, sessions: u64) -> Self {
+        let Self { weights, cache, others } = self;
+        Self { weights, cache: cache.saturating_mul(sessions), others: others.saturating_mul(sessions) }
     }
 
     /// Refuses a device that has less memory left.
@@ -117,6 +131,7 @@ pub(super) struct Inner {
     pub(super) turns: Vec<f64>,
     products: [Kernel; BlockType::ALL.len()],
     attention: Kernel,
+    pub(super) batch: BatchKernels,
     pub(super) prompt: prompt::Kernels,
     /// Query heads that a block of the attention takes.
     group: usize,
@@ -125,26 +140,15 @@ pub(super) struct Inner {
     sms: usize,
 }
 
-/// Addresses of what a session's launches use.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Addresses {
-    pub(super) x: u64,
-    pub(super) qkv: u64,
-    pub(super) attended: u64,
-    pub(super) hidden: u64,
-    pub(super) gate: u64,
-    pub(super) logits: u64,
-    pub(super) best: u64,
-    pub(super) parts: u64,
-    pub(super) tickets: u64,
-    pub(super) rotation: u64,
-    /// Of the newest token; the first word of the state.
-    pub(super) position: u64,
-    pub(super) keys: u64,
-    pub(super) values: u64,
-    pub(super) context: u32,
-    /// Bytes of later weights that a launch of each kind asks for.
-    pub(super) ahead: Ahead,
+/// Kernels for several sequences.
+#[derive(Debug)]
+pub(super) struct BatchKernels {
+    /// By format.
+    pub(super) products: [Kernel; BlockType::ALL.len()],
+    /// The forms of vectors: rounded, in units, plain.
+    pub(super) prepare: [Kernel; 3],
+    pub(super) attention: Kernel,
+    pub(super) sample: Kernel,
 }
 
 /// How far launches read ahead, in bytes: each asks the L2 cache for the next launches' weights before it ends.
@@ -164,15 +168,30 @@ pub struct Ahead {
 
 fn name_of(block: BlockType) -> &'static str {
     match block {
-        BlockType::F32 => "product_f32",
-        BlockType::F16 => "product_f16",
-        BlockType::Bf16 => "product_bf16",
-        BlockType::Q4_0 => "product_q4_0",
-        BlockType::Q8_0 => "product_q8_0",
-        BlockType::Q4K => "product_q4_k",
-        BlockType::Q5K => "product_q5_k",
-        BlockType::Q6K => "product_q6_k",
+        BlockType::F32 => "f32",
+        BlockType::F16 => "f16",
+        BlockType::Bf16 => "bf16",
+        BlockType::Q4_0 => "q4_0",
+        BlockType::Q8_0 => "q8_0",
+        BlockType::Q4K => "q4_k",
+        BlockType::Q5K => "q5_k",
+        BlockType::Q6K => "q6_k",
     }
+}
+
+/// A kernel for each format.
+fn of_formats(program: &Program, prefix: &str) -> Result<[Kernel; BlockType::ALL.len()]> {
+    let kernel = |block| program.kernel(&format!("{prefix}_{}", name_of(block)));
+    let kernels: Vec<Kernel> = BlockType::ALL.into_iter().map(kernel).collect::<Result<_, _>>()?;
+    // PANIC: one for each format.
+    Ok(kernels.try_into().expect("a kernel for each format"))
+}
+
+/// A format's kernel.
+pub(super) fn of_format(kernels: &[Kernel; BlockType::ALL.len()], block: BlockType) -> &Kernel {
+    let number = BlockType::ALL.iter().position(|known| *known == block);
+    // PANIC: all formats are in the list.
+    &kernels[number.expect("a kernel for each format")]
 }
 
 /// Whether products with a format round the vector.
@@ -186,15 +205,20 @@ pub(super) fn rounded_bytes(columns: usize) -> usize {
 }
 
 /// Bytes of a product's vector in shared memory.
-fn vector_bytes(block: BlockType, columns: usize) -> usize {
+pub(super) fn vector_bytes(block: BlockType, columns: usize) -> usize {
     if rounds(block) {
         return rounded_bytes(columns);
     }
     columns.next_multiple_of(32 * Unit::of(block).weights) * 4
 }
 
+/// Bytes of the tiles of all warps in shared memory.
+pub(super) fn tiles_bytes(block: BlockType) -> usize {
+    WARPS * STAGES * Unit::of(block).tile_bytes(32)
+}
+
 /// A size that the model's parser has limited to 20 bits, or a product of such sizes that fits buffers of the device.
-fn word(size: usize) -> Result<u32> {
+pub(super) fn word(size: usize) -> Result<u32> {
     u32::try_from(size).map_err(|_| Error::TooLarge(size))
 }
 
@@ -219,19 +243,15 @@ impl Engine {
             return Err(Error::HeadSize { size, most, multiple });
         }
         Memory::of(model, context)?.check(device)?;
-        let product = Program::load_fitting(device, &PRODUCT)?;
-        let mut products = Vec::with_capacity(BlockType::ALL.len());
-        for block in BlockType::ALL {
-            products.push(product.kernel(name_of(block))?);
-        }
+        let products = of_formats(&Program::load_fitting(device, &PRODUCT)?, "product")?;
+        let many = Program::load_fitting(device, &PRODUCTS)?;
         let group = match shape.heads / shape.kv_heads {
             1 => 1,
             2 => 2,
             _ => MAX_GROUP,
         };
         let lanes = if shape.head_size <= 64 { 8 } else { 16 };
-        let attention =
-            Program::load_fitting(device, &ATTENTION)?.kernel(&format!("attention_{group}_{lanes}"))?;
+        let attention = Program::load_fitting(device, &ATTENTION)?;
         let sample = Program::load_fitting(device, &SAMPLE)?;
         let turns = model.rope_frequencies().unwrap_or_default();
         let weights = Weights::load(device, model, progress)?;
@@ -240,9 +260,18 @@ impl Engine {
             prompt: prompt::Kernels::load(device, &shape, |block| weights.has(block))?,
             weights,
             turns: turns.into_iter().map(|frequency| frequency / core::f64::consts::TAU).collect(),
-            // PANIC: one for each format.
-            products: products.try_into().expect("a kernel for each format"),
-            attention,
+            products,
+            attention: attention.kernel(&format!("attention_{group}_{lanes}"))?,
+            batch: BatchKernels {
+                products: of_formats(&many, "products")?,
+                prepare: [
+                    many.kernel("prepare_rounded")?,
+                    many.kernel("prepare_units")?,
+                    many.kernel("prepare_plain")?,
+                ],
+                attention: attention.kernel(&format!("attentions_{group}_{lanes}"))?,
+                sample: sample.kernel("samples")?,
+            },
             group,
             sample: sample.kernel("sample")?,
             take: sample.kernel("take")?,
@@ -265,15 +294,22 @@ impl Engine {
 }
 
 /// A product of a graph; the rest of its parameters follows.
-struct Call<'a> {
-    matrix: &'a Packed,
-    before: Before,
+pub(super) struct Call<'a> {
+    pub(super) matrix: &'a Packed,
+    pub(super) before: Before,
     norm: weights::Norm,
     input: u64,
     after: After,
     output: u64,
     gate: u64,
     packed_output: bool,
+}
+
+/// A part of a layer.
+pub(super) enum Stage<'a> {
+    Product(Call<'a>),
+    /// The attention of the layer with this number.
+    Attention(usize),
 }
 
 impl Inner {
@@ -292,7 +328,7 @@ impl Inner {
     }
 
     /// Groups of query heads that share a block of the attention.
-    fn groups(&self) -> usize {
+    pub(super) fn groups(&self) -> usize {
         self.shape.kv_heads * (self.shape.heads / self.shape.kv_heads).div_ceil(self.group)
     }
 
@@ -313,7 +349,8 @@ impl Inner {
         }
     }
 
-    fn product(&self, graph: &mut GraphBuilder, at: &Addresses, call: &Call<'_>) -> Result<()> {
+    /// Parameters of a product.
+    pub(super) fn product(&self, at: &Addresses, call: &Call<'_>) -> Result<Product> {
         let place = &call.matrix.place;
         let (batch_pairs, batches) = if call.packed_output {
             let pairs = if call.after == After::Pair { PACKED_OUTPUTS } else { PACKED_OUTPUTS / 2 };
@@ -323,7 +360,7 @@ impl Inner {
         };
         let all = self.weights.matrices.len() as u64;
         let end = place.end as u64;
-        let parameters = Product {
+        Ok(Product {
             tiles: self.weights.address(place),
             tiles_end: self.weights.matrices.gpu_va() + end,
             input: call.input,
@@ -349,20 +386,31 @@ impl Inner {
             batches: word(batches)?,
             epsilon: self.shape.epsilon as f32,
             unused: 0,
-        };
-        let shared =
-            vector_bytes(place.block, place.columns) + WARPS * STAGES * Unit::of(place.block).tile_bytes(32);
-        let kernel = BlockType::ALL.iter().position(|block| *block == place.block);
-        // PANIC: all formats are in the list.
-        let kernel = &self.products[kernel.expect("a kernel for each format")];
-        let (grid, arguments) = (word(batches.min(self.sms))?, [Arg::Bytes(bytemuck::bytes_of(&parameters))]);
+        })
+    }
+
+    /// Blocks of a product's grid in x.
+    pub(super) fn product_blocks(&self, parameters: &Product) -> u32 {
+        // CAST: usize has at least 32 bits, and the smaller number fits.
+        (parameters.batches as usize).min(self.sms) as u32
+    }
+
+    fn launch_product(&self, graph: &mut GraphBuilder, at: &Addresses, call: &Call<'_>) -> Result<()> {
+        let (parameters, place) = (self.product(at, call)?, &call.matrix.place);
+        let shared = vector_bytes(place.block, place.columns) + tiles_bytes(place.block);
+        let kernel = of_format(&self.products, place.block);
+        let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
         // SAFETY: the session's buffers have the sizes that the model's shape gives, and live as long as the graph's
         // session; so do the weights.
-        unsafe { graph.launch_with_shared(kernel, grid, BLOCK, word(shared)?, &arguments)? };
+        unsafe {
+            let grid = self.product_blocks(&parameters);
+            graph.launch_with_shared(kernel, grid, BLOCK, word(shared)?, &arguments)?;
+        }
         Ok(())
     }
 
-    fn attention(&self, graph: &mut GraphBuilder, at: &Addresses, number: usize) -> Result<()> {
+    /// Parameters of the attention of a layer.
+    pub(super) fn attention(&self, at: &Addresses, number: usize) -> Result<Attention> {
         let (shape, layer) = (&self.shape, &self.weights.layers[number]);
         // CAST: usize is at most 64 bits.
         let cache = (number * shape.kv_width()) as u64 * u64::from(at.context) * 2;
@@ -372,7 +420,7 @@ impl Inner {
             Positions::Rope { pairs: RopePairs::Halves, .. } => (2, shape.head_size),
         };
         let start = layer.output.place.end as u64;
-        let parameters = Attention {
+        Ok(Attention {
             qkv: at.qkv,
             query_norm: layer.query_norm,
             key_norm: layer.key_norm,
@@ -393,7 +441,11 @@ impl Inner {
             rotated: word(rotated)?,
             scale: 1.0 / (shape.head_size as f32).sqrt(),
             epsilon: shape.epsilon as f32,
-        };
+        })
+    }
+
+    fn launch_attention(&self, graph: &mut GraphBuilder, at: &Addresses, number: usize) -> Result<()> {
+        let parameters = self.attention(at, number)?;
         let grid = (word(self.groups())?, word(self.chunks())?);
         let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
         // SAFETY: as for products; the position stays below the context, which the session checks.
@@ -403,6 +455,18 @@ impl Inner {
 
     /// All layers, from the vector in `x` to the vector in `x`.
     pub(super) fn layers(&self, graph: &mut GraphBuilder, at: &Addresses) -> Result<()> {
+        self.stages(at, |stage| match stage {
+            Stage::Product(call) => self.launch_product(graph, at, &call),
+            Stage::Attention(number) => self.launch_attention(graph, at, number),
+        })
+    }
+
+    /// Calls `record` with the parts of all layers.
+    pub(super) fn stages(
+        &self,
+        at: &Addresses,
+        mut record: impl FnMut(Stage<'_>) -> Result<()>,
+    ) -> Result<()> {
         let plain = |matrix, input, after, output| Call {
             matrix,
             before: Before::Nothing,
@@ -417,16 +481,16 @@ impl Inner {
             for (part, first) in &layer.qkv.parts {
                 let output = at.qkv + *first as u64 * 4;
                 let call = plain(part, at.x, After::Store, output);
-                self.product(
-                    graph,
-                    at,
-                    &Call { before: self.norm_kind(), norm: layer.attention_norm, ..call },
-                )?;
+                record(Stage::Product(Call {
+                    before: self.norm_kind(),
+                    norm: layer.attention_norm,
+                    ..call
+                }))?;
             }
-            self.attention(graph, at, number)?;
-            self.product(graph, at, &plain(&layer.output, at.attended, After::Add, at.x))?;
+            record(Stage::Attention(number))?;
+            record(Stage::Product(plain(&layer.output, at.attended, After::Add, at.x)))?;
 
-            let packed = rounds(layer.down.place.block);
+            let packed_output = rounds(layer.down.place.block);
             let first = |matrix, after, output| Call {
                 before: self.norm_kind(),
                 norm: layer.feed_forward_norm,
@@ -435,28 +499,28 @@ impl Inner {
             match &layer.up {
                 weights::Up::Pairs(up) => {
                     let call = first(up, After::Pair, at.hidden);
-                    self.product(graph, at, &Call { packed_output: packed, ..call })?;
+                    record(Stage::Product(Call { packed_output, ..call }))?;
                 }
                 weights::Up::Plain(up) => {
                     let call = first(up, After::Activate, at.hidden);
-                    self.product(graph, at, &Call { packed_output: packed, ..call })?;
+                    record(Stage::Product(Call { packed_output, ..call }))?;
                 }
                 weights::Up::Apart { gate, up } => {
-                    self.product(graph, at, &first(gate, After::Store, at.gate))?;
+                    record(Stage::Product(first(gate, After::Store, at.gate)))?;
                     let call = first(up, After::Gate, at.hidden);
-                    self.product(graph, at, &Call { gate: at.gate, packed_output: packed, ..call })?;
+                    record(Stage::Product(Call { gate: at.gate, packed_output, ..call }))?;
                 }
             }
-            let before = if packed { Before::Packed } else { Before::Nothing };
+            let before = if packed_output { Before::Packed } else { Before::Nothing };
             let down = plain(&layer.down, at.hidden, After::Add, at.x);
-            self.product(graph, at, &Call { before, ..down })?;
+            record(Stage::Product(Call { before, ..down }))?;
         }
         Ok(())
     }
 
-    /// The logits of the vector in `x`, and their maxima.
-    pub(super) fn logits(&self, graph: &mut GraphBuilder, at: &Addresses) -> Result<()> {
-        let call = Call {
+    /// The product that makes the logits of the vector in `x`, and their maxima.
+    pub(super) fn output(&self, at: &Addresses) -> Call<'_> {
+        Call {
             matrix: &self.weights.output,
             before: self.norm_kind(),
             norm: self.weights.output_norm,
@@ -465,8 +529,12 @@ impl Inner {
             output: at.logits,
             gate: 0,
             packed_output: false,
-        };
-        self.product(graph, at, &call)
+        }
+    }
+
+    /// The launch of that product.
+    pub(super) fn logits(&self, graph: &mut GraphBuilder, at: &Addresses) -> Result<()> {
+        self.launch_product(graph, at, &self.output(at))
     }
 
     /// A launch of `sample` or `take`.

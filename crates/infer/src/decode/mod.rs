@@ -20,10 +20,12 @@
 //! finer than 8 bits. Logits of random models differ from 64-bit floats by 3 to 5 parts in 10,000, those with weights
 //! in floats by less than 1. All sums have a fixed order: the same model, calls and device give the same bits.
 
+mod batch;
 mod engine;
 pub(crate) mod memory;
 pub(crate) mod pack;
 mod parameters;
+mod places;
 mod prompt;
 mod sampling;
 mod session;
@@ -31,6 +33,7 @@ mod session;
 mod tests;
 mod weights;
 
+pub use batch::{Batch, Seat};
 pub use engine::{Ahead, Engine};
 pub use memory::Memory;
 pub use sampling::{MAX_WINDOW, Sampling};

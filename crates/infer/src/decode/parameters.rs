@@ -129,5 +129,52 @@ pub(super) struct Step {
     pub(super) unused: u32,
 }
 
+/// `Products` of `products.cu`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Products {
+    /// `input`, `gate`, `output` and `best` are places in the memory of a sequence.
+    pub(super) one: Product,
+    pub(super) seats: u64,
+    pub(super) group: u32,
+    pub(super) unused: u32,
+}
+
+/// `Attentions` of `attention.cu`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Attentions {
+    /// `qkv`, `rotation`, `parts`, `tickets` and `output` are places in the memory of a sequence.
+    pub(super) one: Attention,
+    pub(super) seats: u64,
+    pub(super) layer: u32,
+    pub(super) unused: u32,
+}
+
+/// `Seat` of `seats.cuh`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Seat {
+    pub(super) memory: u64,
+    pub(super) keys: u64,
+    pub(super) values: u64,
+    pub(super) position: u64,
+    pub(super) context: u32,
+    pub(super) unused: [u32; 3],
+}
+
+/// `Seats` of `seats.cuh`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Seats {
+    pub(super) count: u32,
+    pub(super) unused: [u32; 3],
+    pub(super) list: [Seat; MAX_SEATS],
+}
+
+/// Most sequences of a batch.
+pub(super) const MAX_SEATS: usize = 32;
+
+const _: () = assert!(size_of::<Products>() == 144 && size_of::<Seats>() == 16 + 48 * MAX_SEATS);
 const _: () =
     assert!(size_of::<Product>() == 128 && size_of::<Attention>() == 128 && size_of::<Step>() == 128);

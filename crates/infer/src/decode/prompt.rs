@@ -7,7 +7,8 @@
 use bytemuck::{Pod, Zeroable};
 use tegra_hcq::{Arg, Buffer, Device, Dim3, Kernel, Program, Queue};
 
-use super::engine::{Addresses, Inner};
+use super::engine::Inner;
+use super::places::Addresses;
 use super::weights::{self, Packed};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};

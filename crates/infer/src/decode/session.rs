@@ -1,6 +1,7 @@
 //! A context on the device, and the tokens that continue it.
 
 use core::fmt;
+use core::ops::Range;
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
 use std::collections::VecDeque;
@@ -9,8 +10,9 @@ use std::time::Duration;
 
 use tegra_hcq::{Buffer, Fence, Graph, MemoryUse, Profile, Queue, QueueOptions, WaitPolicy};
 
-use super::engine::{Addresses, Ahead, Engine, Inner, rounded_bytes};
-use super::parameters::{Settings, State, Step};
+use super::engine::{Ahead, Engine, Inner};
+use super::parameters::{Seat, Settings, State, Step};
+use super::places::Addresses;
 use super::prompt::{self, Batch, Source};
 use super::sampling::Sampling;
 use crate::error::{Error, Result};
@@ -116,7 +118,10 @@ pub struct Session {
     /// Addresses of the launches, and of the context's tokens.
     at: Addresses,
     history: u64,
-    engine: Arc<Inner>,
+    /// What its steps get, and where its memory is.
+    parameters: Step,
+    seat: Seat,
+    pub(super) engine: Arc<Inner>,
     context: usize,
     /// The tokens of the context.
     tokens: Vec<u32>,
@@ -132,8 +137,9 @@ pub struct Session {
 struct Buffers {
     /// Keys of all layers, then values: layer, head, position, column.
     _cache: Buffer<u16>,
-    _scratch: Buffer<u8>,
-    logits: Buffer<f32>,
+    /// Vectors, at the places of [`Inner::places`].
+    scratch: Buffer<u8>,
+    logits: Range<usize>,
     state: Buffer<State>,
     settings: Buffer<Settings>,
     pending: Buffer<u32>,
@@ -146,20 +152,6 @@ struct Buffers {
 
 // SAFETY: `ring_at` points into `ring`, which any thread may read and which lives as long.
 unsafe impl Send for Buffers {}
-
-/// Cuts a buffer into parts.
-#[derive(Default)]
-struct Cut(usize);
-
-impl Cut {
-    /// The offset of the next part.
-    fn next(&mut self, bytes: usize) -> u64 {
-        let start = self.0;
-        self.0 = (start + bytes).next_multiple_of(256);
-        // CAST: usize is at most 64 bits.
-        start as u64
-    }
-}
 
 impl Engine {
     /// A session with room for `context` positions.
@@ -187,40 +179,17 @@ impl Buffers {
         let (shape, device) = (&engine.shape, &engine.device);
         let half = shape.kv_bytes(context).ok_or(Error::TooLarge(context))? / 4;
         let cache = device.alloc::<u16>(2 * half)?.named("keys and values");
-        let mut cut = Cut::default();
-        let (parts, tickets) = engine.attention_sizes();
-        let mut at = Addresses {
-            x: cut.next(shape.width * 4),
-            qkv: cut.next((shape.query_width() + 2 * shape.kv_width()) * 4),
-            attended: cut.next(shape.query_width() * 4),
-            hidden: cut.next((shape.ffn * 4).max(rounded_bytes(shape.ffn))),
-            gate: cut.next(shape.ffn * 4),
-            best: cut.next(engine.logits_blocks() * 8),
-            parts: cut.next(parts * 4),
-            tickets: cut.next(tickets * 4),
-            rotation: cut.next(engine.turns.len() * 8),
-            context: u32::try_from(context).map_err(|_| Error::TooLarge(context))?,
-            ahead,
-            ..Addresses::default()
-        };
-        let history = cut.next(context * 4);
-        let scratch = device.alloc_zeroed::<u8>(cut.0)?.named("vectors of a session");
-        let logits = device.alloc::<f32>(shape.vocabulary)?.named("logits");
+        let (places, end) = engine.places();
+        let history = end;
+        let scratch = device.alloc_zeroed::<u8>(end + context * 4)?.named("vectors of a session");
         let state = device.alloc_zeroed::<State>(1)?.named("state of a session");
         let base = scratch.gpu_va();
-        let places = [
-            &mut at.x,
-            &mut at.qkv,
-            &mut at.attended,
-            &mut at.hidden,
-            &mut at.gate,
-            &mut at.best,
-            &mut at.parts,
-            &mut at.tickets,
-            &mut at.rotation,
-        ];
-        places.into_iter().for_each(|place| *place += base);
-        at.logits = logits.gpu_va();
+        // CAST: a place in a buffer.
+        let first = places.logits as usize;
+        let logits = first..first + shape.vocabulary * 4;
+        let mut at = places.moved(base);
+        at.context = u32::try_from(context).map_err(|_| Error::TooLarge(context))?;
+        at.ahead = ahead;
         at.position = state.gpu_va();
         at.keys = cache.gpu_va();
         // CAST: usize is at most 64 bits.
@@ -236,7 +205,7 @@ impl Buffers {
         let turns = if engine.turns.is_empty() { &[0.0] } else { engine.turns.as_slice() };
         let buffers = Self {
             _cache: cache,
-            _scratch: scratch,
+            scratch,
             logits,
             state,
             settings: device.alloc_from(&[Sampling::default().settings()])?,
@@ -245,7 +214,8 @@ impl Buffers {
             ring_at,
             turns: device.alloc_from(turns)?,
         };
-        Ok((buffers, at, base + history))
+        // CAST: usize is at most 64 bits.
+        Ok((buffers, at, base + history as u64))
     }
 
     /// The number of a token in the ring and the token; number 0 if there is none.
@@ -310,6 +280,15 @@ impl Session {
             })?,
             logits: graph(&|builder| engine.logits(builder, &at))?,
             queue: engine.device.queue_with(&QueueOptions::default().wait(options.wait))?,
+            parameters: step,
+            seat: Seat {
+                memory: buffers.scratch.gpu_va(),
+                keys: at.keys,
+                values: at.values,
+                position: at.position,
+                context: at.context,
+                unused: [0; 3],
+            },
             buffers,
             batch: Batch::new(engine, context, options.prompt_batch)?,
             at,
@@ -429,7 +408,8 @@ impl Session {
         }
         self.refresh()?;
         self.queue.replay(&mut self.logits)?.wait(TIMEOUT)?;
-        Ok(self.buffers.logits.copy_to_slice(logits)?)
+        let made = self.buffers.scratch.slice(self.buffers.logits.clone())?;
+        Ok(made.copy_to_slice(bytemuck::cast_slice_mut(logits))?)
     }
 
     /// Sets how tokens are chosen. Random numbers start again.
@@ -549,9 +529,14 @@ impl Session {
 
     /// Waits for the next token.
     fn receive(&mut self) -> Result<u32> {
-        let number = self.produced + 1;
-        // PANIC: `Tokens` submits before it receives.
+        // PANIC: callers submit before they receive.
         let fence = self.in_flight.pop_front().expect("a step is in flight");
+        self.take(&fence)
+    }
+
+    /// The next token, which the step with this fence makes.
+    pub(super) fn take(&mut self, fence: &Fence) -> Result<u32> {
+        let number = self.produced + 1;
         while self.wait == WaitPolicy::Spin && self.buffers.ring(number).0 != number && !fence.is_done() {
             for _ in 0..SPINS {
                 core::hint::spin_loop();
@@ -567,6 +552,19 @@ impl Session {
         self.produced = number;
         self.tokens.push(token);
         Ok(token)
+    }
+
+    /// Prepares the session for steps of a batch: its vector is that of the newest token, and nothing is in flight.
+    pub(super) fn sit(&mut self) -> Result<(Seat, Step)> {
+        self.refresh()?;
+        self.queue.wait(TIMEOUT)?;
+        Ok((self.seat, self.parameters))
+    }
+
+    /// One token, without working ahead.
+    pub(super) fn one(&mut self) -> Result<u32> {
+        self.submit()?;
+        self.receive()
     }
 
     /// Takes back steps in flight.

@@ -258,6 +258,9 @@ fn check(matrix: &Matrix<'_>) -> Result<()> {
     Err(Error::RowLength { name, inputs, multiple })
 }
 
+/// Writes some packed pairs of rows, from a number on, to a place in the buffer.
+type Write<'a> = dyn FnMut(&Rows<'_>, usize, Range<usize>) -> Result<()> + 'a;
+
 /// Packs all matrices into the buffer: in place where the CPU sees it, else through pieces.
 fn fill(
     device: &Device,
@@ -272,8 +275,8 @@ fn fill(
         done += bytes as u64;
         progress(done, all);
     };
-    // `write` puts the packed pairs from a number on to a place in the buffer; then the file's pages are not needed.
-    let mut each_piece = |write: &mut dyn FnMut(&Rows<'_>, usize, Range<usize>) -> Result<()>| {
+    // What was packed is not needed in the file's form.
+    let mut each_piece = |write: &mut Write<'_>| {
         for (place, rows) in &plan.matrices {
             let pair_bytes = place.pair_bytes();
             let step = (PIECE_BYTES / pair_bytes).max(1);

@@ -22,6 +22,7 @@ use super::{ModelOption, refused};
 #[command(after_help = "\
 Examples:
   orin llm bench --model model.gguf -p 512 -n 128
+  orin llm bench --model model.gguf -p 0 -n 128 --batch 1,2,4,8,16,32
   orin llm bench --model model.gguf -n 128 --depth 4096 --against llama-bench=llama.cpp/build/bin/llama-bench
 
 Random tokens are read and made, choice of tokens included. Each repetition measures this program, then the rival, which
@@ -38,6 +39,9 @@ pub(crate) struct Options {
     /// Tokens in the context before each measurement
     #[arg(long, short, value_name = "N", default_value_t = 0, value_parser = within(0..=1_usize << 24))]
     depth: usize,
+    /// Sequences that are decoded together, separated by commas: one measurement each, at most 32
+    #[arg(long, value_name = "B,...", value_delimiter = ',', value_parser = within(1..=32_usize))]
+    batch: Vec<usize>,
     /// Repetitions
     #[arg(short, value_name = "N", default_value_t = 5, value_parser = within(1..=1000_usize))]
     r: usize,
@@ -99,6 +103,18 @@ struct Measured {
     decode: Test,
     /// Seconds per token.
     steps: Vec<f64>,
+    batches: Vec<Batched>,
+}
+
+/// What was measured with several sequences.
+#[derive(Debug, Default)]
+struct Batched {
+    sequences: usize,
+    /// Tokens of all sequences per second.
+    rates: Vec<f64>,
+    /// Seconds per step.
+    steps: Vec<f64>,
+    launches: usize,
 }
 
 /// Measures a model.
@@ -113,8 +129,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     model.shape().admit(context - 1, context).map_err(refused)?;
     let device = options.device.open()?;
     let stop = Stop::on_signals()?;
-    let mut loaded = Loaded::new(&device, &model, context)?;
-    let measured = measure(options, &model, &mut loaded.session, &stop)?;
+    let most = options.batch.iter().copied().max().unwrap_or(1);
+    let mut loaded = Loaded::new(&device, &model, context, most)?;
+    let measured = measure(options, &model, &mut loaded, &stop)?;
     let bandwidth = options.device.bandwidth(device.info());
     let is_sim = device.info().kind == DeviceKind::Sim;
     let report = report(options, &model, &loaded, &measured, bandwidth, is_sim);
@@ -129,15 +146,34 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(status.into())
 }
 
-fn measure(options: &Options, model: &Model, session: &mut Session, stop: &Stop) -> Result<Measured> {
+fn measure(options: &Options, model: &Model, loaded: &mut Loaded, stop: &Stop) -> Result<Measured> {
     let rival = options.against.clone();
     let rival = rival.map(|rival| rival.with(options.against_args.as_deref().unwrap_or_default()));
-    let mut measured = Measured { prefill: Test::default(), decode: Test::default(), steps: Vec::new() };
+    let batches =
+        options.batch.iter().map(|sequences| Batched { sequences: *sequences, ..Batched::default() });
+    let mut measured = Measured {
+        prefill: Test::default(),
+        decode: Test::default(),
+        steps: Vec::new(),
+        batches: batches.collect(),
+    };
     let progress = Progress::new("measuring");
     // The first run is not counted: it fills caches.
     for round in 0..=options.r {
         progress.set(&format!("round {round} of {}", options.r));
-        let (prefill, steps) = (prefill(options, model, session)?, decode(options, model, session, stop)?);
+        let session = &mut loaded.sessions[0];
+        let prefill = prefill(options, model, session)?;
+        let steps =
+            if options.batch.is_empty() { decode(options, model, session, stop)? } else { Vec::new() };
+        for batched in &mut measured.batches {
+            let (steps, launches) = decode_batch(options, model, loaded, batched.sequences, stop)?;
+            if round > 0 && !stop.is_requested() {
+                let tokens = batched.sequences * steps.len();
+                batched.rates.push(tokens as f64 / steps.iter().sum::<f64>());
+                batched.steps.extend(steps);
+                batched.launches = launches;
+            }
+        }
         if stop.is_requested() {
             break;
         }
@@ -148,7 +184,7 @@ fn measure(options: &Options, model: &Model, session: &mut Session, stop: &Stop)
         if options.p > 0 {
             measured.prefill.ours.push(options.p as f64 / prefill.as_secs_f64());
         }
-        if options.n > 0 {
+        if options.n > 0 && options.batch.is_empty() {
             measured.decode.ours.push(options.n as f64 / total);
         }
         measured.steps.extend(steps);
@@ -205,6 +241,37 @@ fn decode(options: &Options, model: &Model, session: &mut Session, stop: &Stop) 
     Ok(steps)
 }
 
+/// The time of each step of several sequences, and the launches of a step.
+fn decode_batch(
+    options: &Options,
+    model: &Model,
+    loaded: &mut Loaded,
+    sequences: usize,
+    stop: &Stop,
+) -> Result<(Vec<f64>, usize)> {
+    let mut batch = loaded.engine.batch(sequences)?;
+    for mut session in loaded.sessions.drain(..sequences) {
+        prepare(model, options.depth + 1, &mut session)?;
+        batch.join(session)?;
+    }
+    let mut steps = Vec::with_capacity(options.n);
+    let mut last = Instant::now();
+    for _ in 0..options.n {
+        batch.step()?;
+        let now = Instant::now();
+        steps.push((now - last).as_secs_f64());
+        last = now;
+        if stop.is_requested() {
+            break;
+        }
+    }
+    let launches = batch.launches_per_step();
+    for seat in batch.seats().collect::<Vec<_>>() {
+        loaded.sessions.push(batch.leave(seat)?);
+    }
+    Ok((steps, launches))
+}
+
 fn report(
     options: &Options,
     model: &Model,
@@ -230,6 +297,17 @@ fn report(
         }
         tests.push(test);
     }
+    for batched in measured.batches.iter().filter(|batched| !batched.rates.is_empty()) {
+        tests.push(json!({
+            "name": format!("decode {}, batch {}", options.n, batched.sequences),
+            "sequences": batched.sequences,
+            "tokens_per_s": median(&batched.rates),
+            "samples": batched.rates,
+            "us_median": 1e6 * median(&batched.steps),
+            "us_p99": 1e6 * share(&batched.steps, 0.99),
+            "launches": batched.launches,
+        }));
+    }
     let info = loaded.engine.device().info();
     json!({
         "model": options.model.model.display().to_string(),
@@ -241,7 +319,7 @@ fn report(
         "weights_bytes": loaded.memory.weights,
         "cache_bytes": loaded.memory.cache,
         "read_per_token_bytes": model.bytes_per_token(),
-        "launches_per_token": loaded.session.launches_per_token(),
+        "launches_per_token": loaded.sessions[0].launches_per_token(),
         "tests": tests,
     })
 }
@@ -267,17 +345,17 @@ fn print(report: &Value) -> Result<()> {
         let number = |value: &Value| value.as_f64().unwrap_or(0.0);
         write!(
             out,
-            "{:14} {:10.1} tokens/s",
+            "{:20} {:10.1} tokens/s",
             test["name"].as_str().unwrap_or_default(),
             number(&test["tokens_per_s"])
         )?;
         if test["us_p99"].is_number() {
             let (median, p99) = (number(&test["us_median"]), number(&test["us_p99"]));
-            write!(
-                out,
-                ", {median:.1} us per token, 99th percentile {p99:.1}, {:.1} GB/s",
-                number(&test["gb_per_s"])
-            )?;
+            let what = if test["sequences"].is_number() { "step" } else { "token" };
+            write!(out, ", {median:.1} us per {what}, 99th percentile {p99:.1}")?;
+        }
+        if test["gb_per_s"].is_number() {
+            write!(out, ", {:.1} GB/s", number(&test["gb_per_s"]))?;
         }
         if test["share_of_bandwidth"].is_number() {
             write!(out, " ({:.0} % of the memory's)", 100.0 * number(&test["share_of_bandwidth"]))?;

@@ -47,24 +47,26 @@ impl DeviceOptions {
 /// A model that is ready to run.
 pub(super) struct Loaded {
     pub(super) engine: Engine,
-    pub(super) session: Session,
+    pub(super) sessions: Vec<Session>,
     pub(super) memory: Memory,
     /// From the open file to the ready session.
     pub(super) time: Duration,
 }
 
 impl Loaded {
-    /// Copies a model to a device, and makes a session of `context` positions.
-    pub(super) fn new(device: &Device, model: &Model, context: usize) -> Result<Self> {
+    /// Copies a model to a device, and makes sessions of `context` positions.
+    pub(super) fn new(device: &Device, model: &Model, context: usize, sessions: usize) -> Result<Self> {
         let start = Instant::now();
-        let memory = Memory::of(model, context).map_err(refused)?;
+        let memory = Memory::of(model, context).map_err(refused)?.sessions(sessions as u64);
+        memory.check(device)?;
         let progress = Progress::new("loading");
         let engine = Engine::load(device, model, context, |done, all| {
             progress.set(&format!("loading {} of {}", megabytes(done), megabytes(all)));
         })
         .map_err(refused)?;
-        let session = engine.session(context).map_err(refused)?;
-        Ok(Self { engine, session, memory, time: start.elapsed() })
+        let sessions =
+            (0..sessions).map(|_| engine.session(context).map_err(refused)).collect::<Result<_>>()?;
+        Ok(Self { engine, sessions, memory, time: start.elapsed() })
     }
 }
 

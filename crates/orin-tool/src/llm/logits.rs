@@ -95,7 +95,8 @@ fn exact(model: &Model, tokens: &[u32], stop: &Stop) -> Result<Option<Vec<u8>>> 
 /// The logits of a device; `None` if a signal came.
 fn on_device(options: &DeviceOptions, model: &Model, tokens: &[u32], stop: &Stop) -> Result<Option<Vec<u8>>> {
     let device = options.open()?;
-    let mut session = Loaded::new(&device, model, tokens.len())?.session;
+    let mut loaded = Loaded::new(&device, model, tokens.len(), 1)?;
+    let session = &mut loaded.sessions[0];
     let progress = Progress::new("computing");
     let mut logits = vec![0.0_f32; model.shape().vocabulary];
     let mut bytes = Vec::with_capacity(tokens.len() * logits.len() * size_of::<f32>());

@@ -166,14 +166,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     run.check(&tokens)?;
     // Everything that the request can have wrong has been refused; now memory is used.
     let device = options.device.open()?;
-    let mut loaded = Loaded::new(&device, &model, context)?;
-    loaded.session.set_sampling(&sampling)?;
+    let mut loaded = Loaded::new(&device, &model, context, 1)?;
+    loaded.sessions[0].set_sampling(&sampling)?;
     match &format {
         Some(format) if options.prompt.is_none() => {
-            run.converse(format, &mut messages, &mut loaded.session)?
+            run.converse(format, &mut messages, &mut loaded.sessions[0])?
         }
         _ => {
-            run.answer(&tokens, &mut loaded.session)?;
+            run.answer(&tokens, &mut loaded.sessions[0])?;
         }
     }
     run.statistics.print(&loaded, options.device.bandwidth(device.info()));

@@ -271,6 +271,21 @@ fn bench_compares_with_the_better_setting_of_the_rival() {
 }
 
 #[test]
+fn bench_measures_batches() {
+    let folder = quick();
+    let arguments = ["bench", "-m", "m.gguf", "--device", "sim", "-p", "0", "-n", "1", "-r", "1"];
+    let output = orin(folder.path(), &[&arguments[..], &["--batch", "1,3", "--json", "r.json"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&fs::read(folder.path().join("r.json")).unwrap()).unwrap();
+    let tests: Vec<_> =
+        report["tests"].as_array().unwrap().iter().map(|test| (&test["name"], &test["launches"])).collect();
+    let names = [json!("decode 1, batch 1"), json!("decode 1, batch 3")];
+    // One layer alone, and with the launches that prepare vectors for several sequences.
+    assert_eq!(tests, [(&names[0], &json!(2 + 5)), (&names[1], &json!(3 + 9))]);
+    assert!(text(&output.stdout).contains("us per step"), "{}", text(&output.stdout));
+}
+
+#[test]
 fn ctrl_c_ends_a_text_with_its_statistics() {
     let folder = quick();
     let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path());
@@ -360,6 +375,16 @@ fn serve_answers_in_openais_format() {
     let parts = parts[..parts.len() - 1].iter().map(|part| serde_json::from_str::<Value>(part).unwrap());
     let joined: String = parts.map(|part| part["choices"][0]["text"].as_str().unwrap().to_owned()).collect();
     assert_eq!(joined, want);
+
+    // Requests at the same time get what each gets alone.
+    std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..3).map(|_| scope.spawn(|| server.post("/v1/completions", &request))).collect();
+        for thread in threads {
+            let (status, answer) = thread.join().unwrap();
+            assert_eq!((status, &answer["choices"][0]["text"]), (200, &json!(want)));
+        }
+    });
 
     let messages = json!([{ "role": "user", "content": "x" }]);
     let (status, answer) =

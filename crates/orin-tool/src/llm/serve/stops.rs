@@ -2,16 +2,16 @@
 
 /// Passes a text on up to the first of some texts, which may be spread over its parts.
 #[derive(Debug)]
-pub(super) struct Stops<'a> {
-    stops: &'a [String],
+pub(super) struct Stops {
+    stops: Vec<String>,
     /// What may be the start of a stop.
     held: String,
     is_found: bool,
 }
 
-impl<'a> Stops<'a> {
+impl Stops {
     /// For stops that are not empty.
-    pub(super) fn new(stops: &'a [String]) -> Self {
+    pub(super) fn new(stops: Vec<String>) -> Self {
         Self { stops, held: String::new(), is_found: false }
     }
 
@@ -52,7 +52,7 @@ mod tests {
 
     fn passed(stops: &[&str], parts: &[&str]) -> (Vec<String>, bool) {
         let stops: Vec<String> = stops.iter().map(|&stop| stop.to_owned()).collect();
-        let mut stops = Stops::new(&stops);
+        let mut stops = Stops::new(stops);
         let mut passed: Vec<String> = parts.iter().map(|part| stops.push(part)).collect();
         passed.push(stops.finish());
         (passed, stops.is_found())

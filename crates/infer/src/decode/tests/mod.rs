@@ -1,5 +1,7 @@
 //! The decoder on the software Orin, compared with 64-bit floats on the CPU.
 
+mod batch;
+
 use tegra_hcq::{Device, DeviceKind};
 
 use super::{Engine, Memory, Sampling, SessionOptions};
@@ -321,6 +323,8 @@ fn long_prompts_come_in_several_batches_with_the_same_bits() {
     whole.feed(&prompt[20..]).unwrap();
     assert_eq!(whole.context_tokens(), prompt);
     assert!(relative_distance(&whole.logits().unwrap(), &expected) < 1e-3);
+}
+
 /// Resident bytes of this process's map of a file; `None` if the machine does not report them, as qemu.
 fn resident(path: &std::path::Path) -> Option<usize> {
     let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;

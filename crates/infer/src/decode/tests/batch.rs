@@ -1,0 +1,142 @@
+//! Batches on the software Orin, compared with each session alone.
+
+use super::device;
+use crate::blocks::BlockType;
+use crate::decode::{Engine, Sampling, Session};
+use crate::error::Error;
+use crate::model::Model;
+use crate::synthetic::Recipe;
+
+/// Prompts of different lengths, each with its own choice of tokens.
+fn prompts(count: usize) -> Vec<(Vec<u32>, Sampling)> {
+    let sampling = |seed| match seed % 3 {
+        0 => Sampling::default(),
+        1 => Sampling { temperature: 1.2, seed, ..Sampling::default() },
+        _ => Sampling { temperature: 0.9, top_k: 20, penalty: 1.3, seed, ..Sampling::default() },
+    };
+    let prompt = |number: u64| (0..1 + number % 4).map(|at| (number * 31 + at * 7) as u32 % 200).collect();
+    (0..count as u64).map(|number| (prompt(number), sampling(number))).collect()
+}
+
+fn session(engine: &Engine, context: usize, (prompt, sampling): &(Vec<u32>, Sampling)) -> Session {
+    let mut session = engine.session(context).unwrap();
+    session.feed(prompt).unwrap();
+    session.set_sampling(sampling).unwrap();
+    session
+}
+
+/// A model whose launches take little time.
+const fn small(recipe: Recipe) -> Recipe {
+    Recipe { layers: 1, heads: 2, kv_heads: 1, head_size: 128, ffn: 256, vocabulary: 300, ..recipe }
+}
+
+/// Compares a batch with the same sessions alone: tokens, and all bits of the logits at the end.
+fn compare(recipe: &Recipe, count: usize, steps: usize) {
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+    let bits = |session: &mut Session| -> Vec<u32> {
+        session.logits().unwrap().iter().map(|logit| logit.to_bits()).collect()
+    };
+    let mut batch = engine.batch(count).unwrap();
+    let mut expected = Vec::new();
+    for prompt in prompts(count) {
+        let mut session = session(&engine, 64, &prompt);
+        let tokens: Vec<u32> = session.tokens(steps).unwrap().map(Result::unwrap).collect();
+        let bits = bits(&mut session);
+        session.truncate(prompt.0.len()).unwrap();
+        session.set_sampling(&prompt.1).unwrap();
+        expected.push((batch.join(session).unwrap(), tokens, bits));
+    }
+    let mut made = vec![Vec::new(); count];
+    for _ in 0..steps {
+        for (seat, token) in batch.step().unwrap() {
+            made[seat.number()].push(*token);
+        }
+    }
+    let what = format!("{} {}, {count} sequences", recipe.architecture, recipe.block);
+    for ((seat, tokens, logits), made) in expected.into_iter().zip(&made) {
+        assert_eq!(made, &tokens, "{what}");
+        let mut left = batch.leave(seat).unwrap();
+        assert!(left.context_tokens().ends_with(&tokens), "{what}");
+        assert!(bits(&mut left) == logits, "{what}: other logits");
+    }
+}
+
+#[test]
+fn a_batch_has_the_bits_of_each_session_alone() {
+    let llama = small(Recipe::tiny_llama());
+    let recipes = [
+        // Rows of the last product have a whole step of columns and a part of one.
+        Recipe { block: BlockType::Q6K, ffn: 1280, ..llama.clone() },
+        Recipe { block: BlockType::F16, ffn: 384, ..llama.clone() },
+        Recipe { block: BlockType::F32, ..llama.clone() },
+        Recipe { block: BlockType::Q4K, mixed: true, ..llama },
+        Recipe { block: BlockType::Q8_0, ..small(Recipe::tiny_qwen2()) },
+        Recipe { block: BlockType::Q5K, ..small(Recipe::tiny_qwen3()) },
+        Recipe { block: BlockType::Bf16, kv_heads: 2, ..small(Recipe::tiny_gpt2()) },
+    ];
+    for recipe in recipes {
+        compare(&recipe, 2, 1);
+    }
+}
+
+#[test]
+fn many_sessions_share_a_step() {
+    // Two groups for the products.
+    let block = BlockType::Q8_0;
+    let tiny = Recipe { block, width: 32, head_size: 32, ffn: 32, ..small(Recipe::tiny_llama()) };
+    compare(&tiny, 9, 1);
+}
+
+#[test]
+fn sessions_join_and_leave_between_steps() {
+    let recipe =
+        Recipe { block: BlockType::Q4_0, width: 64, head_size: 32, ffn: 64, ..small(Recipe::tiny_llama()) };
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+    let prompts = prompts(3);
+    let alone = |number: usize, tokens: usize| -> Vec<u32> {
+        session(&engine, 64, &prompts[number]).tokens(tokens).unwrap().map(Result::unwrap).collect()
+    };
+    let mut batch = engine.batch(2).unwrap();
+    assert!(batch.step().unwrap().is_empty() && batch.is_empty());
+    let mut made = [Vec::new(), Vec::new(), Vec::new()];
+    // One alone; two; the first leaves and a short one joins in its seat, whose context is soon full.
+    let first = batch.join(session(&engine, 64, &prompts[0])).unwrap();
+    made[0].push(batch.step().unwrap()[0].1);
+    let second = batch.join(session(&engine, 64, &prompts[1])).unwrap();
+    for _ in 0..2 {
+        let tokens = batch.step().unwrap();
+        made[0].push(tokens[0].1);
+        made[1].push(tokens[1].1);
+    }
+    assert!(matches!(batch.join(session(&engine, 64, &prompts[2])), Err(Error::BatchFull(2))));
+    let left = batch.leave(first).unwrap();
+    assert_eq!(left.len(), prompts[0].0.len() + 3);
+    assert!(matches!(batch.leave(first), Err(Error::EmptySeat(0))));
+    let context = prompts[2].0.len() + 2;
+    let third = batch.join(session(&engine, context, &prompts[2])).unwrap();
+    assert_eq!((third, batch.seats().collect::<Vec<_>>()), (first, vec![first, second]));
+    for _ in 0..4 {
+        for (seat, token) in batch.step().unwrap() {
+            made[if *seat == third { 2 } else { 1 }].push(*token);
+        }
+    }
+    assert_eq!(made.each_ref().map(Vec::len), [3, 6, 2]);
+    for (number, made) in made.iter().enumerate() {
+        assert_eq!(made, &alone(number, made.len()), "sequence {number}");
+    }
+}
+
+#[test]
+fn what_a_batch_cannot_take_is_refused() {
+    let recipe = small(Recipe::tiny_llama());
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+    assert!(matches!(engine.batch(33), Err(Error::BatchFull(32))));
+    assert!(matches!(engine.batch(0), Err(Error::BatchFull(0))));
+    let mut batch = engine.batch(2).unwrap();
+    assert!(matches!(batch.join(engine.session(64).unwrap()), Err(Error::EmptyContext)));
+    let other = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+    assert!(matches!(batch.join(other.session(64).unwrap()), Err(Error::OtherEngine)));
+}

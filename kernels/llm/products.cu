@@ -1,0 +1,233 @@
+// Products of a matrix with the vectors of several sequences, for the decoding of language models in batches. The tiles
+// of the matrix are read once for up to GROUP sequences. A sequence's sums have the same order as in `product.cu`, so
+// they have the same bits.
+//
+// `prepare_*` brings the vectors into the form that `products_*` reads: a norm, and the rounding of the vector. Other
+// vectors are rounded by the product before.
+#include <cuda_fp16.h>
+
+#include "product.cuh"
+#include "seats.cuh"
+
+// Most sequences of a block.
+#define GROUP 8
+// Threads that end a batch, per sequence.
+#define ENDING (2 * MAX_PAIRS)
+
+struct Products {
+    // As for one sequence, but `input`, `gate`, `output` and `best` are places in the memory of a sequence. `before`
+    // concerns `prepare_*` only.
+    Product one;
+    const Seats* seats;
+    // Sequences of a block, at most GROUP.
+    u32 group;
+    u32 unused;
+};
+
+template <class T>
+static __device__ T* at(u8* memory, T* place)
+{
+    return (T*)(memory + (u64)place);
+}
+
+// ---- Before the products ----
+
+// Grid (sequences), blocks of 512 threads.
+template <class F>
+static __device__ void prepare(const Products& all)
+{
+    __shared__ float scratch[2 * WARPS];
+    if (blockIdx.x >= all.seats->count)
+        return;
+    u8* memory = all.seats->list[blockIdx.x].memory;
+    Product p = all.one;
+    p.input = at(memory, p.input);
+    Quads quads;
+    quads.load_vector(p);
+    quads.load_norm(p);
+    before<F>(p, (u8*)at(memory, p.output), scratch, quads);
+}
+
+// ---- The products ----
+
+// The sums of a warp over its part of a pair of rows are at [pair + warp]: pairs and warps only grow along the tiles.
+typedef float2 Segments[MAX_PAIRS + WARPS][GROUP];
+
+// What the threads of a block share.
+struct Table {
+    Segments segments[2];
+    u64 bests[WARPS];
+    u8* memory[GROUP];
+};
+
+static __device__ float2 sum_segments(const Segments& segments, u32 pair, u32 column, const Layout& l)
+{
+    u32 warp = l.owner(pair * l.steps), last = l.owner((pair + 1) * l.steps - 1);
+    float2 sum = segments[pair + warp][column];
+    for (++warp; warp <= last; ++warp) {
+        sum.x += segments[pair + warp][column].x;
+        sum.y += segments[pair + warp][column].y;
+    }
+    return sum;
+}
+
+// A warp's tiles of a batch with the vectors of all sequences in `vectors`, `stride` bytes apart.
+template <class F>
+static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& stream, Ring& ring, const u8* vectors,
+                                u32 stride, u32 columns, Segments& segments)
+{
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const u32 tile_bytes = 8 * F::BYTES;
+    u32 pair = l.pair, step = l.step;
+    float a[GROUP], b[GROUP];
+#pragma unroll
+    for (int n = 0; n < GROUP; ++n)
+        a[n] = b[n] = 0.0f;
+#pragma unroll 1
+    for (u32 left = l.count; left > 0; --left) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
+        __syncwarp();
+        const u8* tile = ring.stages + ring.next;
+        bool last = step + 1 == l.steps;
+        if (last && l.last_units < 32) {
+#pragma unroll
+            for (int n = 0; n < GROUP; ++n) {
+                if (n < columns) {
+                    float2 sums = partial<F>(tile, vectors + n * stride, step, l.last_units);
+                    a[n] += sums.x;
+                    b[n] += sums.y;
+                }
+            }
+        } else {
+            // The compiler reads and unpacks the tile once.
+#pragma unroll
+            for (int n = 0; n < GROUP; ++n) {
+                if (n == 0 || n < columns) {
+                    typename F::Vector v;
+                    v.load(vectors + n * stride, step, lane);
+                    a[n] += F::dot(tile, 32, 0, lane, v);
+                    b[n] += F::dot(tile, 32, 1, lane, v);
+                }
+            }
+        }
+        __syncwarp();
+        stream.copy(p, l, ring.places + ring.next);
+        ring.next = ring.next == (STAGES - 1) * tile_bytes ? 0 : ring.next + tile_bytes;
+        step = last ? 0 : step + 1;
+        if (last || left == 1) {
+#pragma unroll
+            for (int n = 0; n < GROUP; ++n) {
+                if (n < columns)
+                    flush(a[n], b[n], &segments[pair + warp][n]);
+                a[n] = b[n] = 0.0f;
+            }
+            ++pair;
+        }
+    }
+}
+
+// Grid (any number of blocks, groups of sequences), blocks of 512 threads. Dynamic shared memory: a vector per sequence
+// of a group, then STAGES tiles per warp.
+template <class F>
+static __device__ void products(const Products& all)
+{
+    extern __shared__ uint4 dynamic[];
+    __shared__ Table table;
+    const Product& p = all.one;
+    u32 first = blockIdx.y * all.group, count = all.seats->count;
+    if (first >= count)
+        return;
+    u32 columns = count - first < all.group ? count - first : all.group;
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const u32 tile_bytes = 8 * F::BYTES;
+    u8* vectors = (u8*)dynamic;
+    u32 stride = vector_bytes<F>(p.columns);
+    Layout l = Layout::of<F>(p, warp);
+    Ring ring;
+    ring.stages = vectors + all.group * stride + warp * STAGES * tile_bytes;
+    ring.places = (u32)__cvta_generic_to_shared(ring.stages) + lane * 16;
+    ring.next = 0;
+    Stream<F> stream;
+    stream.batch = blockIdx.x;
+    stream.enter(p, l);
+#pragma unroll 1
+    for (u32 s = 0; s < STAGES; ++s)
+        stream.copy(p, l, ring.places + s * tile_bytes);
+    if (threadIdx.x < columns)
+        table.memory[threadIdx.x] = all.seats->list[first + threadIdx.x].memory;
+    __syncthreads();
+#pragma unroll 1
+    for (u32 n = 0; n < columns; ++n) {
+        const u8* from = (const u8*)at(table.memory[n], p.input);
+        u32 to = (u32)__cvta_generic_to_shared(vectors + n * stride);
+        for (u32 i = threadIdx.x * 16; i < stride; i += THREADS * 16)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + i), "l"(from + i) : "memory");
+    }
+    asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
+    __syncthreads();
+
+    // 64 threads end a sequence's part of a batch.
+    u32 column = threadIdx.x / ENDING, thread = threadIdx.x % ENDING, parity = 0;
+    bool ends = column < columns;
+    u8* memory = table.memory[ends ? column : 0];
+    Product own = p;
+    own.output = at(memory, p.output);
+    own.gate = at(memory, p.gate);
+    u64 best = 0;
+    for (u32 batch = blockIdx.x; batch < p.batches; batch += gridDim.x) {
+        Output output(own, batch, ends ? thread : ENDING);
+        multiply<F>(p, l, stream, ring, vectors, stride, columns, table.segments[parity]);
+        __syncthreads();
+        // Whole warps: `put_group` shuffles.
+        if (ends) {
+            u32 pair = p.after == AFTER_PAIR ? thread : thread / 2;
+            float v = 0.0f;
+            if (output.valid)
+                v = output.value(own, sum_segments(table.segments[parity], pair, column, l), thread);
+            if (p.after == AFTER_LOGITS && output.valid) {
+                u64 key = (u64)ordered(v) << 32 | ~output.at;
+                best = key > best ? key : best;
+            }
+            if (!p.packed_output) {
+                if (output.valid)
+                    own.output[output.at] = v;
+            } else if (thread < 32) {
+                put_group((u8*)own.output, batch, v);
+            }
+        }
+        parity ^= 1;
+    }
+    if (p.after != AFTER_LOGITS)
+        return;
+#pragma unroll
+    for (int offset = 16; offset > 0; offset >>= 1) {
+        u64 other = __shfl_xor_sync(ALL, best, offset);
+        best = other > best ? other : best;
+    }
+    if (lane == 0)
+        table.bests[warp] = best;
+    __syncthreads();
+    if (ends && thread == 0) {
+        u64 other = table.bests[warp + 1];
+        at(memory, p.best)[blockIdx.x] = best > other ? best : other;
+    }
+}
+
+#define KERNEL(name, format, work)                                                                                    \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ Products p)                 \
+    {                                                                                                                 \
+        work<format>(p);                                                                                              \
+    }
+
+// The forms of vectors: rounded, in units of 8 columns, as they are.
+KERNEL(prepare_rounded, Q6K, prepare)
+KERNEL(prepare_units, F16, prepare)
+KERNEL(prepare_plain, F32, prepare)
+KERNEL(products_f32, F32, products)
+KERNEL(products_f16, F16, products)
+KERNEL(products_bf16, BF16, products)
+KERNEL(products_q4_0, Q4_0, products)
+KERNEL(products_q8_0, Q8_0, products)
+KERNEL(products_q4_k, Q4K, products)
+KERNEL(products_q5_k, Q5K, products)
+KERNEL(products_q6_k, Q6K, products)
