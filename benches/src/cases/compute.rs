@@ -18,8 +18,8 @@ use crate::kernels::VECTOR_ADD;
 
 /// Edge lengths of the matrices.
 const EDGES: [u64; 5] = [256, 512, 1024, 2048, 4096];
-/// Those of the elements that differ from others only in the instruction.
-const FEW_EDGES: [u64; 2] = [256, 4096];
+/// Edge length of elements that differ from others only in the instruction.
+const LARGEST: u64 = 4096;
 /// Longest edge that the software Orin multiplies in reasonable time.
 const MODEL: u64 = 512;
 /// Longest edge in a quick run on the software Orin.
@@ -43,15 +43,11 @@ pub(super) fn cases() -> Vec<Case> {
     for edge in EDGES {
         cases.push(product_case("f32", edge, |bench| product(bench, Elements::F32)));
     }
-    for edge in FEW_EDGES {
-        cases.push(product_case("tf32", edge, |bench| product(bench, Elements::Tf32)));
-    }
+    cases.push(product_case("tf32", LARGEST, |bench| product(bench, Elements::Tf32)));
     for edge in EDGES {
         cases.push(product_case("f16", edge, |bench| product(bench, Elements::F16)));
     }
-    for edge in FEW_EDGES {
-        cases.push(product_case("bf16", edge, |bench| product(bench, Elements::Bf16)));
-    }
+    cases.push(product_case("bf16", LARGEST, |bench| product(bench, Elements::Bf16)));
     cases
 }
 

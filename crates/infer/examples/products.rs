@@ -99,9 +99,9 @@ impl Run {
         let precision = if name == "tf32" { Precision::Tf32 } else { Precision::Full };
         let shape = Shape { precision, ..Shape::new(edge, edge, edge, form) };
         let mut rng = Rng::with_seed(1);
-        // Numbers of 8 bits: every kind of elements has them.
-        let mut matrix =
-            || -> Vec<f32> { (0..edge * edge).map(|_| bf16::from_f32(rng.f32() - 0.5).to_f32()).collect() };
+        // Numbers of 8 bits, which all kinds of elements have; floats use all bits.
+        let round = |x| if name == "f32" { x } else { bf16::from_f32(x).to_f32() };
+        let mut matrix = || -> Vec<f32> { (0..edge * edge).map(|_| round(rng.f32() - 0.5)).collect() };
         let (a, b) = (matrix(), matrix());
         let bits = |from: &[f32]| -> Vec<u16> {
             let of = |x: &f32| {

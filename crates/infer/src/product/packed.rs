@@ -220,6 +220,11 @@ impl PackedWeights {
         self.columns
     }
 
+    #[cfg(test)]
+    pub(super) fn tiles(&self) -> &Buffer<u8> {
+        &self.tiles
+    }
+
     /// The format.
     pub fn block(&self) -> BlockType {
         self.block

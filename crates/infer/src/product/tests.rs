@@ -6,8 +6,9 @@ use std::time::Duration;
 use fastrand::Rng;
 use half::{bf16, f16};
 use proptest::prelude::*;
-use tegra_hcq::{Device, DeviceKind};
+use tegra_hcq::{Arg, Device, DeviceKind};
 
+use super::packed::After;
 use super::{Factor, Form, PackedWeights, Precision, Products, Shape, Target, packed};
 use crate::blocks::BlockType;
 use crate::error::Error;
@@ -248,6 +249,65 @@ fn random_blocks(rng: &mut Rng, block: BlockType, weights: usize) -> Vec<u8> {
         }
     }
     bytes
+}
+
+#[test]
+fn what_follows_a_packed_product_agrees_with_64_bit_floats() {
+    let (device, products) = machine();
+    let mut rng = Rng::with_seed(5);
+    let (block, vectors, rows, columns) = (BlockType::F16, 3, 130, 40);
+    let weights: Vec<f16> = (0..rows * columns).map(|_| f16::from_f32(rng.f32() - 0.5)).collect();
+    let bytes: Vec<u8> = weights.iter().flat_map(|x| x.to_le_bytes()).collect();
+    let packed = PackedWeights::new(device, block, rows, columns, &bytes).unwrap();
+    let input: Vec<f16> = (0..vectors * columns).map(|_| f16::from_f32(rng.f32() - 0.5)).collect();
+    let bits: Vec<u16> = input.iter().map(|x| x.to_bits()).collect();
+    let [factors, bias, gate, before] = [vectors, rows, vectors * rows, vectors * rows]
+        .map(|len| (0..len).map(|_| rng.f32()).collect::<Vec<_>>());
+    let of_input = device.alloc_from(&bits).unwrap();
+    let [of_factors, of_bias, of_gate] =
+        [&factors, &bias, &gate].map(|from| device.alloc_from(from).unwrap());
+    let sum = |vector: usize, row: usize| {
+        let term = |i: usize| input[vector * columns + i].to_f64() * weights[row * columns + i].to_f64();
+        f64::from(factors[vector]) * (0..columns).map(term).sum::<f64>() + f64::from(bias[row])
+    };
+    let silu = |x: f64| x / (1.0 + (-x).exp());
+    let gelu = |x: f64| 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044_715 * x.powi(3))).tanh());
+    let mut queue = device.queue().unwrap();
+    for (after, activation) in
+        [(After::Store, 0), (After::Add, 0), (After::Pair, 0), (After::Activate, 1), (After::Gate, 0)]
+    {
+        let mut out = device.alloc_from(&before).unwrap();
+        let width = if after == After::Pair { rows / 2 } else { rows };
+        let call = packed::Call {
+            block,
+            vectors,
+            rows,
+            columns,
+            tiles: Arg::from(packed.tiles()),
+            input: Arg::from(&of_input),
+            factors: Arg::from(&of_factors),
+            bias: Arg::from(&of_bias),
+            gate: Arg::from(&of_gate),
+            output: Arg::from(&mut out),
+            output_row: width,
+            after,
+            activation,
+        };
+        // SAFETY: the buffers have the lengths of these sizes.
+        unsafe { products.packed.launch(&mut queue, &call) }.unwrap();
+        queue.wait(TIMEOUT).unwrap();
+        for (at, got) in out.to_vec().unwrap().into_iter().take(vectors * width).enumerate() {
+            let (vector, row) = (at / width, at % width);
+            let expected = match after {
+                After::Store => sum(vector, row),
+                After::Add => f64::from(before[at]) + sum(vector, row),
+                After::Pair => silu(sum(vector, 2 * row)) * sum(vector, 2 * row + 1),
+                After::Activate => gelu(sum(vector, row)),
+                After::Gate => silu(f64::from(gate[at])) * sum(vector, row),
+            };
+            assert!((f64::from(got) - expected).abs() < 1e-5, "{after:?} {at}: {got} {expected}");
+        }
+    }
 }
 
 #[test]

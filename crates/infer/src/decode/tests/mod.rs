@@ -180,9 +180,7 @@ fn contexts_are_kept_dropped_and_continued_with_the_same_bits() {
     };
     let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
     let engine = Engine::load(&device(), &model, 300, |_, _| ()).unwrap();
-    // Prompts in batches have other roundings than produced tokens.
-    let options = SessionOptions::default().prompt_batch(1);
-    let mut session = engine.session_with(300, &options).unwrap();
+    let mut session = engine.session(300).unwrap();
     let prompt: Vec<u32> = (0..250).map(|token| token * 7 % 300).collect();
     session.feed(&prompt).unwrap();
     let logits = session.logits().unwrap();
@@ -199,9 +197,10 @@ fn contexts_are_kept_dropped_and_continued_with_the_same_bits() {
     assert_eq!(session.tokens(10).unwrap().map(Result::unwrap).collect::<Vec<_>>(), tokens[2..]);
     assert_eq!(session.logits().unwrap(), end);
 
-    // Another session, fed with all of it.
-    let mut other = engine.session_with(300, &options).unwrap();
-    other.feed(session.context_tokens()).unwrap();
+    // Another session, fed with the same tokens in the same way: those that were produced one by one.
+    let mut other = engine.session(300).unwrap();
+    other.feed(&prompt).unwrap();
+    tokens.iter().for_each(|token| other.feed(&[*token]).unwrap());
     assert_eq!(other.logits().unwrap(), end);
     let reference = |tokens: &[u32]| {
         let mut reference = Reference::new(&model, CacheFormat::Half).unwrap();
@@ -279,6 +278,9 @@ fn prompts_in_batches_agree_with_64_bit_floats_in_every_format() {
         println!("{block}: {error:e}");
         assert!(error < 1e-3, "{block}: {error:e}");
     }
+    let mixed = Recipe { mixed: true, ..small(Recipe::tiny_llama(), BlockType::Q4K) };
+    let error = prompt_error(&mixed, 18);
+    assert!(error < 1e-3, "mixed: {error:e}");
 }
 
 #[test]
@@ -289,6 +291,22 @@ fn prompts_in_batches_agree_with_64_bit_floats_in_every_architecture() {
         println!("{}: {error:e}", recipe.architecture);
         assert!(error < 1e-3, "{}: {error:e}", recipe.architecture);
     }
+}
+
+#[test]
+fn prompts_one_by_one_are_as_exact_as_produced_tokens() {
+    let model = Model::from_bytes(small(Recipe::tiny_llama(), BlockType::F16).to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+    let prompt: Vec<u32> = (0..18).collect();
+    let logits = [1, 512].map(|tokens| {
+        let mut session = engine.session_with(64, &SessionOptions::default().prompt_batch(tokens)).unwrap();
+        session.feed(&prompt).unwrap();
+        session.logits().unwrap()
+    });
+    let mut reference = Reference::new(&model, CacheFormat::Half).unwrap();
+    let expected = prompt.iter().map(|token| reference.step(*token).unwrap()).last().unwrap();
+    let [one_by_one, together] = logits.map(|logits| relative_distance(&logits, &expected));
+    assert!(one_by_one < 1e-4 && one_by_one < together && together < 1e-3, "{one_by_one:e}, {together:e}");
 }
 
 #[test]
@@ -310,11 +328,10 @@ fn long_prompts_come_in_several_batches_with_the_same_bits() {
     let mut parts = engine.session_with(128, &SessionOptions::default().prompt_batch(40)).unwrap();
     parts.feed(&prompt).unwrap();
     assert_eq!(parts.logits().unwrap(), logits);
-    let mut steps = engine.session_with(128, &SessionOptions::default().prompt_batch(1)).unwrap();
-    steps.feed(&prompt).unwrap();
-    let expected: Vec<f64> = steps.logits().unwrap().into_iter().map(f64::from).collect();
+    let mut reference = Reference::new(&model, CacheFormat::Half).unwrap();
+    let expected = prompt.iter().map(|token| reference.step(*token).unwrap()).last().unwrap();
     let error = relative_distance(&logits, &expected);
-    assert!(0.0 < error && error < 1e-3, "{error:e}");
+    assert!(error < 1e-3, "{error:e}");
     // What follows sees the whole prompt; a shorter context is computed again.
     assert_eq!(whole.tokens(3).unwrap().count(), 3);
     whole.truncate(101).unwrap();
