@@ -2,11 +2,11 @@
 // the weights, followed by what a layer does with it.
 //
 // A block computes a tile of 128, 64 or 32 vectors and 128 rows of weights. The vectors are halves with a factor each; a
-// block copies them to shared memory two stages ahead. A thread reads the weights of half a row of the next stage while
-// the tensor cores work, and writes them to shared memory, rounded to halves. For F32 and BF16 weights, whose exponents
-// halves do not have, vectors are floats, and floats are split into two TF32. All sums have a fixed order.
+// block copies them to shared memory two stages ahead. A thread reads the weights of two half rows of the next stage
+// while the tensor cores work, and writes them to shared memory, rounded to halves. For F32 and BF16 weights, whose
+// exponents halves do not have, vectors are floats, and floats are split into two TF32. All sums have a fixed order.
 //
-// Names: packed_FORMAT_VECTORS. Grid: tiles of vectors times tiles of rows, vectors first. Blocks of 256 threads.
+// Names: packed_FORMAT_VECTORS. Grid: tiles of vectors times tiles of rows, vectors first. Blocks of 128 threads.
 // Dynamic shared memory: 128 bytes for each vector and stage, and for each of 128 rows and 2 stages; at least the sums,
 // 544 bytes per vector.
 #include <cuda_bf16.h>
@@ -14,16 +14,19 @@
 
 #include "formats.cuh"
 
-#define THREADS 256
+#define THREADS 128
 #define WARPS_M 2
-#define WARPS_N 4
-#define N_TILES 4
+#define WARPS_N 2
+#define N_TILES 8
 // Rows of weights of a tile.
 #define BN (WARPS_N * N_TILES * 8)
 // Stages of vectors, on their way or in use.
 #define STAGES 3
 // Distance between rows of sums, in floats.
 #define PITCH (BN + 8)
+// Half rows of weights of a thread, and rows between them.
+#define READS (2 * BN / THREADS)
+#define READ_STEP (THREADS / 2)
 
 #define AFTER_STORE 0
 #define AFTER_ADD 1
@@ -62,7 +65,7 @@ struct Work {
     // First vector and first row of the tile.
     u32 vector, row;
     u32 shared, rows_at;
-    typename F::Raw raw;
+    typename F::Raw raw[READS];
     float sum[M_TILES][N_TILES][4];
 
     __device__ Work(const Packed& p, const u8* tiles, const u8* input) : p(p), weights(tiles, p.columns), input(input)
@@ -96,13 +99,17 @@ struct Work {
         }
     }
 
-    // Reads this thread's weights of the stage from column `at` on: half a row.
+    // Reads this thread's weights of the stage from column `at` on.
     __device__ void read(u32 at)
     {
-        u32 line = row + threadIdx.x / 2, column = at + threadIdx.x % 2 * F::COLUMNS;
-        Segment s = weights.segment(line < p.rows ? line : p.rows - 1, column);
-        if (s.columns)
-            F::load(raw, s);
+        u32 column = at + threadIdx.x % 2 * F::COLUMNS;
+#pragma unroll
+        for (int r = 0; r < READS; ++r) {
+            u32 line = row + threadIdx.x / 2 + r * READ_STEP;
+            Segment s = weights.segment(line < p.rows ? line : p.rows - 1, column);
+            if (s.columns)
+                F::load(raw[r], s);
+        }
     }
 
     // Writes them to shared memory.
@@ -110,13 +117,17 @@ struct Work {
     {
         u32 line = threadIdx.x / 2, half = threadIdx.x % 2;
         u32 to = rows_at + parity * B_STAGE + line * ROW;
-        float v[F::COLUMNS];
-        F::expand(raw, v);
         bool exists = at + half * F::COLUMNS < p.columns;
 #pragma unroll
-        for (int i = 0; i < 4; ++i) {
-            uint4 w = Elements<F>::piece(v, i);
-            store16(to + (((half * 4 + i) ^ (line % 8)) << 4), exists ? w : make_uint4(0, 0, 0, 0));
+        for (int r = 0; r < READS; ++r) {
+            float v[F::COLUMNS];
+            F::expand(raw[r], v);
+#pragma unroll
+            for (int i = 0; i < 4; ++i) {
+                u32 place = ((half * 4 + i) ^ (line % 8)) << 4;
+                uint4 w = Elements<F>::piece(v, i);
+                store16(to + r * READ_STEP * ROW + place, exists ? w : make_uint4(0, 0, 0, 0));
+            }
         }
     }
 
@@ -223,8 +234,8 @@ struct Work {
 
 #define SIZES(name, format)                                                                                            \
     KERNEL(packed_##name##_128, format, 4, 2)                                                                          \
-    KERNEL(packed_##name##_64, format, 2, 2)                                                                           \
-    KERNEL(packed_##name##_32, format, 1, 3)
+    KERNEL(packed_##name##_64, format, 2, 3)                                                                           \
+    KERNEL(packed_##name##_32, format, 1, 4)
 
 SIZES(f32, WeightsF32)
 SIZES(f16, WeightsF16)

@@ -17,7 +17,7 @@ const PACKED: [&[u8]; 2] = [
 ];
 
 /// Threads of a block.
-const BLOCK: u32 = 256;
+const BLOCK: u32 = 128;
 /// Rows of weights of a tile.
 const TILE_ROWS: usize = 128;
 /// Vectors of a tile, largest first.
