@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use super::{Graph, Node, NodeId, keep};
+use super::{Graph, Node, NodeId, keep, part};
 use crate::args::Arg;
 use crate::descriptor;
 use crate::error::{Error, RangeError, Result};
@@ -31,6 +31,7 @@ impl Node {
         records::check_own_argument(device.heap().id(), &self.kernel, index, param.size, argument)?;
         let place = param.offset..param.offset + param.size;
         argument.write_to(&mut self.bank[place.clone()]);
+        self.parts[index] = part(argument);
         Ok((place, core::mem::replace(&mut self.buffers[index], keep(argument))))
     }
 
@@ -42,7 +43,10 @@ impl Node {
             (Arg::Buffer(_), None) | (_, Some(_)) => false,
             (_, None) => true,
         };
-        same_memory && argument.is_stored_in(&self.bank[param.offset..param.offset + param.size])
+        // A slice of another length may begin at the same address.
+        same_memory
+            && self.parts[index] == part(argument)
+            && argument.is_stored_in(&self.bank[param.offset..param.offset + param.size])
     }
 
     fn set_shape(&mut self, grid: Dim3, block: Dim3) -> Result<()> {

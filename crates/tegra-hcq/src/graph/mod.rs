@@ -89,6 +89,8 @@ struct Node {
     bank: Vec<u8>,
     /// Memory that the arguments refer to; kept as long as the graph may run.
     buffers: Vec<Option<Handle>>,
+    /// Address and length of these arguments, for the checks of the software Orin.
+    parts: Vec<Option<(u64, usize)>>,
     /// Offset of the record in an instance.
     offset: u64,
 }
@@ -108,7 +110,18 @@ impl Node {
         let mut bank = Vec::new();
         records::fill_bank(&mut bank, code, &shape, arguments);
         let buffers = arguments.iter().map(keep).collect();
-        Ok(Self { kernel: kernel.clone(), shape, bank, buffers, offset: 0 })
+        let parts = arguments.iter().map(part).collect();
+        Ok(Self { kernel: kernel.clone(), shape, bank, buffers, parts, offset: 0 })
+    }
+
+    /// Tells the checks of the software Orin about a launch of the node, whose record is in `memory`.
+    #[inline]
+    fn note(&self, memory: &Mapped) {
+        let code = self.kernel.code();
+        let buffers = code.params.iter().zip(&self.parts);
+        let buffers = buffers.filter_map(|(param, part)| part.map(|(va, bytes)| (param.offset, va, bytes)));
+        let va = memory.gpu_va() + self.offset;
+        memory.heap().note_launch(va, || code.exact_shared(&self.shape), buffers);
     }
 }
 
@@ -116,6 +129,14 @@ impl Node {
 fn keep(argument: &Arg<'_>) -> Option<Handle> {
     match argument {
         Arg::Buffer(buffer) => Some(buffer.handle().clone()),
+        _ => None,
+    }
+}
+
+/// Address and length of an argument's memory, if the checks of the software Orin use them.
+fn part(argument: &Arg<'_>) -> Option<(u64, usize)> {
+    match argument {
+        Arg::Buffer(buffer) => buffer.part(),
         _ => None,
     }
 }
@@ -432,6 +453,7 @@ impl Graph {
                     let target = memory.cpu().add(*offset as usize + place.start);
                     records::store_bytes(target, &bank[place]);
                 }
+                self.nodes[node].note(memory);
             }
         }
     }
@@ -445,8 +467,7 @@ impl Graph {
             let node = &self.nodes[at];
             let code = node.kernel.code();
             let bank_bytes = records::bank_bytes(code);
-            let heap = instance.memory.heap();
-            heap.note_launch(base + node.offset, || code.exact_shared(&node.shape), core::iter::empty());
+            node.note(&instance.memory);
             // SAFETY: `build` has laid the record out at `offset` inside the instance's memory, which lives
             // as long as the instance; no replay of the instance is in flight.
             unsafe {

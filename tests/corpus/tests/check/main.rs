@@ -1,6 +1,8 @@
 //! The checks of the software Orin: every planted error of `kernels/check` is found at its line, and nothing in the
 //! repaired twins and in the corpus.
 
+mod leaks;
+
 use std::fs;
 
 use orin_sim::check::{Checker, Finding, Kind, Suppressions, Tools};
@@ -201,6 +203,33 @@ fn a_slice_ends_where_it_ends() {
     assert_eq!((found.len(), found[0].count), (1, 10), "{}", check::text(&found));
     assert!(found[0].message.contains("outside of the part of the object"), "{}", found[0].message);
     assert!(found[0].to_string().contains("400 bytes into x"), "{}", found[0]);
+}
+
+#[test]
+fn a_slice_in_a_graph_ends_where_it_ends() {
+    let cubin = fs::read(workspace().join("kernels/saxpy.cubin")).unwrap();
+    let device = check::open(Tools::MEMCHECK).unwrap();
+    let kernel = Program::load(&device, &cubin).unwrap().kernel("saxpy").unwrap();
+    let x = device.alloc_zeroed::<f32>(200).unwrap().named("x");
+    let y = device.alloc_zeroed::<f32>(200).unwrap().named("y");
+    let mut queue = device.queue().unwrap();
+    let mut replay = |graph: &mut tegra_hcq::Graph| {
+        let before = check::findings(&device).iter().map(|finding| finding.count).sum::<u64>();
+        queue.replay(graph).unwrap().wait(TIMEOUT).unwrap();
+        check::findings(&device).iter().map(|finding| finding.count).sum::<u64>() - before
+    };
+    let mut builder = device.graph();
+    let arguments = args![1.0_f32, x.slice(..100).unwrap(), &y, 110_u32];
+    // SAFETY: the launch stays inside of the buffers, which outlive it.
+    let node = unsafe { builder.launch(&kernel, 1, 128, &arguments) }.unwrap();
+    let mut graph = builder.build().unwrap();
+    assert_eq!((replay(&mut graph), replay(&mut graph)), (10, 10), "elements 100 to 109, in both instances");
+    // SAFETY: as above.
+    unsafe { graph.set_argument(node, 1, x.slice(..110).unwrap()) }.unwrap();
+    assert_eq!((replay(&mut graph), replay(&mut graph)), (0, 0), "the same address, more elements");
+    // SAFETY: as above.
+    unsafe { graph.set_argument(node, 1, x.slice(10..105).unwrap()) }.unwrap();
+    assert_eq!((replay(&mut graph), replay(&mut graph)), (15, 15));
 }
 
 #[test]
