@@ -37,6 +37,10 @@ pub struct Needs {
     pub patience: bool,
     /// A second GPU.
     pub peer: bool,
+    /// A host that lets programs be served ([`orin_serve`]).
+    pub served: bool,
+    /// An installed Python.
+    pub python: bool,
     /// A program to start as a child process ([`StartUp`](crate::start_up::StartUp)).
     pub child_process: bool,
 }

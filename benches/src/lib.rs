@@ -19,6 +19,7 @@ pub mod machine;
 mod measure;
 pub mod report;
 mod run;
+pub mod served;
 pub mod start_up;
 
 pub use baseline::Baseline;

@@ -10,6 +10,7 @@ use crate::case::{Case, Unit};
 use crate::cuda::Cuda;
 use crate::machine::Machine;
 use crate::measure::Samples;
+use crate::served;
 use crate::start_up::StartUp;
 
 /// Memory that must remain free in addition to a case's needs, in bytes.
@@ -206,6 +207,14 @@ fn obstacle(case: &Case, environment: &Environment<'_>) -> Option<String> {
     }
     if case.needs.child_process && environment.start_up.is_none() {
         return Some("needs a program to start as a child process".to_owned());
+    }
+    if case.needs.python && !served::is_installed("python3") {
+        return Some("needs python3".to_owned());
+    }
+    if case.needs.served
+        && let Some(reason) = served::obstacle()
+    {
+        return Some(reason);
     }
     let free = environment.device.memory_info().map(|info| info.free).or(Machine::here().available);
     lack_of_memory(case.needs.memory, free)

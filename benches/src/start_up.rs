@@ -62,6 +62,8 @@ pub struct StartUp {
     pub program: PathBuf,
     /// Its arguments before the target.
     pub arguments: Vec<OsString>,
+    /// Its arguments for a copy that calls [`served::client`](crate::served::client).
+    pub client: Vec<OsString>,
 }
 
 /// Opens a device, runs a kernel and checks its result. Called by the child process.
@@ -110,7 +112,7 @@ fn rival() -> Result<Vec<u32>> {
 ///
 /// [`Error::Child`] if there is no program to start, or if it does not report within [`TIMEOUT`].
 pub fn measure(start_up: Option<&StartUp>, target: Target) -> Result<Duration> {
-    let Some(StartUp { program, arguments }) = start_up else {
+    let Some(StartUp { program, arguments, .. }) = start_up else {
         let reason = "this program has no command for it".to_owned();
         return Err(Error::Child { program: "(none)".to_owned(), reason });
     };
@@ -165,7 +167,7 @@ mod tests {
 
     fn shell(script: &str) -> StartUp {
         let arguments = ["-c", script].map(OsString::from).to_vec();
-        StartUp { program: "/bin/sh".into(), arguments }
+        StartUp { program: "/bin/sh".into(), arguments, client: Vec::new() }
     }
 
     #[test]

@@ -50,6 +50,9 @@ pub(crate) struct Options {
     /// Run one kernel, report it and exit; used to measure a process from its start
     #[arg(long, hide = true, value_name = "TARGET")]
     first_result: Option<Target>,
+    /// Make the calls that standard input names, and print their times; used to measure a served program
+    #[arg(long, hide = true)]
+    served_client: bool,
 }
 
 /// The driver to compare with.
@@ -64,6 +67,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if let Some(target) = options.first_result {
         start_up::first_result(target)?;
         say!("{}", start_up::REPORT)?;
+        return Ok(ExitStatus::Success.into());
+    }
+    if options.served_client {
+        benches::served::client()?;
         return Ok(ExitStatus::Success.into());
     }
     let cases = select(benches::all(), options.filter.as_deref())?;
@@ -85,6 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let start_up = StartUp {
         program: std::env::current_exe().context("finding this program")?,
         arguments: vec!["bench".into(), "--first-result".into()],
+        client: vec!["bench".into(), "--served-client".into()],
     };
     let environment = Environment {
         device: &device,

@@ -10,6 +10,7 @@ mod memory;
 mod network;
 mod peer;
 mod process;
+mod serve;
 mod signal;
 
 use crate::case::Case;
@@ -32,6 +33,7 @@ pub fn all() -> Vec<Case> {
         compute::cases(),
         network::cases(),
         process::cases(),
+        serve::cases(),
         growth::cases(),
     ]
     .concat()
