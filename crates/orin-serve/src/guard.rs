@@ -12,7 +12,8 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setrlimit, waitpid};
+use rustix::io::Errno;
+use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setrlimit, wait, waitpid};
 
 use crate::Error;
 use crate::listener::last_errno;
@@ -211,21 +212,47 @@ fn guard_over(signals: &Signals, supervisor: i32) -> io::Result<ExitStatus> {
     }
 }
 
-/// Kills all descendants of this process, and waits until they have ended; nobody waits for their status. Call it only
-/// in a process whose children all belong to it, and which adopts orphans ([`split`]).
+/// Kills all descendants of this process, and waits until they have ended; nobody learns their status. Call it only in a
+/// process whose children all belong to it, and which adopts orphans ([`split`]).
 pub fn kill_descendants() {
     let end = Instant::now() + END;
-    loop {
-        for process in descendants() {
-            if let Some(process) = Pid::from_raw(process) {
-                let _ = kill_process(process, Signal::KILL);
-            }
+    let mut before = Vec::new();
+    while forget_ended() && Instant::now() < end {
+        let children = children();
+        for process in children.iter().filter_map(|process| Pid::from_raw(*process)) {
+            let _ = kill_process(process, Signal::KILL);
         }
-        if descendants().is_empty() || Instant::now() > end {
-            return;
+        // A process that forks and exits all the time has another id soon, so only others may take their time.
+        if children == before {
+            std::thread::sleep(Duration::from_millis(1));
         }
-        std::thread::sleep(Duration::from_millis(1));
+        before = children;
     }
+}
+
+/// Forgets the children that have ended. Returns whether there are others. If there are none, there is no descendant
+/// either: the parent of each is a descendant or this process.
+fn forget_ended() -> bool {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => return true,
+            Err(_) => return false,
+        }
+    }
+}
+
+/// The ids of the children, or of all processes below this one if the kernel has no list of children
+/// (`CONFIG_PROC_CHILDREN`).
+fn children() -> Vec<i32> {
+    let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
+    let mut lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok()).peekable();
+    if lists.peek().is_none() {
+        return descendants();
+    }
+    lists
+        .flat_map(|list| list.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
+        .collect()
 }
 
 /// The ids of all descendants that have not ended, children first.

@@ -1,12 +1,15 @@
 //! Programs that misuse the board, die or multiply: the board and its other programs are unharmed, and nothing is left.
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use orin_serve::{Error, Session};
+use orin_serve::{Error, Observer, ServedCall, Session};
 use orin_sim::{Config, LiveCounts, SoftwareOrin};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Longest time for the end of processes that a program leaves behind.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -87,6 +90,50 @@ fn hostile_programs_leave_nothing() {
         // The GPU's thread drops its doorbell pages a little later.
         let before = *before.get_or_insert_with(descriptors);
         wait_until(what, || descriptors() <= before);
+    }
+}
+
+/// Kills the program during one of its calls: the board has made the call, and the program has no answer yet.
+#[derive(Debug)]
+struct Killer {
+    /// Number of the call.
+    victim: usize,
+    calls: AtomicUsize,
+}
+
+impl Observer for Killer {
+    fn served(&self, call: &ServedCall<'_>) {
+        if self.calls.fetch_add(1, Ordering::Relaxed) == self.victim {
+            let process = Pid::from_raw(call.process.cast_signed()).unwrap();
+            kill_process(process, Signal::KILL).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_program_killed_during_each_of_its_calls_leaves_nothing() {
+    let _alone = alone();
+    let board = board();
+    let Some(mut first) = start(&board, "works") else { return };
+    assert!(first.wait().unwrap().success());
+    drop(first);
+    wait_until_free(&board);
+    let mut before = None;
+    for victim in 0.. {
+        let killer = Arc::new(Killer { victim, calls: AtomicUsize::new(0) });
+        let mut command = Command::new(hostile());
+        command.arg("works");
+        let mut session = Session::start(&board, command, Some(Arc::clone(&killer) as _)).unwrap();
+        let status = session.wait().unwrap();
+        drop(session);
+        wait_until_free(&board);
+        let before = *before.get_or_insert_with(descriptors);
+        wait_until("descriptors are left", || descriptors() <= before);
+        if status.success() {
+            assert!(victim > 30, "only {victim} calls");
+            break;
+        }
+        assert_eq!(status.signal(), Some(9), "{status}");
     }
 }
 

@@ -228,6 +228,21 @@ fn nothing_outlives_the_command() {
 }
 
 #[test]
+fn a_process_that_always_goes_on_as_another_is_killed() {
+    if !can_serve() {
+        return;
+    }
+    let folder = folder();
+    let program = build(compiler(), "hostile", folder.path());
+    let start = Instant::now();
+    assert!(run(&[], &[program.to_str().unwrap(), "flee"]).status.success());
+    assert!(start.elapsed() < Duration::from_secs(25), "it ended by itself");
+    let is_it =
+        |process: fs::DirEntry| fs::read_link(process.path().join("exe")).is_ok_and(|exe| exe == program);
+    assert!(!fs::read_dir("/proc").unwrap().flatten().any(is_it));
+}
+
+#[test]
 fn commands_share_a_board() {
     if !can_serve() {
         return;
