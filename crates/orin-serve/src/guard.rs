@@ -212,8 +212,8 @@ fn guard_over(signals: &Signals, supervisor: i32) -> io::Result<ExitStatus> {
     }
 }
 
-/// Kills all descendants of this process, and waits until they have ended; nobody learns their status. Call it only in a
-/// process whose children all belong to it, and which adopts orphans ([`split`]).
+/// Kills all descendants of this process, and waits until they have ended; nobody learns their status. Call it only in
+/// a process whose children all belong to it, and which adopts orphans ([`split`]).
 pub fn kill_descendants() {
     let end = Instant::now() + END;
     let mut before = Vec::new();

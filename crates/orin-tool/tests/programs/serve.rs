@@ -104,20 +104,6 @@ impl Sleeper {
         Self { orin, _folder: folder, shell: shell.to_owned(), child: child.to_owned() }
     }
 
-    /// Sends a signal to the command until it ends, and checks that nothing is left. A shell that is about to wait may
-    /// notice the first one only when its child ends. Returns the status.
-    fn end_by(mut self, signal: Signal) -> std::process::ExitStatus {
-        let mut sent: Option<Instant> = None;
-        wait_until("orin serve", || {
-            if sent.is_none_or(|sent| sent.elapsed() > Duration::from_secs(1)) {
-                send(self.orin.id(), signal);
-                sent = Some(Instant::now());
-            }
-            self.orin.try_wait().unwrap().is_some()
-        });
-        self.end()
-    }
-
     /// Waits for the command and checks that nothing is left. Returns the status.
     fn end(mut self) -> std::process::ExitStatus {
         let mut status = None;
@@ -214,10 +200,12 @@ fn exit_codes_and_signals_pass_through() {
     assert_eq!(run(&[], &["sh", "-c", "kill -SEGV $$; sleep 9"]).status.signal(), Some(11));
     // The program decides what a signal to the command means.
     let sleeper = Sleeper::start("trap 'kill $!; exit 9' TERM;");
-    assert_eq!(sleeper.end_by(Signal::TERM).code(), Some(9));
+    send(sleeper.orin.id(), Signal::TERM);
+    assert_eq!(sleeper.end().code(), Some(9));
     let sleeper = Sleeper::start("");
+    send(sleeper.orin.id(), Signal::INT);
     // A shell without job control ignores SIGINT in its child, and dies of it itself.
-    assert_eq!(sleeper.end_by(Signal::INT).signal(), Some(2));
+    assert_eq!(sleeper.end().signal(), Some(2));
 }
 
 #[test]
