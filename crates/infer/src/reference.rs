@@ -57,6 +57,7 @@ struct Dense<'m> {
     matrix: Matrix<'m>,
     weights: Option<Vec<f64>>,
     bias: Option<Vec<f64>>,
+    rounds: bool,
 }
 
 #[derive(Debug)]
@@ -105,7 +106,7 @@ impl<'m> Dense<'m> {
     fn new(linear: Linear<'m>, convert: bool) -> Result<Self> {
         let matrix = linear.weights;
         let weights = convert.then(|| rows(matrix, 0, matrix.outputs)).transpose()?;
-        Ok(Self { matrix, weights, bias: linear.bias.map(exact) })
+        Ok(Self { matrix, weights, bias: linear.bias.map(exact), rounds: false })
     }
 
     /// The outputs from `first` on.
@@ -124,6 +125,10 @@ impl<'m> Dense<'m> {
     }
 
     fn product(&self, input: &[f64]) -> Result<Vec<f64>> {
+        if self.rounds { self.exact_product(&eight_bits(input)) } else { self.exact_product(input) }
+    }
+
+    fn exact_product(&self, input: &[f64]) -> Result<Vec<f64>> {
         let mut out = vec![0.0; self.matrix.outputs];
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if self.matrix.inputs * out.len() < PARALLEL_WEIGHTS || cores == 1 {
@@ -208,6 +213,21 @@ impl<'m> Reference<'m> {
         })
     }
 
+    /// Rounds the inputs of products with quantised weights to 8 bits, with one scale for 32 elements: what programs
+    /// do that compute such products with 8-bit integers. For comparisons of their error.
+    #[must_use]
+    pub fn with_eight_bits(mut self) -> Self {
+        let layers = self.layers.iter_mut().flat_map(|layer| {
+            let products = [&mut layer.query, &mut layer.key, &mut layer.value, &mut layer.attention_output];
+            products.into_iter().chain(&mut layer.gate).chain([&mut layer.up, &mut layer.down])
+        });
+        for product in layers.chain([&mut self.output]) {
+            // Floats are blocks of one weight.
+            product.rounds = product.matrix.block.weights() > 1;
+        }
+        self
+    }
+
     /// Number of tokens so far.
     pub fn len(&self) -> usize {
         self.len
@@ -246,6 +266,17 @@ impl<'m> Reference<'m> {
         self.len += 1;
         self.output.product(&self.output_norm.apply(&x))
     }
+}
+
+/// Rounds groups of 32 elements to 8 bits; the scale is stored as a half.
+fn eight_bits(input: &[f64]) -> Vec<f64> {
+    let group = |group: &[f64]| {
+        let most = group.iter().fold(0.0_f64, |most, x| most.max(x.abs()));
+        let (scale, stored) = (most / 127.0, half(most / 127.0));
+        let round = move |x: &f64| if scale == 0.0 { 0.0 } else { (x / scale).round() * stored };
+        group.iter().map(round).collect::<Vec<_>>()
+    };
+    input.chunks(32).flat_map(group).collect()
 }
 
 fn add(to: &mut [f64], other: &[f64]) {

@@ -29,6 +29,7 @@ mod places;
 mod prompt;
 mod sampling;
 mod session;
+mod stream;
 #[cfg(test)]
 mod tests;
 mod weights;
@@ -38,3 +39,4 @@ pub use engine::{Ahead, Engine};
 pub use memory::Memory;
 pub use sampling::{MAX_WINDOW, Sampling};
 pub use session::{Session, SessionOptions, Tokens};
+pub use stream::TokenStream;

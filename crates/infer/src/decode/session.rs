@@ -26,7 +26,7 @@ const RUN_AHEAD: usize = 3;
 /// Replays in flight while a prompt is fed.
 const INSTANCES: usize = 8;
 /// Longest wait for a step.
-const TIMEOUT: Duration = Duration::from_secs(120);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 /// Reads of the ring between two looks at the step's end.
 const SPINS: u32 = 64;
 
@@ -627,6 +627,28 @@ pub struct Tokens<'s> {
     to_return: usize,
 }
 
+impl Tokens<'_> {
+    /// Keeps steps in flight. A failure ends the tokens.
+    pub(super) fn submit(&mut self) -> Result<()> {
+        while self.to_submit > 0 && self.session.in_flight.len() < RUN_AHEAD {
+            if let Err(error) = self.session.submit() {
+                (self.to_submit, self.to_return) = (0, 0);
+                return Err(error);
+            }
+            self.to_submit -= 1;
+        }
+        Ok(())
+    }
+
+    /// The end of the step with the next token, unless the token is known already; `None` at the end.
+    pub(super) fn oldest(&self) -> Option<Option<Fence>> {
+        let session = &self.session;
+        let is_known = session.buffers.ring(session.produced + 1).0 == session.produced + 1;
+        let fence = || session.in_flight.front().cloned();
+        (self.to_return > 0).then(|| if is_known { None } else { fence() })
+    }
+}
+
 impl Iterator for Tokens<'_> {
     type Item = Result<u32>;
 
@@ -634,12 +656,8 @@ impl Iterator for Tokens<'_> {
         if self.to_return == 0 {
             return None;
         }
-        while self.to_submit > 0 && self.session.in_flight.len() < RUN_AHEAD {
-            if let Err(error) = self.session.submit() {
-                self.to_return = 0;
-                return Some(Err(error));
-            }
-            self.to_submit -= 1;
+        if let Err(error) = self.submit() {
+            return Some(Err(error));
         }
         let token = self.session.receive();
         self.to_return = if token.is_ok() { self.to_return - 1 } else { 0 };

@@ -9,12 +9,14 @@ pub(crate) mod fault;
 mod merge;
 mod split;
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
 
 pub use alphabet::{byte_character, character_byte};
 pub use decoder::Decoder;
 pub use fault::TokenizerFault;
 pub use split::Splitter;
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use crate::error::{Error, Result};
 use crate::gguf::{Array, File, Texts, Value};
@@ -76,6 +78,8 @@ pub enum Controls {
 #[derive(Debug)]
 pub struct Tokenizer {
     splitter: Splitter,
+    /// Whether characters are composed first: Unicode's NFC.
+    composes: bool,
     merges: Merges,
     /// The bytes of all tokens, one after another.
     bytes: Vec<u8>,
@@ -122,6 +126,7 @@ impl Tokenizer {
         let control: Vec<bool> = kinds.iter().map(|kind| *kind == CONTROL).collect();
         let mut tokenizer = Self {
             splitter,
+            composes: file.text("tokenizer.ggml.pre")?.is_some_and(Splitter::composes),
             merges: Merges::default(),
             bytes,
             ends,
@@ -231,7 +236,8 @@ impl Tokenizer {
         controls.map(|(token, _)| *token).find(|token| self.bytes(*token) == name.as_bytes())
     }
 
-    /// The tokens of a text; [`Tokenizer::bos`] is not added.
+    /// The tokens of a text; [`Tokenizer::bos`] is not added. Qwen's vocabularies compose characters first (NFC), so
+    /// their tokens may give a text back in another form.
     pub fn encode(&self, text: &str, controls: Controls) -> Vec<u32> {
         let is_wanted = |is_control: bool| !is_control || controls == Controls::Find;
         let added = self.added.iter().filter(|(_, is_control)| is_wanted(*is_control));
@@ -266,12 +272,21 @@ impl Tokenizer {
     }
 
     fn encode_plain(&self, text: &str, tokens: &mut Vec<u32>) {
-        for word in self.splitter.split(text) {
+        let text = if self.composes { composed(text) } else { Cow::Borrowed(text) };
+        for word in self.splitter.split(&text) {
             match self.words.as_ref().and_then(|words| words.get(word.as_bytes())) {
                 Some(token) => tokens.push(*token),
                 None => self.merges.encode(word.as_bytes(), tokens),
             }
         }
+    }
+}
+
+/// A text in Unicode's form NFC.
+fn composed(text: &str) -> Cow<'_, str> {
+    match is_nfc_quick(text.chars()) {
+        IsNormalized::Yes => Cow::Borrowed(text),
+        IsNormalized::No | IsNormalized::Maybe => Cow::Owned(text.nfc().collect()),
     }
 }
 

@@ -100,6 +100,12 @@ impl Splitter {
         }
     }
 
+    /// Whether the model whose rules have this name composes characters first (NFC). Models that DeepSeek made of
+    /// Qwen's do not.
+    pub(super) fn composes(name: &str) -> bool {
+        name == "qwen2"
+    }
+
     /// Whether a word that is a token becomes that token, whatever the merges say.
     pub(super) const fn takes_whole_words(self) -> bool {
         matches!(self, Self::Llama3)

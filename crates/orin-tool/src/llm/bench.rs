@@ -13,7 +13,7 @@ use orin_cli::{ExitStatus, Output, Progress, Stop, UsageError, stdout, within};
 use serde_json::{Value, json};
 use tegra_hcq::DeviceKind;
 
-use super::device::{DeviceOptions, Loaded, bytes_at};
+use super::device::{DeviceOptions, Loaded, ORIN_BANDWIDTH, bytes_at};
 use super::rival::{Rival, Sample, rival};
 use super::{ModelOption, refused};
 
@@ -309,6 +309,13 @@ fn report(
         }));
     }
     let info = loaded.engine.device().info();
+    let bytes = bytes_at(model, options.depth as f64 + options.n as f64 / 2.0);
+    let computed = json!({
+        "bandwidth_gb_per_s": ORIN_BANDWIDTH,
+        "read_bytes": bytes.round(),
+        "us_per_token": bytes / ORIN_BANDWIDTH / 1e3,
+        "tokens_per_s": ORIN_BANDWIDTH * 1e9 / bytes,
+    });
     json!({
         "model": options.model.model.display().to_string(),
         "device": info.name().to_string(),
@@ -320,6 +327,7 @@ fn report(
         "cache_bytes": loaded.memory.cache,
         "read_per_token_bytes": model.bytes_per_token(),
         "launches_per_token": loaded.sessions[0].launches_per_token(),
+        "computed_limit_of_an_orin": if is_sim { computed } else { Value::Null },
         "tests": tests,
     })
 }
@@ -340,6 +348,15 @@ fn print(report: &Value) -> Result<()> {
     )?;
     if report["measured_on_an_interpreter"] == true {
         writeln!(out, "times are those of the software Orin, not of a GPU")?;
+        let computed = |key: &str| report["computed_limit_of_an_orin"][key].as_f64().unwrap_or(0.0);
+        writeln!(
+            out,
+            "computed, not measured: at an Orin's {ORIN_BANDWIDTH} GB/s, the {:.1} MB of a token take {:.0} us, so at \
+             most {:.1} tokens/s",
+            computed("read_bytes") / 1e6,
+            computed("us_per_token"),
+            computed("tokens_per_s")
+        )?;
     }
     for test in report["tests"].as_array().into_iter().flatten() {
         let number = |value: &Value| value.as_f64().unwrap_or(0.0);

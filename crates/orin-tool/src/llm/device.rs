@@ -24,8 +24,12 @@ pub(super) struct DeviceOptions {
     bandwidth: Option<f64>,
 }
 
+/// Memory bandwidth in GB/s of a Jetson AGX Orin: 256 bits of LPDDR5 at 6,400 MT/s.
+pub(super) const ORIN_BANDWIDTH: f64 = 204.8;
+
 /// Memory bandwidth in GB/s of devices by a part of their chip's name: figures of data sheets.
-const BANDWIDTHS: [(&str, f64); 4] = [("ga10b", 204.8), ("H200", 4800.0), ("H100", 3350.0), ("A100", 2039.0)];
+const BANDWIDTHS: [(&str, f64); 4] =
+    [("ga10b", ORIN_BANDWIDTH), ("H200", 4800.0), ("H100", 3350.0), ("A100", 2039.0)];
 
 impl DeviceOptions {
     /// Opens the device.

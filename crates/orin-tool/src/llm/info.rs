@@ -11,11 +11,8 @@ use infer::tokenizer::Tokenizer;
 use orin_cli::{ExitStatus, UsageError, stdout, within};
 use serde_json::{Map, Value, json};
 
-use super::device::context;
+use super::device::{ORIN_BANDWIDTH, context};
 use super::{ModelOption, megabytes};
-
-/// Memory bandwidth of a Jetson AGX Orin: 256 bits of LPDDR5 at 6,400 MT/s.
-const ORIN_GIGABYTES_PER_SECOND: f64 = 204.8;
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
@@ -32,7 +29,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", value_parser = within(1..=1_usize << 30))]
     ctx: Option<usize>,
     /// Bandwidth of the memory for which the limit of the speed is computed, in GB/s
-    #[arg(long, value_name = "GB/S", default_value_t = ORIN_GIGABYTES_PER_SECOND)]
+    #[arg(long, value_name = "GB/S", default_value_t = ORIN_BANDWIDTH)]
     bandwidth: f64,
     /// Print one JSON object instead of text
     #[arg(long)]
