@@ -17,8 +17,8 @@
 //! | `text`, `html` | for people |
 //! | `environment` | programs that open their own software Orin |
 //!
-//! An instruction of a profiled GPU is decoded into one that counts and then executes it, so the interpreter without a
-//! profiler does nothing more.
+//! An instruction of a profiled GPU is decoded into one that counts and then executes it. Without a profiler the
+//! interpreter does nothing more, but for one comparison per instruction that no thread executes.
 
 mod access;
 mod advice;
