@@ -13,7 +13,7 @@ use crate::handle::{Locked, TABLE, share};
 use crate::object::{BuilderObject, GraphObject, Kind, Object};
 use crate::pass;
 use crate::program::kernel;
-use crate::queue::{self, Pair, fill_byte, wrong_width};
+use crate::queue::{self, Pair, Pattern};
 use crate::status::{Failure, Status, guard};
 use crate::types::{
     tegra_hcq_arg, tegra_hcq_arg_kind, tegra_hcq_buffer, tegra_hcq_device, tegra_hcq_dim3, tegra_hcq_fence,
@@ -212,16 +212,16 @@ pub unsafe extern "C" fn tegra_hcq_graph_fill(
     node: *mut u32,
 ) -> Status {
     guard(|| {
+        let pattern = Pattern::new(value, width)?;
         let target = buffer(target)?;
         let range = pass::range(offset, bytes, target.byte_len())?;
         // SAFETY: the caller's promise.
         let part = unsafe { target.slice_mut_unchecked(range)? };
         let mut locked = lock_builder(builder)?;
         let object = self::builder(&mut locked)?;
-        let step = match width {
-            1 => object.builder.fill(part, fill_byte(value)?)?,
-            4 => object.builder.fill(part.cast::<u32>()?, value)?,
-            _ => return Err(wrong_width(width)),
+        let step = match pattern {
+            Pattern::Byte(byte) => object.builder.fill(part, byte)?,
+            Pattern::Word(word) => object.builder.fill(part.cast::<u32>()?, word)?,
         };
         // SAFETY: the caller's promise.
         unsafe { add(object, step, node) }

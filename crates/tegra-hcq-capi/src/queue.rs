@@ -192,29 +192,38 @@ pub unsafe extern "C" fn tegra_hcq_queue_fill(
     width: u32,
 ) -> Status {
     guard(|| {
+        let pattern = Pattern::new(value, width)?;
         let target = buffer(target)?;
         let range = pass::range(offset, bytes, target.byte_len())?;
         // SAFETY: the caller's promise.
         let part = unsafe { target.slice_mut_unchecked(range)? };
         let mut locked = lock(queue)?;
         let queue = &mut locked.get()?.queue;
-        match width {
-            1 => queue.fill(part, fill_byte(value)?)?,
-            4 => queue.fill(part.cast::<u32>()?, value)?,
-            _ => return Err(wrong_width(width)),
+        match pattern {
+            Pattern::Byte(byte) => queue.fill(part, byte)?,
+            Pattern::Word(word) => queue.fill(part.cast::<u32>()?, word)?,
         }
         Ok(())
     })
 }
 
-/// A value of a fill that is one byte wide.
-pub(crate) fn fill_byte(value: u32) -> Result<u8, Failure> {
-    u8::try_from(value).map_err(|_| Failure::argument(format!("the value {value:#x} does not fit one byte")))
+/// The value of a fill.
+pub(crate) enum Pattern {
+    Byte(u8),
+    Word(u32),
 }
 
-/// The width of a fill is invalid.
-pub(crate) fn wrong_width(width: u32) -> Failure {
-    Failure::argument(format!("the width of a fill is {width}; permitted are 1 and 4"))
+impl Pattern {
+    /// Checks value and width.
+    pub(crate) fn new(value: u32, width: u32) -> Result<Self, Failure> {
+        match width {
+            1 => u8::try_from(value)
+                .map(Self::Byte)
+                .map_err(|_| Failure::argument(format!("the value {value:#x} does not fit one byte"))),
+            4 => Ok(Self::Word(value)),
+            _ => Err(Failure::argument(format!("the width of a fill is {width}; permitted are 1 and 4"))),
+        }
+    }
 }
 
 /// Copies `bytes` bytes of the process to a buffer in the order of the queue, and submits. The bytes are not needed
