@@ -1,0 +1,268 @@
+//! Snapshots of an address space, and accesses through them.
+
+use core::ptr::NonNull;
+use core::sync::atomic::AtomicU32;
+use std::sync::Arc;
+
+use super::{Access, FaultKind, MappedRange, MmuFault, PAGE_BYTES, Span, Tables};
+use crate::strict::{Accessed, Strength, Unit, Watch};
+
+/// A page without a buffer.
+#[repr(align(4096))]
+struct Page([AtomicU32; PAGE_BYTES as usize / 4]);
+
+impl Page {
+    const fn new() -> Self {
+        Self([const { AtomicU32::new(0) }; PAGE_BYTES as usize / 4])
+    }
+
+    fn pointer(&'static self) -> NonNull<u8> {
+        NonNull::from(&self.0).cast()
+    }
+}
+
+/// Source of loads from sparse pages; never written.
+static ZERO: Page = Page::new();
+/// Target of discarded stores. Only atomic operations on a sparse page read it; they return the value stored last.
+static SINK: Page = Page::new();
+
+/// A snapshot of an address space. It keeps all mapped memory alive.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # use orin_sim::memory::Memory;
+/// # use orin_sim::mmu::{AddressSpace, MappedRange};
+/// # let space = AddressSpace::new();
+/// # let memory = Arc::new(Memory::new("data", 0x2000)?);
+/// # space.map(MappedRange { va: 0x20_0000, len: 0x2000, memory, offset: 0, writable: false, cached: false });
+/// let view = space.view();
+/// // A snapshot: later changes do not affect it.
+/// space.unmap(0x20_0000);
+/// assert!(view.read(0x20_0000, &mut [0; 4]).is_ok());
+/// assert!(space.view().read(0x20_0000, &mut [0; 4]).is_err());
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct View {
+    pub(super) tables: Arc<Tables>,
+    pub(super) space: u64,
+    /// The source of accesses through the view; `None` without strict mode.
+    pub(super) watch: Option<Arc<Watch>>,
+}
+
+impl View {
+    /// The same view with accesses attributed to `watch`.
+    pub(crate) fn watched_by(&self, watch: Option<Arc<Watch>>) -> Self {
+        Self { tables: Arc::clone(&self.tables), space: self.space, watch }
+    }
+
+    /// Number of the address space.
+    pub(crate) fn space(&self) -> u64 {
+        self.space
+    }
+
+    /// The same view for another unit of the same source.
+    pub(crate) fn watched_as(&self, unit: Unit) -> Self {
+        self.watched_by(self.watch.as_ref().map(|watch| Arc::new(watch.as_unit(unit))))
+    }
+
+    /// The source of accesses through the view, in strict mode.
+    #[inline(always)]
+    pub(crate) fn watch(&self) -> Option<&Arc<Watch>> {
+        self.watch.as_ref()
+    }
+
+    /// The mapping that contains an address, or the nearest one.
+    pub(crate) fn neighbour(&self, va: u64) -> Option<&MappedRange> {
+        let ranges = &self.tables.ranges;
+        let at = ranges.partition_point(|range| range.va <= va);
+        let below = at.checked_sub(1).map(|at| &ranges[at]);
+        let past = below.map_or(u64::MAX, |range| va.saturating_sub(range.va + range.len - 1));
+        match ranges.get(at) {
+            Some(above) if above.va - va < past => Some(above),
+            _ => below,
+        }
+    }
+
+    /// Describes an address relative to the mappings, for a log: the mapping that contains it, or the nearest one.
+    pub fn describe(&self, va: u64) -> String {
+        let ranges = &self.tables.ranges;
+        let at = ranges.partition_point(|range| range.va + range.len <= va);
+        let name = |range: &MappedRange| {
+            let label = if range.memory.label().is_empty() { "memory" } else { range.memory.label() };
+            let access = if range.writable { "" } else { ", read-only" };
+            format!("{label} at {:#x} to {:#x}{access}", range.va, range.va + range.len)
+        };
+        if let Some(range) = ranges.get(at).filter(|range| range.va <= va) {
+            return format!("{:#x} bytes into {}", va - range.va, name(range));
+        }
+        let below = at.checked_sub(1).map(|at| &ranges[at]).map(|range| (va - (range.va + range.len), range));
+        let above = ranges.get(at).map(|range| (range.va - va, range));
+        match (below, above) {
+            (Some((past, range)), above) if above.is_none_or(|(before, _)| past < before) => {
+                format!("{past:#x} bytes past the end of {}", name(range))
+            }
+            (_, Some((before, range))) => format!("{before:#x} bytes before {}", name(range)),
+            _ => "nothing is mapped at all".to_owned(),
+        }
+    }
+
+    /// The mapping that contains `va`, or the reason why there is none.
+    fn range(&self, va: u64, access: Access) -> Result<Option<&MappedRange>, MmuFault> {
+        let fault = |kind| MmuFault { va, kind, access };
+        if va >> 49 != 0 {
+            return Err(fault(FaultKind::LimitViolation));
+        }
+        let ranges = &self.tables.ranges;
+        let at = ranges.partition_point(|range| range.va + range.len <= va);
+        let Some(range) = ranges.get(at).filter(|range| range.va <= va) else {
+            if self.tables.sparse(va).is_some() {
+                return Ok(None);
+            }
+            // A page directory entry covers 2 MiB. Without a mapping in that range the walk ends there.
+            let directory = |range: &MappedRange| {
+                range.va >> 21 <= va >> 21 && (range.va + range.len - 1) >> 21 >= va >> 21
+            };
+            let near = ranges[at.saturating_sub(1)..].iter().take(2).any(directory);
+            return Err(fault(if near { FaultKind::InvalidPte } else { FaultKind::InvalidPde }));
+        };
+        if access != Access::Read && !range.writable {
+            return Err(fault(FaultKind::WriteReadOnly));
+        }
+        Ok(Some(range))
+    }
+
+    /// The memory that contains `va`: the whole mapping, or one sparse page. If stores have side effects the span is
+    /// not writable, even if the access was an allowed store.
+    ///
+    /// # Errors
+    ///
+    /// The fault that the MMU raises.
+    pub fn span(&self, va: u64, access: Access) -> Result<Span, MmuFault> {
+        let Some(range) = self.range(va, access)? else {
+            let va = va & !(PAGE_BYTES - 1);
+            return Ok(Span { va, end: va + PAGE_BYTES, pointer: ZERO.pointer(), writable: false });
+        };
+        // SAFETY: `map` checked that offset and length lie inside the memory.
+        // CAST: offsets of a CPU mapping fit usize.
+        let pointer = unsafe { range.memory.pointer().add(range.offset as usize) };
+        let writable = range.writable && range.memory.counter().is_none();
+        Ok(Span { va: range.va, end: range.va + range.len, pointer, writable })
+    }
+
+    /// Returns whether anything is mapped in `[va, va + len)`.
+    pub fn overlaps(&self, va: u64, len: u64) -> bool {
+        let ranges = &self.tables.ranges;
+        let at = ranges.partition_point(|range| range.va + range.len <= va);
+        ranges.get(at).is_some_and(|range| range.va < va.saturating_add(len))
+    }
+
+    /// CPU address of `[va, va + len)` for one access. The range may not cross mappings or sparse pages; hardware
+    /// accesses are aligned, so they never do.
+    ///
+    /// The caller then makes the store: on counted memory it is counted here, and there, as on sparse pages, the
+    /// pointer leads to memory that is never read.
+    ///
+    /// # Errors
+    ///
+    /// The fault that the MMU raises.
+    pub fn pointer(&self, va: u64, len: u64, access: Access) -> Result<*mut u8, MmuFault> {
+        self.pointer_for(va, len, access, Strength::Weak)
+    }
+
+    /// Like [`View::pointer`], for an access that strict mode may treat as synchronisation.
+    ///
+    /// # Errors
+    ///
+    /// The fault that the MMU raises.
+    pub(crate) fn pointer_for(
+        &self,
+        va: u64,
+        len: u64,
+        access: Access,
+        strength: Strength,
+    ) -> Result<*mut u8, MmuFault> {
+        let pointer = self.translate(va, len, access)?;
+        if let Some(watch) = &self.watch
+            && let Some(range) = self.range(va, access)?
+        {
+            watch.access(&Accessed { space: self.space, va, len, access, strength, range });
+        }
+        Ok(pointer)
+    }
+
+    fn translate(&self, va: u64, len: u64, access: Access) -> Result<*mut u8, MmuFault> {
+        let span = self.span(va, access)?;
+        let beyond = MmuFault { va: span.end, kind: FaultKind::InvalidPte, access };
+        let pointer = span.at(va, len).ok_or(beyond)?;
+        if access == Access::Read || span.writable {
+            return Ok(pointer);
+        }
+        if len > PAGE_BYTES {
+            return Err(beyond);
+        }
+        if let Some(range) = self.range(va, access)?
+            && let Some(counter) = range.memory.counter()
+        {
+            let offset = range.offset + (va - range.va);
+            // CAST: at most a page; offsets of a CPU mapping fit usize.
+            counter.written(&range.memory, offset as usize, len.div_ceil(4) as u32);
+        }
+        Ok(SINK.pointer().as_ptr())
+    }
+
+    /// Copies memory into `buffer`, across mappings.
+    ///
+    /// # Errors
+    ///
+    /// The fault that the MMU raises; part of `buffer` may have been filled.
+    pub fn read(&self, va: u64, buffer: &mut [u8]) -> Result<(), MmuFault> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = va.wrapping_add(done as u64);
+            let len = self.piece(at, buffer.len() - done, Access::Read)?;
+            let source = self.pointer(at, len as u64, Access::Read)?;
+            // SAFETY: `source` is valid for `len` bytes while the view lives; the target is a local slice of at least
+            // `len` bytes. Concurrent writes may tear bytes, as on hardware.
+            unsafe { core::ptr::copy(source, buffer[done..].as_mut_ptr(), len) };
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Copies `buffer` to memory, across mappings.
+    ///
+    /// # Errors
+    ///
+    /// The fault that the MMU raises; part may have been written.
+    pub fn write(&self, va: u64, buffer: &[u8]) -> Result<(), MmuFault> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = va.wrapping_add(done as u64);
+            let len = self.piece(at, buffer.len() - done, Access::Write)?;
+            let target = self.pointer(at, len as u64, Access::Write)?;
+            // SAFETY: as in `read`, with the roles exchanged.
+            unsafe { core::ptr::copy(buffer[done..].as_ptr(), target, len) };
+            done += len;
+        }
+        Ok(())
+    }
+
+    /// Returns how many of `len` bytes at `va` one call of [`View::pointer`] can take.
+    ///
+    /// # Errors
+    ///
+    /// The fault that the MMU raises.
+    pub fn piece(&self, va: u64, len: usize, access: Access) -> Result<usize, MmuFault> {
+        let span = self.span(va, access)?;
+        let most = if access == Access::Read || span.writable {
+            span.end - va
+        } else {
+            (span.end - va).min(PAGE_BYTES - va % PAGE_BYTES)
+        };
+        // CAST: bounded by `len`.
+        Ok(most.min(len as u64) as usize)
+    }
+}
