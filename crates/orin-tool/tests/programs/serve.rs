@@ -97,7 +97,9 @@ impl Sleeper {
         let file = folder.path().join("ids");
         let script =
             format!("{before} sleep 1000 & echo $$ $! > {0}.new; mv {0}.new {0}; wait $!", file.display());
-        let orin = serve(&[], &["sh", "-c", &script]).spawn().unwrap();
+        // A shell without job control has started this test with SIGINT ignored, if it runs in the background.
+        let line = ["--default-signal=INT", ORIN, "serve", "--", "sh", "-c", &script];
+        let orin = Command::new("env").args(line).stdin(Stdio::null()).spawn().unwrap();
         wait_until("the shell", || file.exists());
         let ids = fs::read_to_string(&file).unwrap();
         let (shell, child) = ids.trim().split_once(' ').unwrap();
