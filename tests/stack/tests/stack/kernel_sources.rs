@@ -17,7 +17,7 @@ fn lock() -> serde_json::Value {
     serde_json::from_str(&text).expect("kernels/kernels.lock is JSON")
 }
 
-/// Stems of the kernel files with this extension, also of those in the folder of language models.
+/// Stems of the kernel files with this extension, also of those in the folders of matrix products and language models.
 fn stems(extension: &str) -> BTreeSet<String> {
     let named = |path: &str| {
         let files = fs::read_dir(folder().join(path)).expect("the folder exists");
@@ -26,7 +26,7 @@ fn stems(extension: &str) -> BTreeSet<String> {
         let fitting = paths.filter(|path| path.extension().is_some_and(|e| e == extension)).map(stem);
         fitting.map(|stem| format!("{path}{stem}")).collect::<Vec<_>>()
     };
-    ["", "llm/"].into_iter().flat_map(named).collect()
+    ["", "gemm/", "llm/"].into_iter().flat_map(named).collect()
 }
 
 fn sha256(path: &Path) -> String {
@@ -102,11 +102,41 @@ fn cubins_hold_the_kernels_of_their_sources() {
         let source =
             fs::read_to_string(folder().join(&name).with_extension("cu")).expect("a readable source");
         for kernel in cubin.kernels() {
-            assert!(source.contains(&kernel.name), "{name}.cubin: `{}` is not in the source", kernel.name);
+            let is_named = source.contains(&kernel.name) || is_pasted(&source, &kernel.name);
+            assert!(is_named, "{name}.cubin: `{}` is not in the source", kernel.name);
         }
         for declared in declared_kernels(&source) {
             cubin.kernel(&declared).unwrap_or_else(|error| panic!("{name}.cubin: {error}"));
         }
+    }
+}
+
+/// Whether a macro of the source pastes the name together, as `product_##name##_small`. Pieces with an underscore at an
+/// end are text; others are parameters of the macro.
+fn is_pasted(source: &str, name: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '#';
+    let makes = |pasted: &str| {
+        let mut rest = Some(name);
+        for piece in pasted.split("##") {
+            let is_text = piece.starts_with('_') || piece.ends_with('_');
+            rest = rest.and_then(|rest| {
+                if is_text { rest.split_once(piece).map(|(_, rest)| rest) } else { Some(rest) }
+            });
+        }
+        let begins = pasted.split("##").next().is_some_and(|first| name.starts_with(first));
+        begins && rest.is_some()
+    };
+    source.split(|c| !is_part(c)).filter(|word| word.contains("##")).any(makes)
+}
+
+#[test]
+fn pasted_names_are_recognised() {
+    let source = "KERNEL(product_##name##_rows_any, 3) KERNEL(attention_##heads##_##lanes, heads)";
+    for name in ["product_f16_rows_any", "attention_4_16"] {
+        assert!(is_pasted(source, name), "{name}");
+    }
+    for name in ["product_f16_columns_any", "attention", "softmax_4_16"] {
+        assert!(!is_pasted(source, name), "{name}");
     }
 }
 
