@@ -1,26 +1,26 @@
 //! A context on the device, and the tokens that continue it.
 
+mod buffers;
+mod options;
+mod tokens;
+
 use core::fmt;
-use core::ops::Range;
-use core::ptr::NonNull;
-use core::sync::atomic::{Ordering, fence};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tegra_hcq::{Buffer, Fence, Graph, MemoryUse, Profile, Queue, QueueOptions, WaitPolicy};
+use buffers::{Buffers, PENDING, RING};
+pub use options::SessionOptions;
+use tegra_hcq::{Fence, Graph, Profile, Queue, QueueOptions, WaitPolicy};
+pub use tokens::Tokens;
 
-use super::engine::{Ahead, Engine, Inner};
-use super::parameters::{Seat, Settings, State, Step};
+use super::engine::{Engine, Inner};
+use super::parameters::{Seat, State, Step};
 use super::places::Addresses;
 use super::prompt::{self, Batch, Source};
 use super::sampling::Sampling;
 use crate::error::{Error, Result};
 
-/// Tokens that are uploaded together.
-const PENDING: usize = 512;
-/// Tokens that the ring holds.
-const RING: usize = 64;
 /// Steps that are submitted before the first one's token is read.
 const RUN_AHEAD: usize = 3;
 /// Replays in flight while a prompt is fed.
@@ -29,55 +29,6 @@ const INSTANCES: usize = 8;
 pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 /// Reads of the ring between two looks at the step's end.
 const SPINS: u32 = 64;
-
-/// Options of a session.
-///
-/// ```
-/// use infer::decode::SessionOptions;
-/// use tegra_hcq::WaitPolicy;
-///
-/// let options = SessionOptions::default().wait(WaitPolicy::Sleep);
-/// assert_eq!(options.wait, WaitPolicy::Sleep);
-/// ```
-#[derive(Clone, Copy, Debug)]
-#[non_exhaustive]
-pub struct SessionOptions {
-    /// How the CPU waits for tokens; by default it spins, which costs a core and no system call.
-    pub wait: WaitPolicy,
-    /// How far launches read ahead; `None` for what suits the device.
-    pub ahead: Option<Ahead>,
-    /// Most tokens of a prompt that are computed together; with fewer than 16, each is computed as produced tokens are.
-    pub prompt_batch: usize,
-}
-
-impl Default for SessionOptions {
-    fn default() -> Self {
-        Self { wait: WaitPolicy::Spin, ahead: None, prompt_batch: prompt::TOKENS }
-    }
-}
-
-impl SessionOptions {
-    /// Sets how the CPU waits.
-    #[must_use]
-    pub fn wait(mut self, policy: WaitPolicy) -> Self {
-        self.wait = policy;
-        self
-    }
-
-    /// Sets how far launches read ahead.
-    #[must_use]
-    pub fn ahead(mut self, ahead: Ahead) -> Self {
-        self.ahead = Some(ahead);
-        self
-    }
-
-    /// Sets how many tokens of a prompt are computed together.
-    #[must_use]
-    pub fn prompt_batch(mut self, tokens: usize) -> Self {
-        self.prompt_batch = tokens;
-        self
-    }
-}
 
 /// A context and the tokens that continue it.
 ///
@@ -133,26 +84,6 @@ pub struct Session {
     wait: WaitPolicy,
 }
 
-/// Memory of a session.
-struct Buffers {
-    /// Keys of all layers, then values: layer, head, position, column.
-    _cache: Buffer<u16>,
-    /// Vectors, at the places of [`Inner::places`].
-    scratch: Buffer<u8>,
-    logits: Range<usize>,
-    state: Buffer<State>,
-    settings: Buffer<Settings>,
-    pending: Buffer<u32>,
-    ring: Buffer<u64>,
-    /// Where the CPU sees the ring.
-    ring_at: NonNull<u64>,
-    /// Turns per position of each pair.
-    turns: Buffer<f64>,
-}
-
-// SAFETY: `ring_at` points into `ring`, which any thread may read and which lives as long.
-unsafe impl Send for Buffers {}
-
 impl Engine {
     /// A session with room for `context` positions.
     ///
@@ -170,63 +101,6 @@ impl Engine {
     /// As [`Engine::session`].
     pub fn session_with(&self, context: usize, options: &SessionOptions) -> Result<Session> {
         Session::new(&self.inner, context, options)
-    }
-}
-
-impl Buffers {
-    /// Allocates everything; returns the addresses, too.
-    fn new(engine: &Inner, context: usize, ahead: Ahead) -> Result<(Self, Addresses, u64)> {
-        let (shape, device) = (&engine.shape, &engine.device);
-        let half = shape.kv_bytes(context).ok_or(Error::TooLarge(context))? / 4;
-        let cache = device.alloc::<u16>(2 * half)?.named("keys and values");
-        let (places, end) = engine.places();
-        let history = end;
-        let scratch = device.alloc_zeroed::<u8>(end + context * 4)?.named("vectors of a session");
-        let state = device.alloc_zeroed::<State>(1)?.named("state of a session");
-        let base = scratch.gpu_va();
-        // CAST: a place in a buffer.
-        let first = places.logits as usize;
-        let logits = first..first + shape.vocabulary * 4;
-        let mut at = places.moved(base);
-        at.context = u32::try_from(context).map_err(|_| Error::TooLarge(context))?;
-        at.ahead = ahead;
-        at.position = state.gpu_va();
-        at.keys = cache.gpu_va();
-        // CAST: usize is at most 64 bits.
-        at.values = cache.gpu_va() + half as u64 * 2;
-        let ring = device.alloc_for::<u64>(RING, MemoryUse::ReadBack)?.named("produced tokens");
-        // PANIC: only memory of `MemoryUse::Device` may be invisible.
-        let ring_at = ring.cpu_address()?.expect("memory for reading back is visible");
-        for slot in 0..RING {
-            // SAFETY: inside the buffer, which no work uses yet.
-            unsafe { ring_at.add(slot).write_volatile(0) };
-        }
-        // An empty buffer has no address.
-        let turns = if engine.turns.is_empty() { &[0.0] } else { engine.turns.as_slice() };
-        let buffers = Self {
-            _cache: cache,
-            scratch,
-            logits,
-            state,
-            settings: device.alloc_from(&[Sampling::default().settings()])?,
-            pending: device.alloc::<u32>(PENDING)?,
-            ring,
-            ring_at,
-            turns: device.alloc_from(turns)?,
-        };
-        // CAST: usize is at most 64 bits.
-        Ok((buffers, at, base + history as u64))
-    }
-
-    /// The number of a token in the ring and the token; number 0 if there is none.
-    fn ring(&self, number: u32) -> (u32, u32) {
-        let slot = (number as usize).wrapping_sub(1) % RING;
-        // SAFETY: inside the ring, which lives as long as `self`; aligned, and written by the GPU in one piece.
-        let entry = unsafe { self.ring_at.add(slot).read_volatile() };
-        // The token's other effects follow in memory.
-        fence(Ordering::Acquire);
-        // CAST: the halves of the entry.
-        ((entry >> 32) as u32, entry as u32)
     }
 }
 
@@ -422,10 +296,7 @@ impl Session {
         self.queue.wait(TIMEOUT)?;
         self.buffers.settings.copy_from_slice(&[sampling.settings()])?;
         self.produced = 0;
-        for slot in 0..RING {
-            // SAFETY: inside the ring; no work is in flight that writes it.
-            unsafe { self.buffers.ring_at.add(slot).write_volatile(0) };
-        }
+        self.buffers.clear_ring();
         self.write_state()
     }
 
@@ -582,10 +453,7 @@ impl Session {
 impl Drop for Session {
     fn drop(&mut self) {
         // Launches use the buffers by address. A queue that has faulted has ended.
-        if let Err(error) = self.queue.wait(TIMEOUT) {
-            // The graphs and buffers go with the queue, whose channels the driver stops.
-            let _ = error;
-        }
+        let _ = self.queue.wait(TIMEOUT);
     }
 }
 
@@ -595,85 +463,5 @@ impl fmt::Debug for Session {
             .field("tokens", &self.tokens.len())
             .field("context", &self.context)
             .finish_non_exhaustive()
-    }
-}
-
-/// Tokens that continue a context. Created by [`Session::tokens`].
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use tegra_hcq::{Device, DeviceKind};
-/// # let device = Device::open(DeviceKind::Sim)?;
-/// # use infer::decode::Engine;
-/// # use infer::model::Model;
-/// # use infer::synthetic::Recipe;
-/// # let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
-/// # let engine = Engine::load(&device, &model, 64, |_, _| ())?;
-/// # let mut session = engine.session(64)?;
-/// # session.feed(&[1, 2, 3])?;
-/// for token in session.tokens(10)? {
-///     let token = token?;
-///     if token < 256 {
-///         break;
-///     }
-/// }
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Debug)]
-pub struct Tokens<'s> {
-    session: &'s mut Session,
-    to_submit: usize,
-    to_return: usize,
-}
-
-impl Tokens<'_> {
-    /// Keeps steps in flight. A failure ends the tokens.
-    pub(super) fn submit(&mut self) -> Result<()> {
-        while self.to_submit > 0 && self.session.in_flight.len() < RUN_AHEAD {
-            if let Err(error) = self.session.submit() {
-                (self.to_submit, self.to_return) = (0, 0);
-                return Err(error);
-            }
-            self.to_submit -= 1;
-        }
-        Ok(())
-    }
-
-    /// The end of the step with the next token, unless the token is known already; `None` at the end.
-    pub(super) fn oldest(&self) -> Option<Option<Fence>> {
-        let session = &self.session;
-        let is_known = session.buffers.ring(session.produced + 1).0 == session.produced + 1;
-        let fence = || session.in_flight.front().cloned();
-        (self.to_return > 0).then(|| if is_known { None } else { fence() })
-    }
-}
-
-impl Iterator for Tokens<'_> {
-    type Item = Result<u32>;
-
-    fn next(&mut self) -> Option<Result<u32>> {
-        if self.to_return == 0 {
-            return None;
-        }
-        if let Err(error) = self.submit() {
-            return Some(Err(error));
-        }
-        let token = self.session.receive();
-        self.to_return = if token.is_ok() { self.to_return - 1 } else { 0 };
-        Some(token)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        (0, Some(self.to_return))
-    }
-}
-
-impl Drop for Tokens<'_> {
-    fn drop(&mut self) {
-        // A failure appears again at the session's next use.
-        if self.session.settle().is_err() {
-            self.session.is_current = false;
-        }
     }
 }
