@@ -88,7 +88,7 @@ fn check_sizes(kernel: &str, wanted: &[usize], given: &[usize]) -> Result<()> {
 }
 
 /// A prepared launch. The caller keeps the memory that its arguments point to until it has waited for the stream;
-/// dropping [`Memory`] also waits.
+/// dropping [`Memory`](super::Memory) also waits.
 #[derive(Clone, Debug)]
 pub struct Launch {
     pub(super) kernel: Kernel,
