@@ -124,7 +124,12 @@ impl Program {
                 "{path:?}: add a line to the table"
             );
             self.check(&[&words[..], &["--help"]].concat(), ExitStatus::Success);
-            self.check(&[&words[..], &["--no-such-option"]].concat(), ExitStatus::Usage);
+            let unknown = self.run(&[&words[..], &["--no-such-option"]].concat(), Stdio::piped());
+            let text = String::from_utf8_lossy(&unknown.stderr);
+            // CAST: the discriminants are exit codes.
+            assert_eq!(unknown.status.code(), Some(ExitStatus::Usage as i32), "{words:?}: {text}");
+            // The option is not taken for an argument.
+            assert!(text.starts_with("error: unexpected argument '--no-such-option'"), "{words:?}: {text}");
         }
         for (line, wanted) in table {
             self.check(line, *wanted);

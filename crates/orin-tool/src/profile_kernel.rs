@@ -64,7 +64,6 @@ pub(crate) struct Options {
         required_unless_present = "import",
         conflicts_with = "import",
         trailing_var_arg = true,
-        allow_hyphen_values = true,
         value_name = "PROGRAM"
     )]
     program: Vec<OsString>,
@@ -87,6 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let profiles = imported(options, path)?;
         return show(options, page.as_ref(), profiles);
     }
+    serve::check_program(&options.program)?;
     let profiler = profiler(options)?;
     let mut config = Config::from_environment().map_err(|error| UsageError(error.to_string()))?;
     config.sm.profile = Some(profiler.clone());
