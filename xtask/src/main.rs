@@ -65,7 +65,7 @@ enum Task {
     CheckSource,
     /// Run a program on the software Orin and compare its output with the log of a board; exit code 1 if they differ
     CompareBoard(compare_board::Options),
-    /// Check that every library builds with each subset of its features; exit code 1 if one does not
+    /// Check that every library builds with none, one, two and all of its features; exit code 1 if one does not
     CheckFeatures,
     /// Build a pack for a board without cargo: orin, these commands, the examples and the kernels
     Dist(dist::Options),
