@@ -2,7 +2,6 @@
 
 use core::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tegra_hcq::{Arg, Buffer, Graph, GraphBuilder, Queue, QueueOptions, WaitPolicy};
 
@@ -12,7 +11,7 @@ use super::engine::{
 use super::pack::Unit;
 use super::parameters::{Attentions, Before, MAX_SEATS, Products, Seats, Step};
 use super::places::Addresses;
-use super::session::Session;
+use super::session::{Session, TIMEOUT};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 
@@ -20,8 +19,6 @@ use crate::error::{Error, Result};
 const GROUP: usize = 8;
 /// Replays in flight.
 const INSTANCES: usize = 4;
-/// Longest wait for a step.
-const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A session's place in a batch.
 ///
@@ -349,10 +346,7 @@ impl Record<'_> {
 impl Drop for Batch {
     fn drop(&mut self) {
         // Launches use the sessions by address. A queue that has faulted has ended.
-        if let Err(error) = self.queue.wait(TIMEOUT) {
-            // The graphs go with the queue, whose channels the driver stops.
-            let _ = error;
-        }
+        let _ = self.queue.wait(TIMEOUT);
     }
 }
 

@@ -166,22 +166,9 @@ pub struct Ahead {
     pub attention: u64,
 }
 
-fn name_of(block: BlockType) -> &'static str {
-    match block {
-        BlockType::F32 => "f32",
-        BlockType::F16 => "f16",
-        BlockType::Bf16 => "bf16",
-        BlockType::Q4_0 => "q4_0",
-        BlockType::Q8_0 => "q8_0",
-        BlockType::Q4K => "q4_k",
-        BlockType::Q5K => "q5_k",
-        BlockType::Q6K => "q6_k",
-    }
-}
-
 /// A kernel for each format.
 fn of_formats(program: &Program, prefix: &str) -> Result<[Kernel; BlockType::ALL.len()]> {
-    let kernel = |block| program.kernel(&format!("{prefix}_{}", name_of(block)));
+    let kernel = |block: BlockType| program.kernel(&format!("{prefix}_{}", block.name().to_lowercase()));
     let kernels: Vec<Kernel> = BlockType::ALL.into_iter().map(kernel).collect::<Result<_, _>>()?;
     // PANIC: one for each format.
     Ok(kernels.try_into().expect("a kernel for each format"))

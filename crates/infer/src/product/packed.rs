@@ -80,19 +80,6 @@ pub(crate) fn is_float(block: BlockType) -> bool {
     matches!(block, BlockType::F32 | BlockType::Bf16)
 }
 
-fn name_of(block: BlockType) -> &'static str {
-    match block {
-        BlockType::F32 => "f32",
-        BlockType::F16 => "f16",
-        BlockType::Bf16 => "bf16",
-        BlockType::Q4_0 => "q4_0",
-        BlockType::Q8_0 => "q8_0",
-        BlockType::Q4K => "q4_k",
-        BlockType::Q5K => "q5_k",
-        BlockType::Q6K => "q6_k",
-    }
-}
-
 /// The kernels by format and size of tiles.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernels {
@@ -106,7 +93,8 @@ impl Kernels {
         let program = Program::load_fitting(device, &PACKED)?;
         let mut kernels = Vec::with_capacity(BlockType::ALL.len());
         for block in BlockType::ALL.into_iter().filter(|block| wanted(*block)) {
-            let kernel = |vectors| program.kernel(&format!("packed_{}_{vectors}", name_of(block)));
+            let kernel =
+                |vectors| program.kernel(&format!("packed_{}_{vectors}", block.name().to_lowercase()));
             let [large, middle, small] = TILE_VECTORS;
             kernels.push((block, [kernel(large)?, kernel(middle)?, kernel(small)?]));
         }
