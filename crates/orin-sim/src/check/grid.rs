@@ -173,20 +173,11 @@ impl GridCheck {
             read.then(|| sass::disassemble(u128::from_le_bytes(word), offset)).flatten().unwrap_or_default()
         };
         let image = self.checker.objects().image(self.view.space(), pc);
-        let Some((image, offset)) = image else {
-            return Located { offset: pc, instruction: text(pc), ..Located::default() };
-        };
-        let Some((kernel, within)) = image.function(offset) else {
-            return Located { offset: pc, instruction: text(pc), ..Located::default() };
-        };
-        let line = image.line(offset);
-        Located {
-            kernel: kernel.to_owned(),
-            offset: within,
-            instruction: text(within),
-            file: line.map(|(file, _)| file.to_owned()),
-            line: line.map(|(_, line)| line),
-        }
+        image.and_then(|(image, offset)| image.locate(offset, text)).unwrap_or_else(|| Located {
+            offset: pc,
+            instruction: text(pc),
+            ..Located::default()
+        })
     }
 
     /// The object next to an address, with the kernel's parameter that points into it.

@@ -3,6 +3,8 @@
 use cubin::{Contents, Cubin, Function};
 use gimli::{DebugLine, DebugLineOffset, LittleEndian};
 
+use super::finding::Located;
+
 /// Base of the addresses of functions that are not loaded. An image has at most 4 GiB.
 const NOWHERE: u64 = 1 << 40;
 
@@ -163,6 +165,20 @@ impl Image {
         let around = self.functions.iter().filter(|function| function.offset <= offset);
         around.filter(inside).find(same)?;
         Some((&self.files[line.file], line.line))
+    }
+
+    /// The instruction at an offset of the image; `None` outside of functions. `disassemble` gets its offset in the
+    /// function.
+    pub(crate) fn locate(&self, offset: u64, disassemble: impl FnOnce(u64) -> String) -> Option<Located> {
+        let (function, within) = self.function(offset)?;
+        let line = self.line(offset);
+        Some(Located {
+            kernel: function.to_owned(),
+            offset: within,
+            instruction: disassemble(within),
+            file: line.map(|(file, _)| file.to_owned()),
+            line: line.map(|(_, line)| line),
+        })
     }
 
     /// Parameters of the kernel at an offset of the image.

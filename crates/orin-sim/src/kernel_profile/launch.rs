@@ -272,25 +272,14 @@ impl Entry {
 
     fn locate(&self, distance: i64, word: u128) -> Located {
         let text = |offset| sass::disassemble(word, offset).unwrap_or_default();
-        let found = self.code.as_ref().and_then(|code| {
-            let offset = code.at(distance)?;
-            Some((code, offset, code.image.function(offset)?))
-        });
-        let Some((code, offset, (kernel, within))) = found else {
+        let found = self.code.as_ref().and_then(|code| code.image.locate(code.at(distance)?, text));
+        found.unwrap_or_else(|| {
             // Without a program: distances from the kernel's first instruction, or addresses before it.
             let (kernel, offset) = match u64::try_from(distance) {
                 Ok(within) => (self.shape.kernel.clone(), within),
                 Err(_) => (String::new(), self.program_va.wrapping_add_signed(distance)),
             };
-            return Located { kernel, offset, instruction: text(offset), ..Located::default() };
-        };
-        let line = code.image.line(offset);
-        Located {
-            kernel: kernel.to_owned(),
-            offset: within,
-            instruction: text(within),
-            file: line.map(|(file, _)| file.to_owned()),
-            line: line.map(|(_, line)| line),
-        }
+            Located { kernel, offset, instruction: text(offset), ..Located::default() }
+        })
     }
 }
