@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
-use orin_serve::guard::{self, Part, Signals};
+use orin_serve::guard::{self, Signals};
 use orin_sim::check::{
     CHECK_VARIABLE, Checker, EXIT_VARIABLE, Finding, REPORT_VARIABLE, SUPPRESSIONS_VARIABLE, Suppressions,
     Tools, json, sarif, text,
@@ -81,15 +81,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         serve::plain(command)?
     } else {
         // SAFETY: the command line has been parsed, and no thread was started.
-        match unsafe { guard::split() } {
-            Ok(Part::Guard(status)) => {
-                // The supervisor removes the folder.
-                std::mem::forget(folder);
-                guard::end_like(status)
-            }
-            Ok(Part::Supervisor(signals)) => supervise(options, config, &checker, command, signals)?,
-            Err(error) => return Err(anyhow::Error::from(error).context("cannot start the supervisor")),
-        }
+        let signals = unsafe { serve::become_supervisor()? };
+        supervise(options, config, &checker, command, signals)?
     };
     let mut findings = checker.findings_at_end();
     findings.extend(own_findings(&folder.path().join("findings"))?);

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use anyhow::{Context, Result};
 use clap::Args;
 use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
-use orin_serve::guard::{self, Part, Signals};
+use orin_serve::guard::{self, Signals};
 use orin_sim::kernel_profile::{
     KERNELS_VARIABLE, KernelProfile, LAUNCHES_VARIABLE, PROFILE_VARIABLE, Profiler, Selection, html, json,
     merge, parse, text,
@@ -97,15 +97,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         serve::plain(command)?
     } else {
         // SAFETY: the command line has been parsed, and no thread was started.
-        match unsafe { guard::split() } {
-            Ok(Part::Guard(status)) => {
-                // The supervisor removes the folder.
-                std::mem::forget(folder);
-                guard::end_like(status)
-            }
-            Ok(Part::Supervisor(signals)) => supervise(config, command, signals)?,
-            Err(error) => return Err(anyhow::Error::from(error).context("cannot start the supervisor")),
-        }
+        let signals = unsafe { serve::become_supervisor()? };
+        supervise(config, command, signals)?
     };
     let mut profiles = profiler.profiles();
     match fs::read_to_string(&file) {

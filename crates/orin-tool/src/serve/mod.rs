@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
 use orin_cli::{UsageError, warn};
 use orin_serve::guard::{self, Part, Signals};
@@ -75,16 +75,26 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let kernel_log = options.kmsg.as_deref().map(KernelLog::create).transpose()?;
     let observer = observer(options, &mut config)?;
     // SAFETY: the command line has been parsed, and no thread was started.
-    match unsafe { guard::split() } {
-        Ok(Part::Guard(status)) => guard::end_like(status),
-        Ok(Part::Supervisor(signals)) if joins => join(options, signals),
-        Ok(Part::Supervisor(signals)) => {
-            let socket = options.board_socket.as_deref();
-            let status =
-                Served { program: &options.program, socket, config, signals }.run(kernel_log, observer)?;
-            guard::end_like(status)
-        }
-        Err(error) => Err(anyhow::Error::from(error).context("cannot start the supervisor")),
+    let signals = unsafe { become_supervisor()? };
+    if joins {
+        return join(options, signals);
+    }
+    let socket = options.board_socket.as_deref();
+    let status = Served { program: &options.program, socket, config, signals }.run(kernel_log, observer)?;
+    guard::end_like(status)
+}
+
+/// Splits this process into guard and supervisor, and returns in the supervisor. The guard ends like it, and runs no
+/// destructors.
+///
+/// # Safety
+///
+/// As for [`guard::split`].
+pub(crate) unsafe fn become_supervisor() -> Result<Signals> {
+    // SAFETY: the caller's promise.
+    match unsafe { guard::split() }.context("cannot start the supervisor")? {
+        Part::Guard(status) => guard::end_like(status),
+        Part::Supervisor(signals) => Ok(signals),
     }
 }
 

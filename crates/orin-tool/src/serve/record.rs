@@ -11,7 +11,7 @@ use anyhow::Result;
 use clap::Args;
 use orin_cli::{ExitStatus, UsageError, stdout};
 use orin_serve::Observer;
-use orin_serve::guard::{self, Part};
+use orin_serve::guard;
 use orin_serve::record::{Record, Recorder};
 use orin_sim::{Config, Profile, SoftwareOrin};
 
@@ -58,18 +58,13 @@ pub(crate) fn record(options: &RecordOptions) -> Result<ExitCode> {
     let file = File::create(&options.file).map_err(refused)?;
     let recorder = Arc::new(Recorder::new(LineByLine(BufWriter::new(file)), profile)?);
     // SAFETY: the command line has been parsed, and no thread was started.
-    match unsafe { guard::split() } {
-        Ok(Part::Guard(status)) => guard::end_like(status),
-        Ok(Part::Supervisor(signals)) => {
-            let observer: Arc<dyn Observer> = Arc::clone(&recorder) as _;
-            let served = Served { program: &options.program, socket: None, config, signals };
-            let status = served.run(None, Some(observer))?;
-            match recorder.error() {
-                Some(error) => Err(anyhow::Error::from(error).context(options.file.display().to_string())),
-                None => guard::end_like(status),
-            }
-        }
-        Err(error) => Err(anyhow::Error::from(error).context("cannot start the supervisor")),
+    let signals = unsafe { super::become_supervisor()? };
+    let observer: Arc<dyn Observer> = Arc::clone(&recorder) as _;
+    let served = Served { program: &options.program, socket: None, config, signals };
+    let status = served.run(None, Some(observer))?;
+    match recorder.error() {
+        Some(error) => Err(anyhow::Error::from(error).context(options.file.display().to_string())),
+        None => guard::end_like(status),
     }
 }
 
