@@ -1,16 +1,15 @@
-//! Shared memory: several handles, descriptors and processes.
+//! Shared memory: several handles and descriptors.
 
 use core::ffi::c_void;
 use core::mem::MaybeUninit;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use nvgpu_sys::door::{MapRequest, Protection};
 use nvgpu_sys::forward::Forward;
-use nvgpu_sys::{Door, DoorFd, Errno, LinuxDoor, nvmap as sys};
+use nvgpu_sys::{Door, Errno, nvmap as sys};
 use nvmap::{Access, CacheMode, Error, Nvmap};
 use orin_sim::{Config, LiveCounts, SoftwareOrin};
 use rustix::net::{
@@ -223,33 +222,6 @@ fn another_drivers_dma_buf_is_refused_and_nothing_stays_open() {
     assert_eq!(orin.live(), before);
     drop(copy);
     assert_eq!(orin.live().buffers, 0);
-}
-
-/// Names the test below to the process that it starts.
-const CHILD: &str = "NVMAP_TEST_DESCRIPTOR";
-
-/// This test starts itself once more; the child inherits the descriptor and maps it.
-#[test]
-fn a_child_process_writes_into_a_shared_buffer() {
-    if let Ok(number) = std::env::var(CHILD) {
-        let door: Arc<dyn Door> = Arc::new(LinuxDoor);
-        let fd = DoorFd::from_raw(&door, number.parse().unwrap());
-        let mapping = fd.map(4096, 4096, Protection::READ | Protection::WRITE).unwrap();
-        // SAFETY: the first word of the mapping, aligned.
-        unsafe { mapping.pointer().cast::<u32>().write_volatile(0x600d_cafe) };
-        return;
-    }
-    let (_orin, nvmap) = open();
-    let buffer = nvmap.buffer(8192).allocate().unwrap();
-    // Without close-on-exec, so that the child has it under the same number.
-    let inherited = rustix::io::dup(buffer.as_fd()).unwrap();
-    let status = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "sharing::a_child_process_writes_into_a_shared_buffer"])
-        .env(CHILD, inherited.as_raw_fd().to_string())
-        .status()
-        .unwrap();
-    assert!(status.success());
-    assert_eq!((buffer.read_u32(0), buffer.read_u32(4096)), (0, 0x600d_cafe));
 }
 
 #[test]

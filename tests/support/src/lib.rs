@@ -5,9 +5,9 @@ pub mod process;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use orin_sim::{Config, SoftwareOrin};
+use orin_sim::{Config, LiveCounts, SoftwareOrin};
 use probe::Probe;
 use tegra_hcq::{Arg, Device, DeviceKind, Dim3, Error, Program, Queue, QueueOptions, WaitPolicy};
 
@@ -27,6 +27,20 @@ pub fn workspace() -> PathBuf {
 pub fn cubin(name: &str) -> Vec<u8> {
     let path = workspace().join("kernels").join(format!("{name}.cubin"));
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// Asserts that the board has as many objects as `expected`, at the latest after 10 s: from fork to exec, a child that
+/// another test starts holds the descriptors of this process, also those that are closed here in the meantime.
+///
+/// # Panics
+///
+/// If it still has others then.
+pub fn assert_live(orin: &SoftwareOrin, expected: LiveCounts) {
+    let start = Instant::now();
+    while orin.live() != expected && start.elapsed() < Duration::from_secs(10) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(orin.live(), expected);
 }
 
 /// A software Orin with the given configuration and a device on it.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use orin_sim::Config;
 use tegra_hcq::{Error, Fault, FaultKind, Program, args};
-use test_support::{Bench, TIMEOUT, cubin, try_open};
+use test_support::{Bench, TIMEOUT, assert_live, cubin, try_open};
 
 fn fault(result: Result<(), Error>) -> Fault {
     match result.unwrap_err() {
@@ -121,7 +121,7 @@ fn a_hundred_faults_do_not_leak() {
         assert_eq!(out.to_vec().unwrap(), [7]);
         bench.device.trim();
         let live = bench.orin.live();
-        assert_eq!(*first.get_or_insert(live), live, "round {round}");
+        assert_live(&bench.orin, *first.get_or_insert(live));
     }
 }
 

@@ -6,7 +6,7 @@ use nvgpu_sys::Errno;
 use orin_sim::{Config, LiveCounts, Node, Nodes, SoftwareOrin};
 use tegra_hcq::{Device, DeviceKind, Error, LaunchError, Program, args};
 use test_support::probe::Probe;
-use test_support::{Bench, TIMEOUT, cubin, try_open};
+use test_support::{Bench, TIMEOUT, assert_live, cubin, try_open};
 
 /// Open descriptors of this process.
 fn descriptors() -> usize {
@@ -74,7 +74,7 @@ fn a_hostile_cubin_is_refused_before_its_size_is_allocated() {
     large[at..at + 8].copy_from_slice(&(3_u64 << 30).to_le_bytes());
     let error = Program::load(&device, &large).unwrap_err();
     assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
-    assert_eq!(orin.live(), before, "nothing leaked");
+    assert_live(&orin, before);
     // 1 MiB: the variables read as zero, also in memory that was used before.
     large[at..at + 8].copy_from_slice(&(1_u64 << 20).to_le_bytes());
     drop(device.alloc_from(&vec![0xff_u8; 1 << 20]).unwrap());
@@ -122,7 +122,7 @@ fn memory_runs_out_with_a_number_and_the_device_stays_usable() {
     let before = orin.live();
     let error = device.alloc::<u8>(1 << 30).unwrap_err();
     assert!(error.to_string().contains("1073741824 bytes"), "{error}");
-    assert_eq!(orin.live(), before, "a failed allocation does not leak");
+    assert_live(&orin, before);
     let out = device.alloc::<u32>(4).unwrap();
     unsafe { queue.launch(&program.kernel("fill_u32").unwrap(), 1, 4, &args![&out, 3_u32, 4_u32]) }.unwrap();
     queue.wait(TIMEOUT).unwrap();
@@ -190,7 +190,7 @@ fn buffers_and_queues_release_their_resources() {
         }
     }
     assert!(device.trim() > 0, "memory was kept for recycling");
-    assert_eq!(orin.live(), before);
+    assert_live(&orin, before);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn every_failing_step_of_bring_up_is_an_error_without_leaks() {
         let probe = Arc::new(Probe::failing(orin.clone(), nth, Errno::NOMEM));
         let device = Device::open_through(Arc::clone(&probe) as _, DeviceKind::Sim);
         let result = device.and_then(|device| device.queue().map(drop));
-        assert_eq!(orin.live(), LiveCounts::default(), "call {nth} leaked");
+        assert_live(&orin, LiveCounts::default());
         match result {
             Ok(()) if !probe.has_failed() => break,
             // The kernel log is optional: a device opens without it.
