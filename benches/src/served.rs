@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use nvgpu_sys::door::{Door, DoorFd, DoorMapping, OpenFlags, Protection};
 use nvgpu_sys::nvmap::{AvailableHeaps, CreateHandle, GET_AVAILABLE_HEAPS};
 use nvgpu_sys::{LinuxDoor, nvmap, paths};
-use orin_serve::Session;
+use orin_serve::{Options, Session};
 use orin_sim::{Config, SoftwareOrin};
 
 use crate::error::{Error, Result};
@@ -189,7 +189,8 @@ impl Served {
         let mut command = Command::new(program);
         command.args(arguments).stdin(input).stdout(output);
         let orin = SoftwareOrin::new(Config::default()).map_err(|errno| failed(errno.to_string()))?;
-        let session = Session::start(&orin, command, None).map_err(|error| failed(error.to_string()))?;
+        let session =
+            Session::start(&orin, command, &Options::default()).map_err(|error| failed(error.to_string()))?;
         Ok(Self { name, calls, times: BufReader::new(times), _session: session })
     }
 
@@ -233,7 +234,8 @@ impl Python {
         let status = match &self.board {
             None => command.status().map_err(|error| failed(error.to_string()))?,
             Some(board) => {
-                let session = Session::start(board, command, None).map_err(|error| failed(error.to_string()));
+                let session = Session::start(board, command, &Options::default())
+                    .map_err(|error| failed(error.to_string()));
                 session?.wait().map_err(|error| failed(error.to_string()))?
             }
         };
@@ -247,7 +249,7 @@ pub(crate) fn obstacle() -> Option<String> {
     static OBSTACLE: OnceLock<Option<String>> = OnceLock::new();
     let probe = || -> Result<(), String> {
         let orin = SoftwareOrin::new(Config::default()).map_err(|errno| errno.to_string())?;
-        let session = Session::start(&orin, Command::new("true"), None);
+        let session = Session::start(&orin, Command::new("true"), &Options::default());
         session.and_then(|mut session| session.wait()).map(drop).map_err(|error| error.to_string())
     };
     OBSTACLE

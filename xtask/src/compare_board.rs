@@ -78,7 +78,7 @@ fn output(options: &Options) -> Result<String> {
     let (program, arguments) = options.program.split_first().expect("a program");
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    let mut session = Session::start(&orin, command, None)?;
+    let mut session = Session::start(&orin, command, &orin_serve::Options::default())?;
     let mut output = Vec::new();
     reader.read_to_end(&mut output)?;
     session.wait()?;

@@ -12,9 +12,12 @@ use orin_sim::{Caller as _, CallerMemory, SoftwareOrin};
 use rustix::io::Errno;
 
 use crate::client::Client;
+use crate::crowd::Crowd;
 use crate::error::Error;
+use crate::filter;
 use crate::listener::{Answer, Listener, Notification};
 use crate::observer::{Detail, Observer, ServedCall};
+use crate::options::Options;
 use crate::paths;
 
 /// Number of remembered processes beyond which those that have ended are forgotten.
@@ -36,6 +39,7 @@ pub(crate) struct Calls {
     board: SoftwareOrin,
     listener: Arc<Listener>,
     processes: Mutex<BTreeMap<u32, Process>>,
+    crowd: Crowd,
     observer: Option<Arc<dyn Observer>>,
 }
 
@@ -54,13 +58,15 @@ fn number(argument: u64) -> RawFd {
 }
 
 impl Calls {
-    pub(crate) fn new(
-        board: &SoftwareOrin,
-        listener: &Arc<Listener>,
-        observer: Option<Arc<dyn Observer>>,
-    ) -> Self {
-        let (board, listener) = (board.clone(), Arc::clone(listener));
-        Self { board, listener, processes: Mutex::default(), observer }
+    /// For a program below the process `root`.
+    pub(crate) fn new(board: &SoftwareOrin, listener: &Arc<Listener>, options: &Options, root: i32) -> Self {
+        Self {
+            board: board.clone(),
+            listener: Arc::clone(listener),
+            processes: Mutex::default(),
+            crowd: Crowd::new(root, options.max_processes),
+            observer: options.observer.clone(),
+        }
     }
 
     /// Answers a call, unless it may sleep.
@@ -69,7 +75,7 @@ impl Calls {
     ///
     /// [`Error::Memory`] if the host forbids to read the caller's memory.
     pub(crate) fn handle(&self, call: &Notification) -> Result<Work, Error> {
-        if call.call == libc::SYS_ioctl && is_sleeping(call) {
+        if call.is_native && call.call == libc::SYS_ioctl && is_sleeping(call) {
             return Ok(Work::Later);
         }
         self.answer(call).map(Work::Now)
@@ -82,6 +88,10 @@ impl Calls {
     /// As [`Calls::handle`].
     pub(crate) fn answer(&self, call: &Notification) -> Result<Answer, Error> {
         let args = &call.args;
+        if !call.is_native || filter::CREATIONS.contains(&call.call) {
+            let admitted = self.crowd.admit(call.thread);
+            return Ok(if admitted { Answer::Continue } else { Answer::Error(Errno::AGAIN) });
+        }
         // CAST: flags and modes have 32 bits.
         match call.call {
             libc::SYS_ioctl => Ok(self.ioctl(call)),

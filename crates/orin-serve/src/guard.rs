@@ -17,6 +17,7 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, 
 
 use crate::Error;
 use crate::listener::last_errno;
+use crate::processes::Tree;
 
 /// Signals that a user sends to end a program. All of them reach the program; it decides.
 const FORWARDED: [i32; 6] =
@@ -124,8 +125,8 @@ impl Signals {
         Ok((info.ssi_signo as i32, info.ssi_code <= libc::SI_USER))
     }
 
-    /// Sends the signals that processes send to this one on to `program`, from a thread of its own. If the guard has
-    /// been killed, kills everything below this process, and ends it.
+    /// Sends the signals that processes send to this one on to `program`, from a thread of its own. Forgets the orphans
+    /// that have ended. If the guard has been killed, kills everything below this process, and ends it.
     ///
     /// # Errors
     ///
@@ -137,7 +138,9 @@ impl Signals {
                     kill_descendants();
                     std::process::exit(128 + libc::SIGKILL);
                 }
-                if sent && signal != libc::SIGCHLD {
+                if signal == libc::SIGCHLD {
+                    forget_orphans(program);
+                } else if sent {
                     send(program, signal);
                 }
             }
@@ -230,6 +233,25 @@ pub fn kill_descendants() {
     }
 }
 
+/// Forgets the children that have ended, until `program` is among them: somebody else waits for it.
+fn forget_orphans(program: u32) {
+    while let Some(ended) =
+        next_ended().filter(|ended| ended.as_raw_nonzero().get().cast_unsigned() != program)
+    {
+        let _ = waitpid(Some(ended), WaitOptions::NOHANG);
+    }
+}
+
+/// A child that has ended, and stays until somebody waits for it.
+fn next_ended() -> Option<Pid> {
+    // SAFETY: zeros are a valid value.
+    let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: the kernel fills the local variable. Without a child that has ended, the id in it is 0.
+    let ended = unsafe { (libc::waitid(libc::P_ALL, 0, &raw mut info, flags) == 0).then(|| info.si_pid()) };
+    ended.and_then(Pid::from_raw)
+}
+
 /// Forgets the children that have ended. Returns whether there are others. If there are none, there is no descendant
 /// either: the parent of each is a descendant or this process.
 fn forget_ended() -> bool {
@@ -248,34 +270,13 @@ fn children() -> Vec<i32> {
     let tasks = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let mut lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok()).peekable();
     if lists.peek().is_none() {
-        return descendants();
+        // CAST: process ids are positive.
+        let below = Tree::read().below(std::process::id().cast_signed());
+        return below.iter().filter(|process| !process.has_ended).map(|process| process.id).collect();
     }
     lists
         .flat_map(|list| list.split_ascii_whitespace().filter_map(|id| id.parse().ok()).collect::<Vec<_>>())
         .collect()
-}
-
-/// The ids of all descendants that have not ended, children first.
-fn descendants() -> Vec<i32> {
-    let parent_of = |process: i32| -> Option<i32> {
-        let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
-        // The name in parentheses may contain anything; state and parent follow.
-        let mut fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
-        let has_ended = matches!(fields.next()?, "Z" | "X");
-        fields.next()?.parse().ok().filter(|_| !has_ended)
-    };
-    let entries = fs::read_dir("/proc").into_iter().flatten();
-    let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    let all: Vec<(i32, i32)> = numbers.filter_map(|process| Some((process, parent_of(process)?))).collect();
-    // CAST: process ids are positive.
-    let mut found = vec![std::process::id().cast_signed()];
-    let mut at = 0;
-    while at < found.len() {
-        let parent = found[at];
-        found.extend(all.iter().filter(|(_, its)| *its == parent).map(|(process, _)| *process));
-        at += 1;
-    }
-    found.split_off(1)
 }
 
 /// Ends this process as a child with `status` has ended: with the same exit code, or by the same signal. Writes no core

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //! # Where to find what
 //!
-//! - A program that is served: [`Session`], [`Error`]; a board for several commands: [`SharedBoard`].
+//! - A program that is served: [`Session`], [`Options`], [`Error`]; a board for several commands: [`SharedBoard`].
 //! - What it does: [`Observer`], [`ServedCall`], [`Detail`], [`Access`].
 //! - Records, and their replay, in [`record`]: [`record::Recorder`], [`record::Record`], [`record::Damaged`],
 //!   [`record::replay()`], [`record::Comparison`], [`record::Difference`].
@@ -13,17 +13,21 @@ compile_error!("orin-serve needs Linux on x86-64 or arm64");
 
 mod calls;
 mod client;
+mod crowd;
 mod error;
 mod filter;
 pub mod guard;
 mod listener;
 mod observer;
+mod options;
 mod paths;
+mod processes;
 pub mod record;
 mod session;
 mod shared;
 
 pub use error::Error;
 pub use observer::{Access, Detail, Observer, ServedCall};
+pub use options::Options;
 pub use session::Session;
 pub use shared::SharedBoard;

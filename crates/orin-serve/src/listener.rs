@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
+use crate::filter;
+
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: caller and supervisor alternate on one CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;
 
@@ -30,6 +32,8 @@ pub(crate) struct Notification {
     pub(crate) id: u64,
     /// Id of the thread that makes the call.
     pub(crate) thread: u32,
+    /// Whether the call has the numbers of this machine. Only creations of processes have others.
+    pub(crate) is_native: bool,
     /// Number of the call.
     pub(crate) call: libc::c_long,
     /// Its arguments.
@@ -79,6 +83,7 @@ impl Listener {
             Ok(_) => Ok(Some(Notification {
                 id: raw.id,
                 thread: raw.pid,
+                is_native: raw.data.arch == filter::ARCH,
                 call: raw.data.nr.into(),
                 args: raw.data.args,
             })),

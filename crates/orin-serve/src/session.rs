@@ -19,7 +19,7 @@ use crate::calls::{Calls, Work};
 use crate::error::Error;
 use crate::filter;
 use crate::listener::{Answer, Listener, Notification, last_errno};
-use crate::observer::Observer;
+use crate::options::Options;
 
 /// First kernel that installs a descriptor and answers in one step.
 const OLDEST: (u32, u32) = (5, 14);
@@ -28,14 +28,14 @@ const OLDEST: (u32, u32) = (5, 14);
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_serve::Session;
+/// use orin_serve::{Options, Session};
 /// use orin_sim::{Config, SoftwareOrin};
 /// use std::process::Command;
 ///
 /// let board = SoftwareOrin::new(Config::default())?;
 /// let mut command = Command::new("python3");
 /// command.arg("test_nvgpu.py");
-/// let status = Session::start(&board, command, None)?.wait()?;
+/// let status = Session::start(&board, command, &Options::default())?.wait()?;
 /// println!("{status}, {} requests", board.ioctl_count());
 /// # Ok(())
 /// # }
@@ -61,14 +61,11 @@ impl Session {
     /// # Errors
     ///
     /// [`Error`] says what the kernel or a sandbox refuses.
-    pub fn start(
-        board: &SoftwareOrin,
-        command: Command,
-        observer: Option<Arc<dyn Observer>>,
-    ) -> Result<Self, Error> {
+    pub fn start(board: &SoftwareOrin, command: Command, options: &Options) -> Result<Self, Error> {
         let (mut session, listener) = Self::spawn(command)?;
         let listener = Arc::new(Listener::new(listener));
-        let calls = Arc::new(Calls::new(board, &listener, observer));
+        // CAST: process ids are positive.
+        let calls = Arc::new(Calls::new(board, &listener, options, std::process::id().cast_signed()));
         let stop = Arc::clone(&session.stop);
         let work = move || serve(&listener, stop.as_fd(), &calls);
         let thread = std::thread::Builder::new().name("orin-serve".to_owned()).spawn(work);

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use crate::calls::Calls;
 use crate::error::Error;
 use crate::listener::Listener;
-use crate::observer::Observer;
+use crate::options::Options;
 use crate::session::{receive_descriptor, serve};
 
 /// A socket through which programs of other commands join a board. Dropping it waits for their end, and removes the
@@ -23,12 +23,12 @@ use crate::session::{receive_descriptor, serve};
 ///
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_serve::{Session, SharedBoard};
+/// use orin_serve::{Options, Session, SharedBoard};
 /// use orin_sim::{Config, SoftwareOrin};
 /// use std::process::Command;
 ///
 /// let board = SoftwareOrin::new(Config::default())?;
-/// let shared = SharedBoard::create("/tmp/board".as_ref(), &board, None)?;
+/// let shared = SharedBoard::create("/tmp/board".as_ref(), &board, &Options::default())?;
 /// // In another process:
 /// let mut session = Session::join("/tmp/board".as_ref(), Command::new("./program"))?;
 /// println!("{}", session.wait()?);
@@ -43,24 +43,21 @@ pub struct SharedBoard {
 }
 
 impl SharedBoard {
-    /// Creates the socket. A socket that nobody serves any more is replaced.
+    /// Creates the socket. A socket that nobody serves any more is replaced. The options are those of every program that
+    /// joins.
     ///
     /// # Errors
     ///
     /// [`Error::Socket`] if it cannot be created, or if another board serves it.
-    pub fn create(
-        path: &Path,
-        board: &SoftwareOrin,
-        observer: Option<Arc<dyn Observer>>,
-    ) -> Result<Self, Error> {
+    pub fn create(path: &Path, board: &SoftwareOrin, options: &Options) -> Result<Self, Error> {
         let failed = |error| Error::Socket { path: path.to_owned(), error };
         if is_abandoned(path) {
             fs::remove_file(path).map_err(failed)?;
         }
         let socket = UnixListener::bind(path).map_err(failed)?;
         let stop = Arc::new(eventfd(0, EventfdFlags::CLOEXEC).map_err(|errno| Error::Setup(errno.into()))?);
-        let (board, stopped) = (board.clone(), Arc::clone(&stop));
-        let accept = move || accept(&socket, &stopped, &board, observer.as_ref());
+        let (board, options, stopped) = (board.clone(), options.clone(), Arc::clone(&stop));
+        let accept = move || accept(&socket, &stopped, &board, &options);
         let thread = std::thread::Builder::new().name("orin-join".to_owned()).spawn(accept);
         Ok(Self { path: path.to_owned(), stop, accepting: Some(thread.map_err(Error::Setup)?) })
     }
@@ -84,7 +81,7 @@ fn is_abandoned(path: &Path) -> bool {
 }
 
 /// Serves everybody who joins, each on a thread of its own, until `stop`, and then waits for them.
-fn accept(socket: &UnixListener, stop: &OwnedFd, board: &SoftwareOrin, observer: Option<&Arc<dyn Observer>>) {
+fn accept(socket: &UnixListener, stop: &OwnedFd, board: &SoftwareOrin, options: &Options) {
     let mut joined: Vec<JoinHandle<()>> = Vec::new();
     loop {
         let mut ready =
@@ -102,8 +99,8 @@ fn accept(socket: &UnixListener, stop: &OwnedFd, board: &SoftwareOrin, observer:
         }
         joined.retain(|thread| !thread.is_finished());
         let Ok((client, _)) = socket.accept() else { continue };
-        let (board, observer) = (board.clone(), observer.cloned());
-        let work = move || serve_joined(&client, &board, observer);
+        let (board, options) = (board.clone(), options.clone());
+        let work = move || serve_joined(&client, &board, &options);
         match std::thread::Builder::new().name("orin-joined".to_owned()).spawn(work) {
             Ok(thread) => joined.push(thread),
             Err(error) => tracing::error!("a program cannot join: {error}"),
@@ -115,14 +112,28 @@ fn accept(socket: &UnixListener, stop: &OwnedFd, board: &SoftwareOrin, observer:
 }
 
 /// Serves the program of another command until its last process has ended, or the command has.
-fn serve_joined(client: &UnixStream, board: &SoftwareOrin, observer: Option<Arc<dyn Observer>>) {
-    let received = match receive_descriptor(client) {
+fn serve_joined(client: &UnixStream, board: &SoftwareOrin, options: &Options) {
+    let received = receive_descriptor(client).and_then(|received| Ok((received, peer(client)?)));
+    let (received, peer) = match received {
         Ok(received) => received,
         Err(error) => return tracing::debug!("no program joins: {error}"),
     };
     let listener = Arc::new(Listener::new(received));
-    let calls = Arc::new(Calls::new(board, &listener, observer));
+    let calls = Arc::new(Calls::new(board, &listener, options, peer));
     if let Err(error) = serve(&listener, client.as_fd(), &calls) {
         tracing::error!("a program that has joined cannot be served: {error}");
     }
+}
+
+/// Id of the process that has connected a socket.
+fn peer(socket: &UnixStream) -> io::Result<i32> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    // CAST: a small size.
+    let mut length = size_of_val(&peer) as libc::socklen_t;
+    // SAFETY: the kernel stores at most `length` bytes to the local variable.
+    let result = unsafe {
+        let place = (&raw mut peer).cast();
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length)
+    };
+    if result == 0 { Ok(peer.pid) } else { Err(io::Error::last_os_error()) }
 }

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use orin_serve::{Error, Observer, ServedCall, Session};
+use orin_serve::{Error, Observer, Options, ServedCall, Session};
 use orin_sim::{Config, LiveCounts, SoftwareOrin};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longest time for the end of processes that a program leaves behind.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The limit of processes in `clients/hostile.c`.
+const LIMIT: u32 = 40;
 
 /// The program of `clients/hostile.c`, built once.
 fn hostile() -> &'static Path {
@@ -39,7 +41,7 @@ fn board() -> SoftwareOrin {
 fn start(board: &SoftwareOrin, what: &str) -> Option<Session> {
     let mut command = Command::new(hostile());
     command.arg(what);
-    match Session::start(board, command, None) {
+    match Session::start(board, command, &Options::default()) {
         Ok(session) => Some(session),
         Err(error @ (Error::Filter { .. } | Error::OldKernel { .. })) => {
             eprintln!("skipped: {error}");
@@ -123,7 +125,9 @@ fn a_program_killed_during_each_of_its_calls_leaves_nothing() {
         let killer = Arc::new(Killer { victim, calls: AtomicUsize::new(0) });
         let mut command = Command::new(hostile());
         command.arg("works");
-        let mut session = Session::start(&board, command, Some(Arc::clone(&killer) as _)).unwrap();
+        let mut options = Options::default();
+        options.observer = Some(Arc::clone(&killer) as _);
+        let mut session = Session::start(&board, command, &options).unwrap();
         let status = session.wait().unwrap();
         drop(session);
         wait_until_free(&board);
@@ -152,12 +156,29 @@ fn programs_share_a_board_and_do_not_disturb_each_other() {
 }
 
 #[test]
+fn a_fork_bomb_is_bounded() {
+    let _alone = alone();
+    let board = board();
+    let mut command = Command::new(hostile());
+    command.arg("explode");
+    let mut options = Options::default();
+    options.max_processes = LIMIT;
+    let Some(mut other) = start(&board, "race") else { return };
+    let mut bomb = Session::start(&board, command, &options).unwrap();
+    assert!(other.wait().unwrap().success(), "{:?}", board.kernel_log());
+    let status = bomb.wait().unwrap();
+    assert!(status.success(), "{status}: {:?}", board.kernel_log());
+    drop((bomb, other));
+    wait_until_free(&board);
+}
+
+#[test]
 fn a_dropped_session_kills_its_program() {
     let _alone = alone();
     let board = board();
     let mut command = Command::new("sleep");
     command.arg("1000");
-    let session = match Session::start(&board, command, None) {
+    let session = match Session::start(&board, command, &Options::default()) {
         Ok(session) => session,
         Err(error) => return eprintln!("skipped: {error}"),
     };
@@ -170,7 +191,7 @@ fn a_dropped_session_kills_its_program() {
 #[test]
 fn a_program_that_does_not_exist_is_an_error() {
     let _alone = alone();
-    let error = Session::start(&board(), Command::new("/no/such/program"), None).unwrap_err();
+    let error = Session::start(&board(), Command::new("/no/such/program"), &Options::default()).unwrap_err();
     let refused = matches!(error, Error::Filter { .. });
     assert!(refused || error.to_string().contains("cannot start /no/such/program"), "{error}");
 }

@@ -132,7 +132,7 @@ fn supervise(
             std::thread::spawn(move || kill_at_first(&checker, process, &ended));
         }
     };
-    let status = serve::host(&board, command, signals, None, watch);
+    let status = serve::host(&board, command, signals, &orin_serve::Options::default(), watch);
     ended.store(true, Ordering::Relaxed);
     status
 }

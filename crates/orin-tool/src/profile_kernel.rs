@@ -147,7 +147,7 @@ fn prepared(options: &Options, file: &Path) -> Command {
 /// Serves the program in the supervisor's process.
 fn supervise(config: Config, command: Command, signals: Signals) -> Result<ExitStatus> {
     let board = SoftwareOrin::new(config).map_err(orin_serve::Error::Board)?;
-    serve::host(&board, command, signals, None, |_| {})
+    serve::host(&board, command, signals, &orin_serve::Options::default(), |_| {})
 }
 
 /// Prints and writes the profiles.

@@ -2,7 +2,8 @@
 //!
 //! The filter is classic BPF over `struct seccomp_data`. It cannot read memory, so it cannot compare paths: it passes
 //! every open, stat and access on. Everything else is decided by numbers: requests by their family letter, mappings by
-//! their flags, seeks by their origin. The program pays nothing for calls that the filter allows.
+//! their flags, seeks by their origin, creations of tasks by whether they create a thread. The program pays nothing for
+//! calls that the filter allows.
 
 #[cfg(test)]
 mod interpreter;
@@ -34,10 +35,26 @@ const FAMILIES: [u8; 7] = [
     DMA_BUF,
 ];
 
+/// Calls that create a process. clone creates threads as well; clone3 has its flags in memory, which filters cannot read.
+#[cfg(target_arch = "x86_64")]
+pub(crate) const CREATIONS: [libc::c_long; 3] = [libc::SYS_clone, libc::SYS_fork, libc::SYS_vfork];
+/// As above.
+#[cfg(target_arch = "aarch64")]
+pub(crate) const CREATIONS: [libc::c_long; 1] = [libc::SYS_clone];
+/// The same for 32-bit programs on both machines: clone, fork, vfork.
+pub(crate) const FOREIGN_CREATIONS: [libc::c_long; 3] = [120, 2, 190];
+/// clone3 has this number everywhere.
+const CLONE3: u32 = libc::SYS_clone3 as u32;
+/// Bit of the numbers of x32 calls, which have the architecture of x86-64.
+#[cfg(target_arch = "x86_64")]
+const X32: u32 = 0x4000_0000;
+
 /// Allow the call.
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 /// Pass the call on to the supervisor.
 const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
+/// The call fails as on a kernel that does not have it. C libraries use clone then.
+const ABSENT: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
 
 /// Where a comparison goes.
 #[derive(Clone, Copy)]
@@ -46,6 +63,7 @@ enum To {
     Next,
     Allow,
     Notify,
+    Absent,
 }
 
 /// One instruction; jumps to the results are resolved at the end.
@@ -59,8 +77,10 @@ enum Op {
     Equal(u32, To, To),
     /// Tests for any of these bits.
     AnyBit(u32, To, To),
-    /// Compares with a system call's number; if it differs, skips so many instructions.
-    Call(u32, u8),
+    /// Compares with a number; if it differs, skips so many instructions.
+    SkipUnless(u32, u8),
+    /// Compares with a number; if it is equal, skips so many instructions.
+    SkipIf(u32, u8),
 }
 
 /// Offset of the low half of an argument of the call. All targets are little-endian.
@@ -73,7 +93,7 @@ fn argument(at: usize) -> u32 {
 fn rule(number: libc::c_long, decisions: Vec<Op>) -> Vec<Op> {
     let decisions = if decisions.is_empty() { vec![Op::Equal(0, To::Notify, To::Notify)] } else { decisions };
     // CAST: numbers of system calls and lengths of rules are small.
-    let mut ops = vec![Op::Call(number as u32, decisions.len() as u8)];
+    let mut ops = vec![Op::SkipUnless(number as u32, decisions.len() as u8)];
     ops.extend(decisions);
     ops
 }
@@ -119,12 +139,40 @@ fn seeks() -> Vec<Op> {
     ]
 }
 
+/// Creations of processes pass, those of threads are allowed.
+fn creations(calls: &[libc::c_long]) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for (at, call) in calls.iter().enumerate() {
+        // The first is clone.
+        ops.extend(rule(*call, if at == 0 { unless(0, libc::CLONE_THREAD) } else { vec![] }));
+    }
+    ops.push(Op::Equal(CLONE3, To::Absent, To::Next));
+    ops
+}
+
+/// Programs of another architecture (32-bit) have other numbers and structs. Only their processes count.
+fn foreign(number: u32) -> Vec<Op> {
+    let mut ops = vec![Op::Load(number)];
+    ops.extend(creations(&FOREIGN_CREATIONS));
+    ops.push(Op::Equal(0, To::Allow, To::Allow));
+    ops
+}
+
 /// The program of the filter.
 pub(crate) fn program() -> Vec<sock_filter> {
     // CAST: offsets in a struct of 64 bytes.
     let (arch, number) = (offset_of!(seccomp_data, arch) as u32, offset_of!(seccomp_data, nr) as u32);
-    // Programs of another architecture (32-bit) have other numbers and structs.
-    let mut ops = vec![Op::Load(arch), Op::Equal(ARCH, To::Next, To::Allow), Op::Load(number)];
+    let foreign = foreign(number);
+    // CAST: a short rule.
+    let mut ops = vec![Op::Load(arch), Op::SkipIf(ARCH, foreign.len() as u8)];
+    ops.extend(foreign);
+    ops.push(Op::Load(number));
+    #[cfg(target_arch = "x86_64")]
+    ops.extend([
+        // A debugger has taken the call away: there is no number.
+        Op::AnyBit(1 << 31, To::Allow, To::Next),
+        Op::AnyBit(X32, To::Absent, To::Next),
+    ]);
     ops.extend(rule(libc::SYS_ioctl, requests()));
     ops.extend(rule(libc::SYS_mmap, mappings()));
     ops.extend(rule(libc::SYS_lseek, seeks()));
@@ -141,12 +189,13 @@ pub(crate) fn program() -> Vec<sock_filter> {
         ops.extend(rule(libc::SYS_lstat, vec![]));
         ops.extend(rule(libc::SYS_access, vec![]));
     }
+    ops.extend(creations(&CREATIONS));
     assemble(&ops)
 }
 
-/// Resolves the jumps: the program ends with the two results.
+/// Resolves the jumps: the program ends with the results.
 fn assemble(ops: &[Op]) -> Vec<sock_filter> {
-    let (allow, notify) = (ops.len(), ops.len() + 1);
+    let (allow, notify, absent) = (ops.len(), ops.len() + 1, ops.len() + 2);
     let instruction = |code: u32, jt, jf, k| sock_filter {
         // CAST: BPF codes have 16 bits.
         code: code as u16,
@@ -154,13 +203,14 @@ fn assemble(ops: &[Op]) -> Vec<sock_filter> {
         jf,
         k,
     };
-    let mut program: Vec<sock_filter> = Vec::with_capacity(ops.len() + 2);
+    let mut program: Vec<sock_filter> = Vec::with_capacity(ops.len() + 3);
     for (at, op) in ops.iter().enumerate() {
         let to = |to| {
             let target = match to {
                 To::Next => at + 1,
                 To::Allow => allow,
                 To::Notify => notify,
+                To::Absent => absent,
             };
             // PANIC: the program has fewer than 256 instructions, as the tests show.
             u8::try_from(target - at - 1).expect("a jump reaches the end of the filter")
@@ -171,10 +221,11 @@ fn assemble(ops: &[Op]) -> Vec<sock_filter> {
             Op::And(bits) => instruction(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, bits),
             Op::Equal(k, yes, no) => jump(libc::BPF_JEQ, k, yes, no),
             Op::AnyBit(k, yes, no) => jump(libc::BPF_JSET, k, yes, no),
-            Op::Call(k, skip) => instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, skip, k),
+            Op::SkipUnless(k, skip) => instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, skip, k),
+            Op::SkipIf(k, skip) => instruction(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, skip, 0, k),
         });
     }
-    for result in [ALLOW, NOTIFY] {
+    for result in [ALLOW, NOTIFY, ABSENT] {
         program.push(instruction(libc::BPF_RET | libc::BPF_K, 0, 0, result));
     }
     program
@@ -272,9 +323,41 @@ mod tests {
         for nr in [libc::SYS_read, libc::SYS_write, libc::SYS_close, libc::SYS_execve, libc::SYS_ppoll] {
             assert!(!notifies(nr, [3, 0x4e00, 3, 3, 3, 3]), "{nr}");
         }
-        let mut foreign = data(libc::SYS_openat, [0; 6]);
-        foreign.arch = 0x4000_0003;
-        assert_eq!(run(&program(), &foreign), Some(ALLOW));
+        assert_eq!(foreign(libc::SYS_openat, 0), ALLOW);
+    }
+
+    /// The result for a call of a 32-bit program.
+    fn foreign(nr: libc::c_long, argument: u64) -> u32 {
+        let mut call = data(nr, [argument, 0, 0, 0, 0, 0]);
+        call.arch = 0x4000_0003;
+        run(&program(), &call).unwrap()
+    }
+
+    #[test]
+    fn creations_of_processes_are_passed_on() {
+        // CAST: small flags.
+        let thread = (libc::CLONE_VM | libc::CLONE_SIGHAND | libc::CLONE_THREAD) as u64;
+        let vfork = (libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD) as u64;
+        for (flags, notified) in [(thread, false), (vfork, true), (libc::SIGCHLD as u64, true), (0, true)] {
+            assert_eq!(notifies(libc::SYS_clone, [flags, 0, 0, 0, 0, 0]), notified, "{flags:#x}");
+            assert_eq!(foreign(120, flags) == NOTIFY, notified, "{flags:#x}");
+        }
+        for call in &CREATIONS[1..] {
+            assert!(notifies(*call, [u64::MAX; 6]), "{call}");
+        }
+        assert_eq!([2, 190].map(|call| foreign(call, u64::MAX)), [NOTIFY; 2]);
+        // Its flags cannot be seen.
+        let clone3 = run(&program(), &data(libc::SYS_clone3, [0x1000, 88, 0, 0, 0, 0]));
+        assert_eq!((clone3, foreign(435, 0x1000)), (Some(ABSENT), ABSENT));
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn calls_of_x32_do_not_exist() {
+        for call in [libc::SYS_fork, libc::SYS_openat, libc::SYS_read] {
+            assert_eq!(run(&program(), &data(call | 0x4000_0000, [0; 6])), Some(ABSENT));
+        }
+        assert_eq!(run(&program(), &data(-1, [0; 6])), Some(ALLOW));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 /* Programs that do to the board what they must not, or end when they must not. The first argument selects one; each
  * ends with exit code 0 if the board has answered as a kernel does. */
 #include <pthread.h>
+#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -14,6 +15,8 @@ static const unsigned long REQUESTS[][2] = {
     { 3, TSG_EVENT }, { 3, TSG_BIND_CHANNEL }, { 3, CREATE_SUBCONTEXT }, { 4, CHANNEL_WAIT }, { 4, ALLOC_OBJ_CTX },
     { 4, WATCHDOG }, { 4, SETUP_BIND },
 };
+/* Greatest number of processes that the tests allow. */
+#define LIMIT 40
 #define REQUEST_COUNT (sizeof REQUESTS / sizeof *REQUESTS)
 
 /* A channel that is not set up, so that every request has something to refuse. */
@@ -192,6 +195,123 @@ static void flee(void)
             _exit(0);
 }
 
+/* Processes so far, and creations that failed with another errno than EAGAIN; shared by all. */
+static uint32_t *counts;
+
+/* Each process creates others until it cannot. */
+static void multiply(void)
+{
+    for (;;) {
+        pid_t child = fork();
+        if (child == 0)
+            __atomic_add_fetch(&counts[0], 1, __ATOMIC_SEQ_CST);
+        if (child < 0) {
+            if (errno != EAGAIN)
+                __atomic_add_fetch(&counts[1], 1, __ATOMIC_SEQ_CST);
+            return;
+        }
+    }
+}
+
+static void *in_thread(void *argument)
+{
+    *(int *)argument = 1;
+    return NULL;
+}
+
+static void check_refused(long result, int expected, const char *what)
+{
+    if (result >= 0 || errno != expected)
+        fail(what);
+}
+
+/* Creates a process when there is room for one. */
+static pid_t patient_fork(void)
+{
+    pid_t child;
+    while ((child = fork()) < 0 && errno == EAGAIN)
+        usleep(100);
+    if (child < 0)
+        fail("fork");
+    return child;
+}
+
+/* Multiplies until there are `limit` processes; then none can be created by any call, but a thread can. */
+static void explode(uint32_t limit)
+{
+    counts = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (counts == MAP_FAILED || setpgid(0, 0) != 0)
+        fail("setting up");
+    counts[0] = 1;
+    alarm(60);
+    pid_t first = getpid();
+    multiply();
+    /* While others run, creations may fail early. */
+    while (getpid() == first && __atomic_load_n(&counts[0], __ATOMIC_SEQ_CST) < limit) {
+        multiply();
+        if (getpid() == first)
+            usleep(1000);
+    }
+    if (getpid() != first)
+        for (;;)
+            pause();
+    for (unsigned at = 0; at < 20; at++)
+        check_refused(fork(), EAGAIN, "fork beyond the limit");
+#ifdef SYS_fork
+    check_refused(syscall(SYS_fork), EAGAIN, "the call fork beyond the limit");
+    check_refused(syscall(SYS_vfork), EAGAIN, "the call vfork beyond the limit");
+#endif
+    check_refused(syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0), EAGAIN, "clone beyond the limit");
+    uint64_t arguments[8] = { [4] = SIGCHLD };
+    check_refused(syscall(SYS_clone3, arguments, sizeof arguments), ENOSYS, "clone3");
+    pid_t spawned;
+    char *line[] = { "true", NULL };
+    if (posix_spawn(&spawned, "/bin/true", NULL, NULL, line, line + 1) != EAGAIN)
+        fail("posix_spawn beyond the limit");
+    pthread_t thread;
+    int ran = 0;
+    if (pthread_create(&thread, NULL, in_thread, &ran) != 0 || pthread_join(thread, NULL) != 0 || !ran)
+        fail("a thread at the limit");
+    if (counts[0] != limit || counts[1] != 0) {
+        fprintf(stderr, "%u processes, %u other failures\n", counts[0], counts[1]);
+        exit(1);
+    }
+    signal(SIGTERM, SIG_IGN);
+    kill(0, SIGTERM);
+    while (wait(NULL) > 0) {}
+    pid_t child = patient_fork();
+    if (child == 0) {
+        works();
+        _exit(0);
+    }
+    int status;
+    if (waitpid(child, &status, 0) != child || status != 0)
+        fail("a process after the others have ended");
+}
+
+/* Leaves processes behind that multiply, and go on when they cannot. */
+static void explode_forever(void)
+{
+    if (fork() == 0)
+        for (;;)
+            fork();
+    usleep(50000);
+}
+
+/* Each of `count` orphans ends at once. */
+static void orphans(unsigned count)
+{
+    alarm(60);
+    for (unsigned at = 0; at < count; at++) {
+        pid_t child = patient_fork();
+        if (child == 0) {
+            patient_fork();
+            _exit(0);
+        }
+        waitpid(child, NULL, 0);
+    }
+}
+
 static void send_fd(int socket, int fd)
 {
     char byte = 0, control[CMSG_SPACE(sizeof fd)] = { 0 };
@@ -296,6 +416,12 @@ int main(int count, char **arguments)
         crowd(1000);
     else if (strcmp(what, "bomb") == 0)
         bomb(6);
+    else if (strcmp(what, "explode") == 0)
+        explode(LIMIT);
+    else if (strcmp(what, "explode-forever") == 0)
+        explode_forever();
+    else if (strcmp(what, "orphans") == 0)
+        orphans(4 * LIMIT);
     else if (strcmp(what, "flee") == 0)
         flee();
     else if (strcmp(what, "works") == 0)

@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, value_parser};
 use orin_cli::{UsageError, warn};
 use orin_serve::guard::{self, Part, Signals};
 use orin_serve::{Observer, Session, SharedBoard};
@@ -24,7 +24,7 @@ pub(crate) use record::{RecordOptions, ReplayOptions, record, replay};
 
 /// Why a command that joins a board takes few options.
 const JOINED: &str = "a board runs at the path of --board-socket already, and this command joins it: give --strict, \
-                      --seed, --board, --kmsg, --log and --trace to the first command";
+                      --seed, --board, --max-processes, --kmsg, --log and --trace to the first command";
 
 /// Options of the command.
 #[derive(Args, Debug)]
@@ -59,6 +59,9 @@ pub(crate) struct Options {
     /// `orin decode strace` reads
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// Let creations of processes fail with EAGAIN beyond this number of a program. Default: 4096
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..))]
+    max_processes: Option<u32>,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -73,14 +76,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         return Err(UsageError(JOINED.to_owned()).into());
     }
     let kernel_log = options.kmsg.as_deref().map(KernelLog::create).transpose()?;
-    let observer = observer(options, &mut config)?;
+    let mut serving = orin_serve::Options::default();
+    serving.observer = observer(options, &mut config)?;
+    serving.max_processes = options.max_processes.unwrap_or(serving.max_processes);
     // SAFETY: the command line has been parsed, and no thread was started.
     let signals = unsafe { become_supervisor()? };
     if joins {
         return join(options, signals);
     }
     let socket = options.board_socket.as_deref();
-    let status = Served { program: &options.program, socket, config, signals }.run(kernel_log, observer)?;
+    let status = Served { program: &options.program, socket, config, signals }.run(kernel_log, &serving)?;
     guard::end_like(status)
 }
 
@@ -102,7 +107,7 @@ pub(crate) unsafe fn become_supervisor() -> Result<Signals> {
 fn has_board_options(options: &Options) -> bool {
     let files = [&options.kmsg, &options.log, &options.trace];
     let chosen = options.strict || options.seed.is_some() || options.board.is_some();
-    chosen || files.iter().any(|file| file.is_some())
+    chosen || options.max_processes.is_some() || files.iter().any(|file| file.is_some())
 }
 
 /// The board of the command line, or that of the environment.
@@ -189,11 +194,11 @@ pub(crate) fn host(
     board: &SoftwareOrin,
     mut command: Command,
     signals: Signals,
-    observer: Option<Arc<dyn Observer>>,
+    options: &orin_serve::Options,
     started: impl FnOnce(u32),
 ) -> Result<ExitStatus> {
     signals.restore_in(&mut command);
-    finish(checked(Session::start(board, command, observer))?, signals, started)
+    finish(checked(Session::start(board, command, options))?, signals, started)
 }
 
 /// Waits for the end of a program, and ends what it has left behind.
@@ -218,12 +223,11 @@ struct Served<'a> {
 
 impl Served<'_> {
     /// Serves the program to its end. Returns its status.
-    fn run(self, kernel_log: Option<KernelLog>, observer: Option<Arc<dyn Observer>>) -> Result<ExitStatus> {
+    fn run(self, kernel_log: Option<KernelLog>, options: &orin_serve::Options) -> Result<ExitStatus> {
         let board = SoftwareOrin::new(self.config).map_err(orin_serve::Error::Board)?;
         let writer = kernel_log.map(|log| log.follow(&board)).transpose()?;
-        let shared =
-            self.socket.map(|path| SharedBoard::create(path, &board, observer.clone())).transpose()?;
-        let status = host(&board, command(self.program), self.signals, observer, |_| {});
+        let shared = self.socket.map(|path| SharedBoard::create(path, &board, options)).transpose()?;
+        let status = host(&board, command(self.program), self.signals, options, |_| {});
         // Programs of other commands go on.
         drop(shared);
         if let Some(writer) = writer {

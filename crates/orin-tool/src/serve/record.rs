@@ -10,7 +10,6 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use orin_cli::{ExitStatus, UsageError, stdout};
-use orin_serve::Observer;
 use orin_serve::guard;
 use orin_serve::record::{Record, Recorder};
 use orin_sim::{Config, Profile, SoftwareOrin};
@@ -59,9 +58,10 @@ pub(crate) fn record(options: &RecordOptions) -> Result<ExitCode> {
     let recorder = Arc::new(Recorder::new(LineByLine(BufWriter::new(file)), profile)?);
     // SAFETY: the command line has been parsed, and no thread was started.
     let signals = unsafe { super::become_supervisor()? };
-    let observer: Arc<dyn Observer> = Arc::clone(&recorder) as _;
+    let mut serving = orin_serve::Options::default();
+    serving.observer = Some(Arc::clone(&recorder) as _);
     let served = Served { program: &options.program, socket: None, config, signals };
-    let status = served.run(None, Some(observer))?;
+    let status = served.run(None, &serving)?;
     match recorder.error() {
         Some(error) => Err(anyhow::Error::from(error).context(options.file.display().to_string())),
         None => guard::end_like(status),

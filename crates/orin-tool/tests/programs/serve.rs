@@ -230,18 +230,23 @@ fn nothing_outlives_the_command() {
 }
 
 #[test]
-fn a_process_that_always_goes_on_as_another_is_killed() {
+fn processes_that_go_on_as_others_or_multiply_are_killed() {
     if !can_serve() {
         return;
     }
     let folder = folder();
     let program = build(compiler(), "hostile", folder.path());
-    let start = Instant::now();
-    assert!(run(&[], &[program.to_str().unwrap(), "flee"]).status.success());
-    assert!(start.elapsed() < Duration::from_secs(25), "it ended by itself");
     let is_it =
         |process: fs::DirEntry| fs::read_link(process.path().join("exe")).is_ok_and(|exe| exe == program);
-    assert!(!fs::read_dir("/proc").unwrap().flatten().any(is_it));
+    for what in ["flee", "explode-forever"] {
+        let start = Instant::now();
+        assert!(run(&["--max-processes", "40"], &[program.to_str().unwrap(), what]).status.success());
+        assert!(start.elapsed() < Duration::from_secs(25), "it ended by itself");
+        assert!(!fs::read_dir("/proc").unwrap().flatten().any(is_it), "{what}");
+    }
+    // Orphans that have ended do not count.
+    let output = run(&["--max-processes", "40"], &[program.to_str().unwrap(), "orphans"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
 }
 
 #[test]
