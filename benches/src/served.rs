@@ -209,38 +209,61 @@ impl Served {
     }
 }
 
-/// Starts Python, alone or served on a board, and waits for its end. Returns the time.
+/// Starts and ends of Python, alone and served on a board.
 pub(crate) struct Python {
-    board: Option<SoftwareOrin>,
+    /// The interpreter itself: `python3` may be a script that chooses one.
+    program: PathBuf,
 }
 
 impl Python {
     /// # Errors
     ///
-    /// [`Error::Io`] if the board cannot be started.
-    pub(crate) fn new(served: bool) -> Result<Self> {
-        let board = served.then(|| SoftwareOrin::new(Config::default())).transpose();
-        Ok(Self { board: board.map_err(failed("starting a software Orin"))? })
+    /// [`Error::Child`] if Python does not tell its path.
+    pub(crate) fn find() -> Result<Self> {
+        let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+        let path = asked.ok().and_then(|output| String::from_utf8(output.stdout).ok());
+        let program = path.map(|path| PathBuf::from(path.trim())).filter(|path| path.is_file());
+        let reason = || "it does not tell the path of its interpreter".to_owned();
+        let program =
+            program.ok_or_else(|| Error::Child { program: "python3".to_owned(), reason: reason() })?;
+        Ok(Self { program })
     }
 
+    /// Starts Python and waits for its end. Returns the time; with a board, that of the board's start and end is a part.
+    ///
     /// # Errors
     ///
     /// [`Error::Child`] if Python cannot be started, or fails.
-    pub(crate) fn measure(&self) -> Result<Duration> {
-        let failed = |reason: String| Error::Child { program: "python3".to_owned(), reason };
-        let mut command = Command::new("python3");
+    pub(crate) fn measure(&self, served: bool) -> Result<Duration> {
+        let failed = |reason: String| Error::Child { program: self.program.display().to_string(), reason };
+        let mut command = Command::new(&self.program);
         command.args(["-c", "pass"]).stdin(Stdio::null());
         let start = Instant::now();
-        let status = match &self.board {
-            None => command.status().map_err(|error| failed(error.to_string()))?,
-            Some(board) => {
-                let session = Session::start(board, command, &Options::default())
-                    .map_err(|error| failed(error.to_string()));
-                session?.wait().map_err(|error| failed(error.to_string()))?
-            }
+        let status = if served {
+            let board = SoftwareOrin::new(Config::default()).map_err(|errno| failed(errno.to_string()))?;
+            let mut session = Session::start(&board, command, &Options::default())
+                .map_err(|error| failed(error.to_string()))?;
+            session.wait().map_err(|error| failed(error.to_string()))?
+        } else {
+            command.status().map_err(|error| failed(error.to_string()))?
         };
         let elapsed = start.elapsed();
         if status.success() { Ok(elapsed) } else { Err(failed(status.to_string())) }
+    }
+
+    /// What serving adds: the difference of the fastest of `count` starts of each kind, in turn. Zero if noise hides it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Python::measure`].
+    pub(crate) fn measure_extra(&self, count: u64) -> Result<Duration> {
+        let mut fastest = [Duration::MAX; 2];
+        for _ in 0..count {
+            for (fastest, served) in fastest.iter_mut().zip([false, true]) {
+                *fastest = self.measure(served)?.min(*fastest);
+            }
+        }
+        Ok(fastest[1].saturating_sub(fastest[0]))
     }
 }
 

@@ -44,6 +44,10 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("serve/python_alone", "start and end of a python3 that is not served", |bench| {
             python(bench, false)
         }),
+        Case::new("serve/python_extra", "what serving adds to the fastest of five starts", |bench| {
+            let (python, count) = (Python::find()?, bench.rounds(5));
+            bench.measure_alone(1, &mut || python.measure_extra(count))
+        }),
     ];
     for case in &mut cases {
         case.needs.served = true;
@@ -70,6 +74,6 @@ fn alone(bench: &mut Bench<'_>, call: Call) -> Result<()> {
 }
 
 fn python(bench: &mut Bench<'_>, served: bool) -> Result<()> {
-    let python = Python::new(served)?;
-    bench.measure_alone(1, &mut || python.measure())
+    let python = Python::find()?;
+    bench.measure_alone(1, &mut || python.measure(served))
 }
