@@ -229,7 +229,7 @@ impl Python {
         Ok(Self { program })
     }
 
-    /// Starts Python and waits for its end. Returns the time; with a board, that of the board's start and end is a part.
+    /// Starts Python and waits for its end. Returns the time; that of the board's start and end is a part.
     ///
     /// # Errors
     ///
@@ -251,7 +251,8 @@ impl Python {
         if status.success() { Ok(elapsed) } else { Err(failed(status.to_string())) }
     }
 
-    /// What serving adds: the difference of the fastest of `count` starts of each kind, in turn. Zero if noise hides it.
+    /// What serving adds: the difference of the fastest of `count` starts of each kind, in turn. Zero if noise hides
+    /// it.
     ///
     /// # Errors
     ///

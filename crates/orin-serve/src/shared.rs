@@ -43,8 +43,8 @@ pub struct SharedBoard {
 }
 
 impl SharedBoard {
-    /// Creates the socket. A socket that nobody serves any more is replaced. The options are those of every program that
-    /// joins.
+    /// Creates the socket. A socket that nobody serves any more is replaced. The options are those of every program
+    /// that joins.
     ///
     /// # Errors
     ///

@@ -35,7 +35,8 @@ const FAMILIES: [u8; 7] = [
     DMA_BUF,
 ];
 
-/// Calls that create a process. clone creates threads as well; clone3 has its flags in memory, which filters cannot read.
+/// Calls that create a process. clone creates threads as well; clone3 has its flags in memory, which filters cannot
+/// read.
 #[cfg(target_arch = "x86_64")]
 pub(crate) const CREATIONS: [libc::c_long; 3] = [libc::SYS_clone, libc::SYS_fork, libc::SYS_vfork];
 /// As above.
