@@ -142,7 +142,7 @@ pub unsafe trait Door: Send + Sync + fmt::Debug {
     fn name(&self) -> &'static str;
 
     /// The software kernel behind the door, for tools that talk to it beside the kernel's calls; `None` for a real
-    /// kernel.
+    /// kernel. A door in front of another one answers as that one.
     fn software(&self) -> Option<&(dyn Any + Send + Sync)> {
         None
     }

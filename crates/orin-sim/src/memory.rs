@@ -72,6 +72,8 @@ pub struct Memory {
     backing: Backing,
     pointer: NonNull<u8>,
     len: usize,
+    /// Bytes that the program has asked for, at most `len`.
+    requested: usize,
     counter: Option<Arc<dyn WriteCounter>>,
     label: String,
     /// The shadow in strict mode; `None` for memory composed of parts.
@@ -161,7 +163,7 @@ impl Memory {
     }
 
     fn over(backing: Backing, pointer: NonNull<u8>, len: usize) -> Self {
-        Self { backing, pointer, len, counter: None, label: String::new(), shadow: None }
+        Self { backing, pointer, len, requested: len, counter: None, label: String::new(), shadow: None }
     }
 
     /// Names the memory for fault reports.
@@ -174,6 +176,20 @@ impl Memory {
     /// The name for fault reports; empty if there is none.
     pub fn label(&self) -> &str {
         &self.label
+    }
+
+    /// Records how many bytes the program has asked for, before the kernel rounded the size up to pages. The checks
+    /// report accesses beyond them ([`crate::check`]).
+    #[must_use]
+    pub fn requested_as(mut self, bytes: u64) -> Self {
+        self.requested = usize::try_from(bytes).map_or(self.len, |bytes| bytes.min(self.len));
+        self
+    }
+
+    /// Bytes that the program has asked for; the length unless [`Memory::requested_as`] was called.
+    pub fn requested(&self) -> u64 {
+        // CAST: usize is at most 64 bits on every target of the workspace.
+        self.requested as u64
     }
 
     /// Enables tracking by strict mode ([`crate::strict`]). `poison` fills the memory with

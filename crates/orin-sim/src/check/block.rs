@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::Tools;
 use super::finding::{Accessing, Finding, Kind, Place, Worker};
 use super::grid::{GridCheck, Request, Site, Space, name};
+use super::mapped;
 use super::objects::{Extent, Found};
 use super::race::BlockRace;
 use super::sync::BlockSync;
@@ -69,16 +70,23 @@ impl BlockCheck {
         }
         let tools = self.grid.checker.tools();
         let (mut wrong, mut dropped) = (0, 0);
-        if request.space == Space::Global && self.grid.managed {
+        if request.space == Space::Global {
             if tools.contains(Tools::MEMCHECK) {
                 (wrong, dropped) = self.memcheck(request, site);
             }
-            if tools.contains(Tools::INITCHECK) {
+            if tools.contains(Tools::INITCHECK) && self.grid.managed {
                 self.initcheck(request, request.mask & !wrong, site);
             }
         }
         if request.space == Space::Local && tools.contains(Tools::MEMCHECK) {
             self.frame(request, site);
+        }
+        if request.space == Space::Global
+            && request.access != Access::Read
+            && self.race.is_some()
+            && self.grid.checker.has_views()
+        {
+            self.under_view(request, site);
         }
         if let Some(race) = &mut self.race {
             match request.space {
@@ -115,7 +123,12 @@ impl BlockCheck {
         if let Some(at) = self.at_hand(va, end, write) {
             return Ok(at);
         }
-        let extent = match self.grid.checker.objects().find(self.grid.view.space(), va, write) {
+        let found = if self.grid.managed {
+            self.grid.checker.objects().find(self.grid.view.space(), va, write)
+        } else {
+            mapped::find(&self.grid.view, va)
+        };
+        let extent = match found {
             Found::Extent(extent) if write && !extent.writable => return Err(Kind::DriverMemory),
             Found::Extent(extent) => self.grid.narrow(extent, va)?,
             Found::Wrong(kind) => return Err(kind),
@@ -145,6 +158,7 @@ impl BlockCheck {
         self.memcheck_lanes(request, site, write)
     }
 
+    /// Addresses without a mapping of programs whose objects are not known are left to the fault that follows.
     #[inline(never)]
     fn memcheck_lanes(&mut self, request: &Request, site: &Site<'_>, write: bool) -> (u32, u32) {
         let (mut wrong, mut dropped) = (0, 0);
@@ -166,6 +180,30 @@ impl BlockCheck {
             self.report(kind, request, mask, site);
         }
         (wrong, dropped)
+    }
+
+    /// Reports stores to objects that the CPU has a view of.
+    #[cold]
+    fn under_view(&self, request: &Request, site: &Site<'_>) {
+        let (grid, bytes) = (&self.grid, u64::from(request.bytes));
+        let objects = grid.checker.objects();
+        let viewed = |lane: &usize| objects.is_viewed(grid.view.space(), request.addresses[*lane], bytes);
+        let lanes: Vec<usize> = lanes(request.mask).filter(viewed).collect();
+        drop(objects);
+        let Some(&lane) = lanes.first() else { return };
+        let (address, what) = (request.addresses[lane], name(request.access));
+        grid.checker.lock().add(
+            (Kind::CpuRace, site.pc),
+            lanes.len() as u64,
+            |_| false,
+            || {
+                let message =
+                    format!("{what} of {bytes} bytes at {address:#x} while the CPU has a view of the object");
+                let access = accessing(request, "global", address..=address);
+                let object = grid.nearest(address);
+                Finding { object, ..self.finding(Kind::CpuRace, message, access, site, lane) }
+            },
+        );
     }
 
     /// The thread of a lane.

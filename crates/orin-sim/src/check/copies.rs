@@ -1,8 +1,8 @@
 //! The checks of the copy engine and of uploads through the pushbuffer.
 
-use super::finding::{Accessing, Finding, Kind};
+use super::finding::{Accessing, Finding, Kind, NearObject};
 use super::grid::name;
-use super::{Checker, Tools};
+use super::{Checker, Tools, mapped};
 use crate::mmu::{Access, View};
 
 /// Lines of bytes: those of one side of a transfer.
@@ -32,24 +32,41 @@ impl Checker {
     /// Holds one side of a transfer against the objects. `unit` names the engine.
     pub(crate) fn transfer(&self, view: &View, unit: &'static str, rows: Rows, access: Access) {
         let space = view.space();
-        if rows.bytes == 0 || !self.objects().is_managed(space) {
+        if rows.bytes == 0 || !self.tools().contains(Tools::MEMCHECK) {
             return;
         }
+        let managed = self.objects().is_managed(space);
         for (va, bytes) in rows.ranges() {
-            if self.tools().contains(Tools::MEMCHECK) {
-                self.transfer_range(space, unit, (va, bytes), access);
+            let wrong = if managed {
+                match self.objects().find_any(space, va) {
+                    Ok(end) if va.saturating_add(bytes) <= end => None,
+                    Ok(end) => Some((end, Kind::OutOfBounds)),
+                    Err(kind) => Some((va, kind)),
+                }
+            } else {
+                mapped::beyond(view, va, bytes).map(|address| (address, Kind::OutOfBounds))
+            };
+            if let Some((address, kind)) = wrong {
+                let object = if managed {
+                    self.objects().nearest(space, address)
+                } else {
+                    mapped::nearest(view, address)
+                };
+                self.wrong_transfer(unit, (va, bytes), access, (address, kind), object);
             }
         }
     }
 
-    fn transfer_range(&self, space: u64, unit: &'static str, (va, bytes): (u64, u64), access: Access) {
-        let (address, kind) = match self.objects().find_any(space, va) {
-            Ok(end) if va.saturating_add(bytes) <= end => return,
-            Ok(end) => (end, Kind::OutOfBounds),
-            Err(kind) => (va, kind),
-        };
+    /// Reports a transfer whose bytes from `address` on are wrong.
+    fn wrong_transfer(
+        &self,
+        unit: &'static str,
+        (va, bytes): (u64, u64),
+        access: Access,
+        (address, kind): (u64, Kind),
+        object: Option<NearObject>,
+    ) {
         // One finding per object.
-        let object = self.objects().nearest(space, address);
         let cause =
             object.as_ref().map_or(address, |object| object.va) ^ u64::from(access == Access::Read) << 63;
         self.add(kind, cause, 1, || {

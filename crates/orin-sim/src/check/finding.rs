@@ -49,6 +49,8 @@ pub enum Kind {
     SharedRace,
     /// Two warps of one grid access the same bytes of global memory without ordering.
     GlobalRace,
+    /// A store of the GPU to an object that the CPU has a view of.
+    CpuRace,
     /// A load of memory that was never written.
     Uninitialised,
     /// Threads of one warp arrive at a barrier of the block from different places.
@@ -69,7 +71,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::OutOfBounds,
         Self::UseAfterFree,
         Self::DriverMemory,
@@ -83,6 +85,7 @@ impl Kind {
         Self::Fault,
         Self::SharedRace,
         Self::GlobalRace,
+        Self::CpuRace,
         Self::Uninitialised,
         Self::DivergentBarrier,
         Self::ExitedThreads,
@@ -109,6 +112,7 @@ impl Kind {
             Self::Fault => "fault",
             Self::SharedRace => "shared-race",
             Self::GlobalRace => "global-race",
+            Self::CpuRace => "cpu-race",
             Self::Uninitialised => "uninitialised",
             Self::DivergentBarrier => "divergent-barrier",
             Self::ExitedThreads => "exited-threads",
@@ -123,7 +127,7 @@ impl Kind {
     /// Name of the tool that finds it.
     pub fn tool(self) -> &'static str {
         match self {
-            Self::SharedRace | Self::GlobalRace => Tools::RACECHECK,
+            Self::SharedRace | Self::GlobalRace | Self::CpuRace => Tools::RACECHECK,
             Self::Uninitialised => Tools::INITCHECK,
             Self::DivergentBarrier
             | Self::ExitedThreads
@@ -153,6 +157,7 @@ impl Kind {
             Self::Fault => "An error that ends the grid on hardware.",
             Self::SharedRace => "Two warps access the same shared memory without a barrier between them.",
             Self::GlobalRace => "Two warps of a grid access the same global memory without ordering.",
+            Self::CpuRace => "A store of the GPU to an object that the CPU has a view of.",
             Self::Uninitialised => "A load of memory that was never written.",
             Self::DivergentBarrier => "Threads of one warp arrive at a barrier from different places.",
             Self::ExitedThreads => "A barrier of the block is passed without threads that have exited.",
@@ -305,6 +310,7 @@ impl fmt::Display for Place {
 ///     argument: Some(1),
 ///     allocated: Vec::new(),
 ///     freed: Vec::new(),
+///     viewed: Vec::new(),
 /// };
 /// assert!(near.to_string().contains("0 bytes past the end of x (4000 bytes"));
 /// ```
@@ -326,6 +332,9 @@ pub struct NearObject {
     /// The calls that freed it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub freed: Vec<String>,
+    /// The calls that opened the CPU's view of it, while it exists.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub viewed: Vec<String>,
 }
 
 impl fmt::Display for NearObject {
@@ -449,6 +458,7 @@ impl fmt::Display for Finding {
             };
             calls(f, "allocated", &object.allocated)?;
             calls(f, "freed", &object.freed)?;
+            calls(f, "viewed", &object.viewed)?;
         }
         if self.count > 1 {
             write!(f, "\n    {} times", self.count)?;

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::finding::{Accessing, Finding, Kind, Located, NearObject, Place, Worker};
+use super::finding::{Accessing, Finding, Kind, Located, NearObject, Worker};
+use super::mapped;
 use super::objects::Extent;
 use super::race::GridRace;
 use super::watcher::Pointer;
@@ -92,11 +93,11 @@ fn parts_of(
     bank: ConstantBank,
     pointers: &[Pointer],
 ) -> Vec<(u64, u64, u64)> {
-    let objects = checker.objects();
     let mut words = vec![0; bank.bytes as usize];
-    if view.read(bank.va, &mut words).is_err() {
+    if pointers.is_empty() || view.read(bank.va, &mut words).is_err() {
         return Vec::new();
     }
+    let objects = checker.objects();
     let mut parts = Vec::new();
     for pointer in pointers {
         let Some((start, end)) = objects.data_at(view.space(), pointer.va) else { continue };
@@ -124,10 +125,9 @@ impl GridCheck {
         let mut launch = launch.clone();
         // The descriptor's number is rounded up. A block that uses the rest has the fault of one beyond the end.
         let mut parts = Vec::new();
-        if let Some(bank) = launch.constants[0]
-            && checker.tools().contains(Tools::MEMCHECK)
-            && let Some(info) = checker.objects().launched(view.space(), bank.va)
-        {
+        let bank = launch.constants[0].filter(|_| checker.tools().contains(Tools::MEMCHECK));
+        let info = bank.and_then(|bank| checker.objects().launched(view.space(), bank.va).cloned());
+        if let (Some(bank), Some(info)) = (bank, info) {
             launch.shared_bytes = launch.shared_bytes.min(info.shared_bytes);
             parts = parts_of(checker, &view, bank, &info.pointers);
         }
@@ -183,7 +183,7 @@ impl GridCheck {
     /// The object next to an address, with the kernel's parameter that points into it.
     pub(super) fn nearest(&self, va: u64) -> Option<NearObject> {
         if !self.managed {
-            return self.mapping(va);
+            return mapped::nearest(&self.view, va);
         }
         let mut near = self.checker.objects().nearest(self.view.space(), va)?;
         let image = self.checker.objects().image(self.view.space(), self.launch.program_va);
@@ -214,26 +214,6 @@ impl GridCheck {
         let around = passed.find(|(_, start, end)| (*start..*end).contains(&va));
         let (_, start, end) = *around.ok_or(Kind::OutOfBounds)?;
         Ok(Extent { start, end, ..extent })
-    }
-
-    /// The mapping next to an address, where the objects are not known.
-    fn mapping(&self, va: u64) -> Option<NearObject> {
-        let range = self.view.neighbour(va)?;
-        let label = range.memory.label();
-        let place = match va.checked_sub(range.va) {
-            None => Place::Before(range.va - va),
-            Some(offset) if offset < range.len => Place::Inside(offset),
-            Some(offset) => Place::Past(offset - range.len),
-        };
-        Some(NearObject {
-            name: if label.is_empty() { "mapped memory".to_owned() } else { label.to_owned() },
-            va: range.va,
-            bytes: range.len,
-            place,
-            argument: None,
-            allocated: Vec::new(),
-            freed: Vec::new(),
-        })
     }
 
     /// All blocks have ended.

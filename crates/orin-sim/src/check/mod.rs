@@ -30,6 +30,7 @@ mod environment;
 mod finding;
 mod grid;
 mod init;
+mod mapped;
 mod objects;
 mod output;
 mod program;
@@ -157,6 +158,8 @@ struct Inner {
     objects: RwLock<Objects>,
     /// Changes with `objects`.
     generation: AtomicU64,
+    /// Number of objects that the CPU has views of.
+    views: AtomicU64,
     findings: Mutex<Findings>,
 }
 
@@ -167,6 +170,7 @@ impl Checker {
             tools,
             objects: RwLock::default(),
             generation: AtomicU64::new(0),
+            views: AtomicU64::new(0),
             findings: Mutex::default(),
         }))
     }
@@ -212,6 +216,7 @@ impl Checker {
         self.0.findings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The objects. A thread must not call this while it has them: a writer that waits in between blocks both.
     fn objects(&self) -> RwLockReadGuard<'_, Objects> {
         self.0.objects.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -230,6 +235,21 @@ impl Checker {
     /// A number that changes whenever an object does.
     fn generation(&self) -> u64 {
         self.0.generation.load(Ordering::Acquire)
+    }
+
+    /// A view was opened or closed.
+    fn count_view(&self, opened: bool) {
+        if opened {
+            self.0.views.fetch_add(1, Ordering::Release);
+        } else {
+            self.0.views.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Whether stores must be compared with the CPU's views.
+    #[inline]
+    fn has_views(&self) -> bool {
+        self.0.views.load(Ordering::Acquire) != 0
     }
 
     /// Records a finding of the model.

@@ -27,6 +27,8 @@ pub(super) struct Object {
     pub(super) allocated: Arc<Backtrace>,
     /// Where it was freed; its memory is in quarantine.
     pub(super) freed: Option<Arc<Backtrace>>,
+    /// Where the CPU's view of it was opened.
+    pub(super) viewed: Option<Arc<Backtrace>>,
     /// The image of a program.
     pub(super) image: Option<Arc<Image>>,
     /// Bytes that have been written, if they are tracked.
@@ -91,6 +93,7 @@ impl Object {
             argument: None,
             allocated: calls(&self.allocated),
             freed: self.freed.as_deref().map_or_else(Vec::new, calls),
+            viewed: self.viewed.as_deref().map_or_else(Vec::new, calls),
         }
     }
 
@@ -198,6 +201,13 @@ impl Objects {
     fn at(&self, space: u64, va: u64) -> Option<&Object> {
         let (_, object) = self.spaces.get(&space)?.range(..=va).next_back()?;
         (va - object.va < object.reserved).then_some(object)
+    }
+
+    /// Whether the CPU has a view of the live object that contains a byte of `[va, va + bytes)`.
+    pub(super) fn is_viewed(&self, space: u64, va: u64, bytes: u64) -> bool {
+        let Some(objects) = self.spaces.get(&space) else { return false };
+        let before = objects.range(..va.saturating_add(bytes)).next_back();
+        before.is_some_and(|(_, object)| object.viewed.is_some() && va < object.va + object.bytes)
     }
 
     /// What a kernel finds at `va`.

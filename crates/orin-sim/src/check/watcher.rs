@@ -107,6 +107,7 @@ impl Watcher {
             named: false,
             allocated: self.trace(),
             freed: None,
+            viewed: None,
             image: None,
             written: written.map(Arc::new),
         };
@@ -151,6 +152,23 @@ impl Watcher {
     /// The memory of a freed object is used again.
     pub fn recycled(&self, va: u64) {
         self.checker.change(|objects| objects.remove(self.space.serial(), va));
+    }
+
+    /// The CPU opens a view of an object, or closes it: until then the GPU must not write the object. For
+    /// [`Tools::RACECHECK`].
+    pub fn viewed(&self, va: u64, viewed: bool) {
+        if !self.checker.tools().contains(Tools::RACECHECK) {
+            return;
+        }
+        let trace = viewed.then(|| self.trace());
+        let found = self.checker.objects_mut().get_mut(self.space.serial(), va).is_some_and(|object| {
+            let changes = object.viewed.is_some() != viewed;
+            object.viewed = trace;
+            changes
+        });
+        if found {
+            self.checker.count_view(viewed);
+        }
     }
 
     /// The CPU has written `bytes` bytes at `va`. Only needed where the exact bytes matter: other writes of the CPU

@@ -74,6 +74,11 @@ impl View {
         self.watch.as_ref()
     }
 
+    /// The mapping that contains an address.
+    pub(crate) fn mapping(&self, va: u64) -> Option<&MappedRange> {
+        self.neighbour(va).filter(|range| va.checked_sub(range.va).is_some_and(|offset| offset < range.len))
+    }
+
     /// The mapping that contains an address, or the nearest one.
     pub(crate) fn neighbour(&self, va: u64) -> Option<&MappedRange> {
         let ranges = &self.tables.ranges;

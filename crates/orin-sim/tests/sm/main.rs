@@ -1,5 +1,6 @@
 //! The streaming multiprocessors of the model: instructions, kernels, faults and threads.
 
+mod check;
 mod collective;
 mod control;
 mod coverage;

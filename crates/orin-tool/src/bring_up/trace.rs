@@ -1,5 +1,6 @@
 //! A door that records each system call with its words, errno and time, and resets channels before a stage is ended.
 
+use core::any::Any;
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
 use core::time::Duration;
@@ -202,6 +203,10 @@ unsafe impl Door for TraceDoor {
         self.behind.name()
     }
 
+    fn software(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.behind.software()
+    }
+
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
         let name = format!("open {}", path.to_string_lossy());
         self.plain(&name, None, || self.behind.open(path, flags), |fd| i64::from(*fd))
@@ -284,6 +289,8 @@ mod tests {
         assert!(!channel.in_service().unwrap(), "FORCE_RESET took the channel out of service");
         drop(channel);
         assert_eq!(traced.reset_channels(), 0, "a closed channel is not reset");
+        // Otherwise checks and profiles would not know the objects of the driver.
+        assert!(door.software().is_some_and(|kernel| kernel.is::<SoftwareOrin>()));
 
         let log = traced.log();
         let of =

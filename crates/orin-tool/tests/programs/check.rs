@@ -49,3 +49,15 @@ fn a_program_with_its_own_software_orin_is_checked() {
     let output = check(&["--no-serve"], &line);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
 }
+
+#[test]
+fn a_served_program_without_errors_has_no_findings() {
+    if !crate::serve::can_serve() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("r.tar.gz");
+    let line = [ORIN, "bring-up", "--device", "nvgpu", "--until", "7", "--report", report.to_str().unwrap()];
+    let output = check(&[], &line);
+    assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
+}

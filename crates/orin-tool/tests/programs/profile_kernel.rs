@@ -51,9 +51,10 @@ fn a_program_with_its_own_software_orin_is_profiled() {
     // Its own report is on standard output as well, before the profiles.
     let profiles = last_json(&output);
     let first = &profiles["profiles"][0];
+    assert_eq!(first["kernel"], "fault_write");
     assert_eq!(first["totals"]["stores"]["global"]["sectors"], first["launches"], "{profiles}");
     let page = fs::read_to_string(page).unwrap();
-    assert!(page.contains(": grid 1, block 1, ") && page.contains("EXIT"), "{page}");
+    assert!(page.contains("fault_write: grid 1, block 1, ") && page.contains("EXIT"), "{page}");
 }
 
 /// A program that checks its variables, and reports profiles as a software Orin of its own does.

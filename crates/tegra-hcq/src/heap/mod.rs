@@ -379,6 +379,17 @@ impl Heap {
         let _ = (va, bytes);
     }
 
+    /// The CPU opens a view of the object at `va`, or closes it.
+    #[inline]
+    pub(crate) fn note_viewed(&self, va: u64, viewed: bool) {
+        #[cfg(feature = "sim")]
+        if let Some(watched) = &self.watched {
+            watched.viewed(va, viewed);
+        }
+        #[cfg(not(feature = "sim"))]
+        let _ = (va, viewed);
+    }
+
     /// Returns memory that the GPU has finished with to the pool.
     #[inline]
     fn give_back(&self, memory: Arc<Memory>) {

@@ -127,6 +127,11 @@ impl Watched {
         self.watcher.loaded(va, cubin);
     }
 
+    /// The CPU opens or closes a view.
+    pub(crate) fn viewed(&self, va: u64, viewed: bool) {
+        self.watcher.viewed(va, viewed);
+    }
+
     /// The CPU has written bytes.
     pub(crate) fn written(&self, va: u64, bytes: usize) {
         // CAST: usize is at most 64 bits.

@@ -279,6 +279,7 @@ impl<T: Pod> Buffer<T> {
         fence(Ordering::SeqCst);
         let view = View { buffer: self, elements };
         view.buffer.wait(timeout)?;
+        view.buffer.handle.heap().note_viewed(view.buffer.gpu_va(), true);
         Ok(view)
     }
 
@@ -356,6 +357,7 @@ impl<T: Pod> DerefMut for View<'_, T> {
 
 impl<T: Pod> Drop for View<'_, T> {
     fn drop(&mut self) {
+        self.buffer.handle.heap().note_viewed(self.buffer.gpu_va(), false);
         self.buffer.handle.memory().set_viewed(false);
     }
 }

@@ -233,6 +233,56 @@ fn a_slice_in_a_graph_ends_where_it_ends() {
 }
 
 #[test]
+fn launches_run_while_others_are_encoded() {
+    let cubin = fs::read(workspace().join("kernels/basics.cubin")).unwrap();
+    check::clean_of(Tools::MEMCHECK, |device| {
+        let kernel = Program::load(device, &cubin)?.kernel("increment")?;
+        let data = device.alloc_zeroed::<u32>(32)?;
+        let mut queue = device.queue()?;
+        for _ in 0..3000 {
+            // SAFETY: the kernel changes the 32 words of the buffer, which outlives it.
+            unsafe { queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }?;
+            queue.submit()?;
+        }
+        queue.wait(TIMEOUT)?;
+        assert_eq!(data.to_vec()?, [3000; 32]);
+        Ok(())
+    });
+}
+
+#[test]
+fn the_gpu_must_not_write_what_the_cpu_has_a_view_of() {
+    let cubin = fs::read(workspace().join("kernels/basics.cubin")).unwrap();
+    let run = |keep: bool| {
+        let device = check::open(Tools::all()).unwrap();
+        let program = Program::load(&device, &cubin).unwrap();
+        let mut words = device.alloc_zeroed::<u32>(64).unwrap().named("words");
+        let (address, mut queue) = (words.gpu_va(), device.queue().unwrap());
+        let mut view = Some(words.view().unwrap());
+        view.as_mut().unwrap()[0] = 7;
+        view = view.filter(|_| keep);
+        // The library knows the address as a number only, so it does not refuse the launch.
+        let arguments = args![address, 64_u32];
+        // SAFETY: the kernel changes 64 words of the buffer, which outlives it. Nothing uses the view meanwhile.
+        unsafe { queue.launch(&program.kernel("increment").unwrap(), 2, 32, &arguments) }.unwrap();
+        queue.submit().unwrap().wait(TIMEOUT).unwrap();
+        drop(view);
+        assert_eq!(words.to_vec().unwrap()[..2], [8, 1]);
+        check::findings(&device)
+    };
+    assert_eq!(run(false), []);
+    let found = run(true);
+    assert_eq!(
+        (found.len(), found[0].kind, found[0].count),
+        (1, Kind::CpuRace, 64),
+        "{}",
+        check::text(&found)
+    );
+    let object = found[0].object.as_ref().unwrap();
+    assert!(object.name == "words" && !object.viewed.is_empty(), "{}", found[0]);
+}
+
+#[test]
 fn a_buffer_that_is_never_freed_is_a_leak() {
     let device = check::open(Tools::LEAKCHECK).unwrap();
     let kept = device.alloc::<u8>(100).unwrap().named("kept");

@@ -88,7 +88,7 @@ impl Nvmap {
             // last use of the buffer (module documentation).
             None => unsafe { Memory::import(pointer, len) }?,
         };
-        let memory = memory.labelled("imported host memory");
+        let memory = memory.labelled("imported host memory").requested_as(bytes);
         let memory = Arc::new(if self.strict { memory.watched(false) } else { memory });
         let storage = Storage {
             memory: OnceLock::from(memory),
@@ -102,7 +102,7 @@ impl Nvmap {
             pool: Arc::clone(&self.system),
             _sources: Sources::default(),
         };
-        let handle = Handle::new(size, OnceLock::from(storage), self);
+        let handle = Handle::new(bytes, OnceLock::from(storage), self).ok_or(Errno::NOMEM)?;
         let id = self.enter(Buffer { handle: Arc::new(handle), read_only });
         args.size_or_handle = args.size_or_handle & !u64::from(u32::MAX) | u64::from(id);
         Ok(())

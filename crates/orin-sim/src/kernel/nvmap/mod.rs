@@ -128,6 +128,8 @@ impl Drop for Storage {
 #[derive(Debug)]
 pub(super) struct Handle {
     size: u64,
+    /// Size that the program has asked for, in bytes.
+    requested: u64,
     /// The host's file, created when it is first needed.
     file: OnceLock<Arc<OwnedFd>>,
     storage: OnceLock<Storage>,
@@ -140,19 +142,22 @@ pub(super) struct Handle {
 }
 
 impl Handle {
-    fn new(size: u64, storage: OnceLock<Storage>, nvmap: &mut Nvmap) -> Self {
+    /// A buffer of `requested` bytes in whole pages; `None` if its size does not fit 64 bits.
+    fn new(requested: u64, storage: OnceLock<Storage>, nvmap: &mut Nvmap) -> Option<Self> {
+        let size = requested.checked_next_multiple_of(PAGE)?;
         nvmap.live.fetch_add(1, Ordering::AcqRel);
         nvmap.next_serial += 1;
         let (serial, live) = (nvmap.next_serial, Arc::clone(&nvmap.live));
-        Self {
+        Some(Self {
             size,
+            requested,
             file: OnceLock::new(),
             storage,
             serial,
             live,
             linked: AtomicUsize::new(0),
             metadata: Default::default(),
-        }
+        })
     }
 
     /// Size in bytes, a multiple of the page size.
@@ -184,7 +189,7 @@ impl Handle {
         if storage.memory.get().is_none() {
             let file = Arc::clone(self.file().ok()?);
             let memory = Memory::map(file, usize::try_from(self.size).ok()?).ok()?;
-            let memory = memory.labelled(storage.label.clone());
+            let memory = memory.labelled(storage.label.clone()).requested_as(self.requested);
             let memory = match storage.watched {
                 Some(poison) => memory.watched(poison),
                 None => memory,
@@ -358,8 +363,7 @@ impl Nvmap {
         if bytes == 0 {
             return Err(Errno::INVAL);
         }
-        let size = bytes.checked_next_multiple_of(PAGE).ok_or(Errno::NOMEM)?;
-        let handle = Handle::new(size, OnceLock::new(), self);
+        let handle = Handle::new(bytes, OnceLock::new(), self).ok_or(Errno::NOMEM)?;
         Ok(self.enter(Buffer { handle: Arc::new(handle), read_only: false }))
     }
 

@@ -159,7 +159,7 @@ pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList
     let (first, parts) = (storages[0], parts(&handles, &pieces).ok_or(Errno::NOMEM)?);
     let storage = Storage {
         memory: OnceLock::from(Arc::new(
-            Memory::join(parts).map_err(|_| Errno::NOMEM)?.labelled("nvmap range"),
+            Memory::join(parts).map_err(|_| Errno::NOMEM)?.labelled("nvmap range").requested_as(size),
         )),
         label: String::new(),
         watched: None,
@@ -171,8 +171,7 @@ pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList
         pool: Arc::clone(&first.pool),
         _sources: sources,
     };
-    let size = size.next_multiple_of(PAGE);
-    let handle = Handle::new(size, OnceLock::from(storage), &mut state.nvmap);
+    let handle = Handle::new(size, OnceLock::from(storage), &mut state.nvmap).ok_or(Errno::NOMEM)?;
     let buffer = Buffer { handle: Arc::new(handle), read_only: false };
     let descriptor = export(&buffer).inspect_err(|_| report_full_table(log))?;
     args.fd = state.fds.insert(descriptor, Object::DmaBuf(buffer))?;

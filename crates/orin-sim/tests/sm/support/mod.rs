@@ -108,7 +108,7 @@ pub(crate) struct Machine {
 
 fn allocate(space: &AddressSpace, next: &mut u64, contents: &[u8]) -> Buffer {
     let len = contents.len().max(1).next_multiple_of(PAGE_BYTES as usize);
-    let memory = Arc::new(Memory::new("test", len).unwrap());
+    let memory = Arc::new(Memory::new("test", len).unwrap().requested_as(contents.len() as u64));
     for (at, word) in contents.chunks(4).enumerate() {
         let mut bytes = [0; 4];
         bytes[..word.len()].copy_from_slice(word);
