@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tegra_hcq::DeviceKind;
 
 use super::device::{DeviceOptions, Loaded, ORIN_BANDWIDTH, bytes_at};
-use super::rival::{Rival, Sample, rival};
+use super::rival::{BatchSample, BatchTest, Rival, Sample, Tool, rival};
 use super::{ModelOption, refused};
 
 /// Options of the command.
@@ -24,9 +24,12 @@ Examples:
   orin llm bench --model model.gguf -p 512 -n 128
   orin llm bench --model model.gguf -p 0 -n 128 --batch 1,2,4,8,16,32
   orin llm bench --model model.gguf -n 128 --depth 4096 --against llama-bench=llama.cpp/build/bin/llama-bench
+  orin llm bench --model model.gguf -p 0 --batch 1,2,4,8,16,32 \
+      --against llama-batched-bench=llama.cpp/build/bin/llama-batched-bench
 
-Random tokens are read and made, choice of tokens included. Each repetition measures this program, then the rival, which
-runs with and without flash attention; its better setting counts.")]
+Random tokens are read and made, choice of tokens included. Each repetition measures this program, then each rival,
+which runs with and without flash attention; its better setting counts. llama-bench measures one sequence,
+llama-batched-bench those of --batch.")]
 pub(crate) struct Options {
     #[command(flatten)]
     model: ModelOption,
@@ -45,10 +48,10 @@ pub(crate) struct Options {
     /// Repetitions
     #[arg(short, value_name = "N", default_value_t = 5, value_parser = within(1..=1000_usize))]
     r: usize,
-    /// Measure llama.cpp's bench as well: llama-bench=PATH
-    #[arg(long, value_name = "llama-bench=PATH", value_parser = rival)]
-    against: Option<Rival>,
-    /// More arguments for the rival, between spaces
+    /// Measure llama.cpp's bench as well: llama-bench=PATH, llama-batched-bench=PATH, or both, each with --against
+    #[arg(long, value_name = "NAME=PATH", value_parser = rival)]
+    against: Vec<Rival>,
+    /// More arguments for the rivals, between spaces
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, requires = "against")]
     against_args: Option<String>,
     /// Write the results as JSON; - is standard output, instead of the text
@@ -56,6 +59,30 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceOptions,
+}
+
+impl Options {
+    /// Refuses combinations that measure nothing.
+    fn check(&self) -> Result<(), UsageError> {
+        if self.p == 0 && self.n == 0 {
+            return Err(UsageError("nothing to measure: give -p or -n".to_owned()));
+        }
+        if self.n == 0 && !self.batch.is_empty() {
+            return Err(UsageError("--batch measures made tokens: give -n".to_owned()));
+        }
+        if self.batch.is_empty() && self.rival(Tool::BatchedBench).is_some() {
+            return Err(UsageError(
+                "llama-batched-bench measures sequences together: give --batch".to_owned(),
+            ));
+        }
+        self.against.iter().try_for_each(Rival::check)
+    }
+
+    /// The last rival of a kind, with all arguments.
+    fn rival(&self, tool: Tool) -> Option<Rival> {
+        let rival = self.against.iter().rfind(|rival| rival.tool == tool).cloned();
+        rival.map(|rival| rival.with(self.against_args.as_deref().unwrap_or_default()))
+    }
 }
 
 /// Rates of a test in tokens/s.
@@ -110,8 +137,8 @@ struct Measured {
 #[derive(Debug, Default)]
 struct Batched {
     sequences: usize,
-    /// Tokens of all sequences per second.
-    rates: Vec<f64>,
+    /// Tokens of all sequences.
+    test: Test,
     /// Seconds per step.
     steps: Vec<f64>,
     launches: usize,
@@ -119,9 +146,7 @@ struct Batched {
 
 /// Measures a model.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    if options.p == 0 && options.n == 0 {
-        return Err(UsageError("nothing to measure: give -p or -n".to_owned()).into());
-    }
+    options.check()?;
     let output = options.json.as_ref().map(Output::prepare).transpose().map_err(UsageError::from)?;
     let model = options.model.open()?;
     // The vector that the first made token follows is part of the context.
@@ -147,8 +172,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 fn measure(options: &Options, model: &Model, loaded: &mut Loaded, stop: &Stop) -> Result<Measured> {
-    let rival = options.against.clone();
-    let rival = rival.map(|rival| rival.with(options.against_args.as_deref().unwrap_or_default()));
+    let [rival, batch_rival] = [Tool::Bench, Tool::BatchedBench].map(|tool| options.rival(tool));
     let batches =
         options.batch.iter().map(|sequences| Batched { sequences: *sequences, ..Batched::default() });
     let mut measured = Measured {
@@ -169,7 +193,7 @@ fn measure(options: &Options, model: &Model, loaded: &mut Loaded, stop: &Stop) -
             let (steps, launches) = decode_batch(options, model, loaded, batched.sequences, stop)?;
             if round > 0 && !stop.is_requested() {
                 let tokens = batched.sequences * steps.len();
-                batched.rates.push(tokens as f64 / steps.iter().sum::<f64>());
+                batched.test.ours.push(tokens as f64 / steps.iter().sum::<f64>());
                 batched.steps.extend(steps);
                 batched.launches = launches;
             }
@@ -195,8 +219,24 @@ fn measure(options: &Options, model: &Model, loaded: &mut Loaded, stop: &Stop) -
                 if made == options.n && prompt == 0 { &mut measured.decode } else { &mut measured.prefill };
             test.theirs.entry(setting).or_default().push(rate);
         }
+        if let Some(rival) = &batch_rival {
+            measure_batches(options, rival, &mut measured.batches, stop)?;
+        }
     }
     Ok(measured)
+}
+
+/// Measures the rival of batches once.
+fn measure_batches(options: &Options, rival: &Rival, batches: &mut [Batched], stop: &Stop) -> Result<()> {
+    // Ours have a token more than the depth before the first that is made.
+    let test = BatchTest { prompt: options.depth + 1, made: options.n, batches: &options.batch };
+    let settings = rival.run_batches(&options.model.model, &test, stop)?;
+    for BatchSample { setting, rates } in settings.into_iter().flatten() {
+        for (batched, rate) in batches.iter_mut().zip(rates) {
+            batched.test.theirs.entry(setting.clone()).or_default().push(rate);
+        }
+    }
+    Ok(())
 }
 
 /// Some tokens, the same for the same positions.
@@ -297,16 +337,14 @@ fn report(
         }
         tests.push(test);
     }
-    for batched in measured.batches.iter().filter(|batched| !batched.rates.is_empty()) {
-        tests.push(json!({
-            "name": format!("decode {}, batch {}", options.n, batched.sequences),
-            "sequences": batched.sequences,
-            "tokens_per_s": median(&batched.rates),
-            "samples": batched.rates,
-            "us_median": 1e6 * median(&batched.steps),
-            "us_p99": 1e6 * share(&batched.steps, 0.99),
-            "launches": batched.launches,
-        }));
+    for batched in measured.batches.iter().filter(|batched| !batched.test.ours.is_empty()) {
+        let sequences = batched.sequences;
+        let mut test = batched.test.json(&format!("decode {}, batch {sequences}", options.n));
+        test["sequences"] = json!(sequences);
+        test["us_median"] = json!(1e6 * median(&batched.steps));
+        test["us_p99"] = json!(1e6 * share(&batched.steps, 0.99));
+        test["launches"] = json!(batched.launches);
+        tests.push(test);
     }
     let info = loaded.engine.device().info();
     let bytes = bytes_at(model, options.depth as f64 + options.n as f64 / 2.0);

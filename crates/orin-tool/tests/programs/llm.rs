@@ -197,6 +197,18 @@ fn requests_that_cannot_be_met_are_refused_before_the_device_is_opened() {
         (&["run", "-m", "bare.gguf", "--prompt", "x"], 1, "no vocabulary"),
         (&["bench", "-m", "m.gguf", "-p", "2000"], 2, "the model has 1024 positions"),
         (&["bench", "-m", "m.gguf", "-p", "0", "-n", "0"], 2, "nothing to measure"),
+        (&["bench", "-m", "m.gguf", "-n", "0", "--batch", "2"], 2, "give -n"),
+        (
+            &["bench", "-m", "m.gguf", "--against", "llama-bench=/none/x"],
+            2,
+            "llama-bench=/none/x: No such file",
+        ),
+        (&["bench", "-m", "m.gguf", "--against", "llama-batched-bench=sh"], 2, "give --batch"),
+        (
+            &["bench", "-m", "m.gguf", "--against", "other=x"],
+            2,
+            "give llama-bench=PATH or llama-batched-bench=PATH",
+        ),
         (&["serve", "-m", "m.gguf", "--ctx", "1025"], 2, "the model has 1024 positions"),
         (&["serve", "-m", "bare.gguf"], 1, "no vocabulary"),
     ] {
@@ -224,11 +236,12 @@ fn logits_of_the_device_are_near_the_reference() {
     assert!(worst < 1e-2, "{worst}");
 }
 
-/// Writes a program that looks like llama.cpp's bench.
-fn rival(folder: &Path, script: &str) {
-    let path = folder.join("llama-bench");
+/// Writes a program that looks like one of llama.cpp's benches; returns it as an argument.
+fn rival(folder: &Path, name: &str, script: &str) -> String {
+    let path = folder.join(name);
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    format!("{name}={}", path.display())
 }
 
 #[test]
@@ -242,8 +255,8 @@ fn bench_compares_with_the_better_setting_of_the_rival() {
     };
     let tests =
         [test(3, 0, false, 2.0), test(0, 2, false, 0.001), test(3, 0, true, 1.0), test(0, 2, true, 0.002)];
-    rival(folder.path(), &format!("echo \"$@\" >> calls\necho '{}'", json!(tests)));
-    let against = format!("llama-bench={}", folder.path().join("llama-bench").display());
+    let script = format!("echo \"$@\" >> calls\necho '{}'", json!(tests));
+    let against = rival(folder.path(), "llama-bench", &script);
     let arguments = ["bench", "-m", "m.gguf", "--device", "sim", "-p", "3", "-n", "2", "-d", "1", "-r", "1"];
     let more = ["--against", &against, "--against-args", "-t 1", "--json", "r.json"];
     let output = orin(folder.path(), &[&arguments[..], &more].concat());
@@ -269,25 +282,66 @@ fn bench_compares_with_the_better_setting_of_the_rival() {
     assert_eq!(report["tests"][0]["rival"]["setting"], "flash attention false");
     assert!(report["launches_per_token"].as_u64().unwrap() <= 6 + 3, "{report}");
 
-    rival(folder.path(), "echo 'no such model' >&2; exit 3");
+    rival(folder.path(), "llama-bench", "echo 'no such model' >&2; exit 3");
     let output = orin(folder.path(), &[&arguments[..], &more[..2]].concat());
     let errors = text(&output.stderr);
     assert!(output.status.code() == Some(1) && errors.contains("no such model"), "{errors}");
 }
 
+/// A program that prints what `llama-batched-bench` prints for one token after one: without flash attention, `off` and
+/// half of it tokens per second, with it `on` and half of it.
+fn batched_rival(folder: &Path) -> String {
+    let row = r#"echo '{"n_kv_max": 768, "flash_attn": 1, "pp": 1, "tg": 1, "pl": '$1', "speed_tg": '$2'}'"#;
+    let script = format!(
+        "echo \"$@\" >> calls\nrow() {{ {row}; }}\n\
+         case \"$*\" in *'-fa on'*) row 1 0.5; row 3 1000000;; *) row 1 0.25; row 3 2000000;; esac\necho"
+    );
+    rival(folder, "llama-batched-bench", &script)
+}
+
 #[test]
-fn bench_measures_batches() {
+fn bench_measures_batches_and_compares_them() {
     let folder = quick();
-    let arguments = ["bench", "-m", "m.gguf", "--device", "sim", "-p", "0", "-n", "1", "-r", "1"];
-    let output = orin(folder.path(), &[&arguments[..], &["--batch", "1,3", "--json", "r.json"]].concat());
+    let against = batched_rival(folder.path());
+    let arguments =
+        ["bench", "-m", "m.gguf", "--device", "sim", "-p", "0", "-n", "1", "-r", "1", "--batch", "1,3"];
+    let more = ["--against", &against, "--against-args", "-t 1", "--json", "r.json"];
+    let output = orin(folder.path(), &[&arguments[..], &more].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&fs::read(folder.path().join("r.json")).unwrap()).unwrap();
-    let tests: Vec<_> =
-        report["tests"].as_array().unwrap().iter().map(|test| (&test["name"], &test["launches"])).collect();
+    let tests = report["tests"].as_array().unwrap();
+    let named: Vec<_> = tests.iter().map(|test| (&test["name"], &test["launches"])).collect();
     let names = [json!("decode 1, batch 1"), json!("decode 1, batch 3")];
     // One layer alone, and with the launches that prepare vectors for several sequences.
-    assert_eq!(tests, [(&names[0], &json!(2 + 5)), (&names[1], &json!(3 + 9))]);
-    assert!(text(&output.stdout).contains("us per step"), "{}", text(&output.stdout));
+    assert_eq!(named, [(&names[0], &json!(2 + 5)), (&names[1], &json!(3 + 9))]);
+    let best = |test: &Value| (test["rival"]["tokens_per_s"].clone(), test["rival"]["setting"].clone());
+    assert_eq!(best(&tests[0]), (json!(0.5), json!("flash attention true")));
+    assert_eq!(best(&tests[1]), (json!(2e6), json!("flash attention false")));
+    let (rate, ratio) = (&tests[1]["tokens_per_s"], &tests[1]["ratio"]);
+    assert!((rate.as_f64().unwrap() / 2e6 / ratio.as_f64().unwrap() - 1.0).abs() < 1e-9, "{report}");
+    let lines = text(&output.stdout);
+    for words in ["us per step", "llama.cpp 0.5 (flash attention true), ratio "] {
+        assert!(lines.contains(words), "{lines}");
+    }
+    let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
+    let call = |attention| {
+        format!(
+            "-m m.gguf -ngl 99 -fa {attention} --output-format jsonl -npp 1 -ntg 1 -npl 1,3 -c 768 -t 1\n"
+        )
+    };
+    assert_eq!(calls, call("off") + &call("on"));
+
+    for (script, words) in [
+        ("echo 'error: invalid argument: on' >&2; exit 1", "invalid argument: on"),
+        ("echo 'main: n_kv_max = 768'", "it begins with \"main: n_kv_max = 768\""),
+        ("", "no result of 1 sequences"),
+    ] {
+        rival(folder.path(), "llama-batched-bench", script);
+        let output = orin(folder.path(), &[&arguments[..], &more[..2]].concat());
+        let errors = text(&output.stderr);
+        let is_named = errors.contains("llama-batched-bench") && errors.contains(words);
+        assert!(output.status.code() == Some(1) && is_named, "{errors}");
+    }
 }
 
 #[test]
