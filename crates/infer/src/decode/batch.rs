@@ -6,12 +6,13 @@ use std::sync::Arc;
 use tegra_hcq::{Arg, Buffer, Graph, GraphBuilder, Queue, QueueOptions, WaitPolicy};
 
 use super::engine::{
-    BLOCK, Call, Engine, Inner, SAMPLE_BLOCK, Stage, of_format, rounds, tiles_bytes, vector_bytes, word,
+    BLOCK, Call, Engine, Inner, SAMPLE_BLOCK, Stage, TIMEOUT, of_format, rounds, tiles_bytes, vector_bytes,
+    word,
 };
 use super::pack::Unit;
 use super::parameters::{Attentions, Before, MAX_SEATS, Products, Seats, Step};
 use super::places::Addresses;
-use super::session::{Session, TIMEOUT};
+use super::session::Session;
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 

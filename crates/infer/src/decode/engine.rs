@@ -1,6 +1,7 @@
 //! A model on a device: kernels, weights and sizes that its sessions share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program};
 
@@ -30,6 +31,9 @@ const SAMPLE: [&[u8]; 2] = [
     include_bytes!("../../kernels/llm/sample.cubin"),
     include_bytes!("../../kernels/sm_90/llm/sample.cubin"),
 ];
+
+/// Longest wait for a step.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Threads of a block of products and attention.
 pub(super) const BLOCK: u32 = 512;
@@ -66,16 +70,21 @@ impl Memory {
         let floats =
             shape.width + 3 * shape.query_width() + 3 * shape.ffn + widest + shape.vocabulary + context;
         let parts = shape.heads * (shape.head_size + 2) * MAX_CHUNKS;
-        let others = (floats + parts) * 4 + prompt::bytes(shape, context) + OTHER_BYTES;
+        let others = (floats + parts) * 4 + QUEUE_BYTES + OTHER_BYTES;
         // CAST: usize is at most 64 bits.
-        Ok(Self { weights: weights::bytes(model), cache: cache as u64, others: others as u64 })
+        let [cache, prompts, others] =
+            [cache, prompt::bytes(shape, context), others].map(|bytes| bytes as u64);
+        Ok(Self { weights: weights::bytes(model), cache, prompts, others })
     }
 
-    /// What the model needs with as many sessions.
+    /// What the model needs with as many sessions, and with a batch if there are several.
     #[must_use]
     pub const fn sessions(self, sessions: u64) -> Self {
-        let Self { weights, cache, others } = self;
-        Self { weights, cache: cache.saturating_mul(sessions), others: others.saturating_mul(sessions) }
+        let cache = self.cache.saturating_mul(sessions);
+        // CAST: 31 MiB.
+        let batch = if sessions > 1 { QUEUE_BYTES as u64 } else { 0 };
+        let others = self.others.saturating_mul(sessions).saturating_add(batch);
+        Self { cache, others, ..self }
     }
 
     /// Refuses a device that has less memory left.
@@ -91,7 +100,9 @@ impl Memory {
     }
 }
 
-/// Programs, launch records, rings.
+/// A queue, on an Orin: most of it is local memory for its threads.
+const QUEUE_BYTES: usize = 31 << 20;
+/// Programs, graphs, rings.
 const OTHER_BYTES: usize = 8 << 20;
 /// Most chunks of a context: enough for all SMs of the largest GPUs.
 const MAX_CHUNKS: usize = 256;
@@ -133,6 +144,7 @@ pub(super) struct Inner {
     attention: Kernel,
     pub(super) batch: BatchKernels,
     pub(super) prompt: prompt::Kernels,
+    pub(super) scratch: prompt::Scratch,
     /// Query heads that a block of the attention takes.
     group: usize,
     pub(super) sample: Kernel,
@@ -245,6 +257,7 @@ impl Engine {
         let inner = Inner {
             device: device.clone(),
             prompt: prompt::Kernels::load(device, &shape, |block| weights.has(block))?,
+            scratch: prompt::Scratch::default(),
             weights,
             turns: turns.into_iter().map(|frequency| frequency / core::f64::consts::TAU).collect(),
             products,

@@ -20,6 +20,8 @@ pub struct Memory {
     pub weights: u64,
     /// Keys and values of a context.
     pub cache: u64,
+    /// Vectors of prompts; all sessions share them.
+    pub prompts: u64,
     /// Everything else.
     pub others: u64,
 }
@@ -27,6 +29,6 @@ pub struct Memory {
 impl Memory {
     /// The sum.
     pub const fn total(&self) -> u64 {
-        self.weights + self.cache + self.others
+        self.weights + self.cache + self.prompts + self.others
     }
 }

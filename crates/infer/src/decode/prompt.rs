@@ -4,10 +4,12 @@
 //! tensor cores. The last layer stops after the append to the cache: a session computes the prompt's last token as it
 //! computes produced tokens, and has the model's vector from that.
 
-use bytemuck::{Pod, Zeroable};
-use tegra_hcq::{Arg, Buffer, Device, Dim3, Kernel, Program, Queue};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::engine::Inner;
+use bytemuck::{Pod, Zeroable};
+use tegra_hcq::{Arg, Buffer, Device, Dim3, Fence, Kernel, Program, Queue};
+
+use super::engine::{Inner, TIMEOUT};
 use super::places::Addresses;
 use super::weights::{self, Packed};
 use crate::blocks::BlockType;
@@ -138,12 +140,47 @@ impl Kernels {
     }
 }
 
-/// Memory for the vectors of a batch.
-#[derive(Debug)]
-pub(super) struct Batch {
-    scratch: Buffer<u8>,
-    /// Most tokens.
-    pub(super) tokens: usize,
+/// Memory for the vectors of a batch. The sessions of an engine share it: their batches run one after another.
+#[derive(Debug, Default)]
+pub(super) struct Scratch(Mutex<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    vectors: Option<Buffer<u8>>,
+    /// The end of the last batch.
+    end: Option<Fence>,
+}
+
+impl Scratch {
+    /// Makes room for batches of `tokens` tokens.
+    pub(super) fn reserve(&self, device: &Device, shape: &Shape, tokens: usize) -> Result<()> {
+        // CAST: at most 40 MiB.
+        let bytes = layout(shape, tokens, 0).1 as usize;
+        let mut shared = self.lock();
+        if bytes > shared.vectors.as_ref().map_or(0, Buffer::len) {
+            shared.settle()?;
+            shared.vectors = Some(device.alloc::<u8>(bytes)?.named("vectors of prompts"));
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Shared> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Shared {
+    /// Waits until the last batch has ended.
+    fn settle(&mut self) -> Result<()> {
+        match self.end.as_ref().map_or(Ok(()), |end| end.wait(TIMEOUT)) {
+            Err(error @ tegra_hcq::Error::Timeout { .. }) => Err(error.into()),
+            // A fault has ended the batch; the session that it belongs to reports it.
+            Ok(()) | Err(_) => {
+                self.end = None;
+                Ok(())
+            }
+        }
+    }
 }
 
 /// GPU addresses of a batch's vectors: each has a row per token.
@@ -189,7 +226,7 @@ fn layout(shape: &Shape, tokens: usize, base: u64) -> (Vectors, u64) {
 }
 
 /// Tokens of a batch, at most `wanted`: as many as the context has and the memory allows; 0 if batches do not pay.
-fn tokens(shape: &Shape, context: usize, wanted: usize) -> usize {
+pub(super) fn tokens(shape: &Shape, context: usize, wanted: usize) -> usize {
     let per_token = layout(shape, 64, 0).1.div_ceil(64);
     // CAST: a few MiB.
     let most = MOST_BYTES / per_token as usize;
@@ -197,24 +234,10 @@ fn tokens(shape: &Shape, context: usize, wanted: usize) -> usize {
     if tokens < FEWEST { 0 } else { tokens }
 }
 
-/// Bytes of a batch as a session with `context` positions has it by default.
+/// Bytes of a batch of sessions with `context` positions and default options.
 pub(super) fn bytes(shape: &Shape, context: usize) -> usize {
     // CAST: at most 40 MiB.
     layout(shape, tokens(shape, context, TOKENS), 0).1 as usize
-}
-
-impl Batch {
-    /// Memory for batches of at most `wanted` tokens; `None` if they do not pay.
-    pub(super) fn new(engine: &Inner, context: usize, wanted: usize) -> Result<Option<Self>> {
-        let tokens = tokens(&engine.shape, context, wanted);
-        if tokens == 0 {
-            return Ok(None);
-        }
-        // CAST: at most 40 MiB.
-        let bytes = layout(&engine.shape, tokens, 0).1 as usize;
-        let scratch = engine.device.alloc::<u8>(bytes)?.named("vectors of a prompt");
-        Ok(Some(Self { scratch, tokens }))
-    }
 }
 
 /// Where tokens come from and where the context keeps them.
@@ -246,29 +269,33 @@ fn word(size: usize) -> Result<u32> {
 }
 
 impl Inner {
-    /// Appends tokens to the cache and to the context's tokens.
+    /// Appends tokens to the cache and to the context's tokens, `most` together. [`Scratch::reserve`] has made room for
+    /// as many.
     pub(super) fn append(
         &self,
         queue: &mut Queue,
-        batch: &Batch,
+        most: usize,
         at: &Addresses,
         source: Source,
     ) -> Result<()> {
-        let mut done = 0;
-        while done < source.count {
-            let count = batch.tokens.min(source.count - done);
-            let part = Source {
+        let mut shared = self.scratch.lock();
+        shared.settle()?;
+        // PANIC: a session reserves when it is created.
+        let base = shared.vectors.as_ref().expect("reserved memory").gpu_va();
+        let (vectors, _) = layout(&self.shape, most, base);
+        let appended = (0..source.count).step_by(most).try_for_each(|done| {
+            let source = Source {
                 // CAST: usize is at most 64 bits.
                 tokens: source.tokens + done as u64 * 4,
                 start: source.start + done,
-                count,
+                count: most.min(source.count - done),
                 ..source
             };
-            let (vectors, _) = layout(&self.shape, batch.tokens, batch.scratch.gpu_va());
-            Run { engine: self, queue: &mut *queue, at, vectors, source: part }.layers()?;
-            done += count;
-        }
-        Ok(())
+            Run { engine: self, queue: &mut *queue, at, vectors, source }.layers()
+        });
+        // Also after an error: some launches may run.
+        shared.end = Some(queue.submit()?);
+        appended
     }
 }
 

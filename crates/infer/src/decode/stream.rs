@@ -7,7 +7,8 @@ use core::task::{Context, Poll};
 use futures_core::Stream;
 use tegra_hcq::FenceFuture;
 
-use super::session::{Session, TIMEOUT, Tokens};
+use super::engine::TIMEOUT;
+use super::session::{Session, Tokens};
 use crate::error::Result;
 
 /// Tokens that continue a context, as [`Tokens`], without blocking a thread. Created by [`Session::stream`]. Works with

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use infer::chat::Format;
+use infer::decode::Memory;
 use infer::model::{Model, NormKind, Positions, RopePairs};
 use infer::tokenizer::Tokenizer;
 use orin_cli::{ExitStatus, UsageError, stdout, within};
@@ -20,6 +21,7 @@ use super::{ModelOption, megabytes};
 Examples:
   orin llm info --model model.gguf
   orin llm info --model model.gguf --ctx 8192 --bandwidth 4800 --json
+  orin llm info --model model.gguf --parallel 4        # what `orin llm serve --parallel 4` needs
 
 The limit of the speed is computed: each token reads all weights once, and the keys and values of the context.")]
 pub(crate) struct Options {
@@ -28,6 +30,9 @@ pub(crate) struct Options {
     /// Positions of the context for which memory is computed [default: 4096, or what the model has]
     #[arg(long, value_name = "N", value_parser = within(1..=1_usize << 30))]
     ctx: Option<usize>,
+    /// Contexts for which memory is computed, as a server has them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = within(1..=32_u64))]
+    parallel: u64,
     /// Bandwidth of the memory for which the limit of the speed is computed, in GB/s
     #[arg(long, value_name = "GB/S", default_value_t = ORIN_BANDWIDTH)]
     bandwidth: f64,
@@ -48,7 +53,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     add_shape(&mut rows, &model);
     add_formats(&mut rows, &model);
     add_texts(&mut rows, &model);
-    add_needs(&mut rows, &model, context, options.bandwidth);
+    let memory = Memory::of(&model, context).map_err(super::refused)?.sessions(options.parallel);
+    add_needs(&mut rows, &model, (memory, context), options);
     let mut out = stdout();
     if options.json {
         writeln!(out, "{:#}", Value::Object(rows))?;
@@ -157,15 +163,24 @@ fn add_texts(rows: &mut Map<String, Value>, model: &Model) {
     row("chat", json!(chat.map_or_else(|error| format!("none: {error}"), str::to_owned)));
 }
 
-fn add_needs(rows: &mut Map<String, Value>, model: &Model, context: usize, bandwidth: f64) {
+/// Memory and speed.
+fn add_needs(
+    rows: &mut Map<String, Value>,
+    model: &Model,
+    (memory, context): (Memory, usize),
+    options: &Options,
+) {
     let mut row = |name: &str, value: Value| rows.insert(name.to_owned(), value);
-    let (weights, token) = (model.weight_bytes(), model.bytes_per_token());
+    let (token, bandwidth) = (model.bytes_per_token(), options.bandwidth);
     // `Shape::admit` has refused contexts beyond the model's, whose bytes fit 64 bits.
     let cache = model.shape().kv_bytes(context).unwrap_or(usize::MAX);
-    row("weights_bytes", json!(weights));
+    row("weights_bytes", json!(memory.weights));
+    row("contexts", json!(options.parallel));
     row("cache_positions", json!(context));
-    row("cache_bytes", json!(cache));
-    row("memory_bytes", json!(weights.saturating_add(cache)));
+    row("cache_bytes", json!(memory.cache));
+    row("prompts_bytes", json!(memory.prompts));
+    row("other_bytes", json!(memory.others));
+    row("memory_bytes", json!(memory.total()));
     row("read_per_token_bytes", json!(token));
     row("bandwidth_gb_per_s", json!(bandwidth));
     let limit = |bytes: usize| json!((bandwidth * 1e10 / bytes as f64).round() / 10.0);

@@ -107,7 +107,7 @@ impl Statistics {
             loaded.time.as_secs_f64(),
             megabytes(memory.weights),
             megabytes(memory.cache),
-            megabytes(memory.others)
+            megabytes(memory.prompts + memory.others)
         ));
         let (fed, feeding) = (self.fed, self.feeding);
         warn(format_args!(

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
-use infer::decode::Engine;
+use infer::decode::{Engine, Memory};
 use infer::model::Model;
 use infer::reference::{CacheFormat, Reference};
 use infer::synthetic::Recipe;
@@ -51,9 +51,17 @@ fn info_names_shape_formats_memory_and_speed() {
     let arguments = ["info", "--model", "tiny.gguf", "--json", "--ctx", "100", "--bandwidth", "1000"];
     let json: Value = serde_json::from_slice(&orin(folder.path(), &arguments).stdout).unwrap();
     let model = Model::open(folder.path().join("tiny.gguf")).unwrap();
-    assert_eq!(json["weights_bytes"], model.weight_bytes());
+    let memory = Memory::of(&model, 100).unwrap();
+    assert_eq!(json["weights_bytes"], memory.weights);
     assert_eq!(json["cache_bytes"], 2 * 2 * 128 * 2 * 100);
-    assert_eq!(json["memory_bytes"], model.weight_bytes() + 2 * 2 * 128 * 2 * 100);
+    assert_eq!(json["memory_bytes"], memory.total());
+    let several = orin(folder.path(), &[&arguments[..], &["--parallel", "4"]].concat());
+    let several: Value = serde_json::from_slice(&several.stdout).unwrap();
+    assert_eq!(several["cache_bytes"], 4 * memory.cache);
+    assert_eq!(several["prompts_bytes"], json["prompts_bytes"]);
+    let (cache, others) =
+        (several["cache_bytes"].as_u64().unwrap(), several["other_bytes"].as_u64().unwrap());
+    assert_eq!(several["memory_bytes"], memory.weights + cache + memory.prompts + others);
     let limit = 1e12 / model.bytes_per_token() as f64;
     assert!((json["computed_limit_tokens_per_s"].as_f64().unwrap() - limit).abs() < 0.1);
     assert_eq!(json["stop_tokens"], serde_json::json!([508, 511]));

@@ -7,17 +7,16 @@ mod tokens;
 use core::fmt;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use buffers::{Buffers, PENDING, RING};
 pub use options::SessionOptions;
 use tegra_hcq::{Fence, Graph, Profile, Queue, QueueOptions, WaitPolicy};
 pub use tokens::Tokens;
 
-use super::engine::{Engine, Inner};
+use super::engine::{Engine, Inner, TIMEOUT};
 use super::parameters::{Seat, State, Step};
 use super::places::Addresses;
-use super::prompt::{self, Batch, Source};
+use super::prompt::{self, Source};
 use super::sampling::Sampling;
 use crate::error::{Error, Result};
 
@@ -25,8 +24,6 @@ use crate::error::{Error, Result};
 const RUN_AHEAD: usize = 3;
 /// Replays in flight while a prompt is fed.
 const INSTANCES: usize = 8;
-/// Longest wait for a step.
-pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 /// Reads of the ring between two looks at the step's end.
 const SPINS: u32 = 64;
 
@@ -64,8 +61,8 @@ pub struct Session {
     logits: Graph,
     queue: Queue,
     buffers: Buffers,
-    /// For long prompts.
-    batch: Option<Batch>,
+    /// Most tokens of a prompt that are computed together; 0 for none.
+    together: usize,
     /// Addresses of the launches, and of the context's tokens.
     at: Addresses,
     history: u64,
@@ -109,6 +106,10 @@ impl Session {
         let shape = &engine.shape;
         if context == 0 || context > shape.context {
             return Err(Error::ContextTooLong { wanted: context, most: shape.context });
+        }
+        let together = prompt::tokens(shape, context, options.prompt_batch);
+        if together > 0 {
+            engine.scratch.reserve(&engine.device, shape, together)?;
         }
         let ahead = options.ahead.unwrap_or_default();
         let (buffers, at, history) = Buffers::new(engine, context, ahead)?;
@@ -164,7 +165,7 @@ impl Session {
                 unused: [0; 3],
             },
             buffers,
-            batch: Batch::new(engine, context, options.prompt_batch)?,
+            together,
             at,
             history,
             engine: Arc::clone(engine),
@@ -237,10 +238,10 @@ impl Session {
     fn append_batch(&mut self, piece: &[u32], is_last: bool) -> Result<usize> {
         let count = piece.len() - usize::from(is_last);
         let start = self.tokens.len();
-        let Some(batch) = self.batch.as_ref().filter(|_| count >= prompt::FEWEST) else {
+        if self.together == 0 || count < prompt::FEWEST {
             self.write_state()?;
             return Ok(0);
-        };
+        }
         self.is_current = false;
         // CAST: at most the context, which fits 32 bits.
         let (end, pending) = ((start + count) as u32, count as u32);
@@ -254,7 +255,7 @@ impl Session {
             start,
             count,
         };
-        self.engine.append(&mut self.queue, batch, &self.at, source)?;
+        self.engine.append(&mut self.queue, self.together, &self.at, source)?;
         self.tokens.extend_from_slice(&piece[..count]);
         Ok(count)
     }

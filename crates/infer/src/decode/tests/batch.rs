@@ -2,7 +2,7 @@
 
 use super::device;
 use crate::blocks::BlockType;
-use crate::decode::{Engine, Sampling, Session};
+use crate::decode::{Engine, Memory, Sampling, Session, SessionOptions};
 use crate::error::Error;
 use crate::model::Model;
 use crate::synthetic::Recipe;
@@ -139,4 +139,82 @@ fn what_a_batch_cannot_take_is_refused() {
     assert!(matches!(batch.join(engine.session(64).unwrap()), Err(Error::EmptyContext)));
     let other = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
     assert!(matches!(batch.join(other.session(64).unwrap()), Err(Error::OtherEngine)));
+}
+
+/// A model whose batches of prompts are quick on the software Orin.
+fn thin() -> Model {
+    let heads = Recipe { width: 64, heads: 1, kv_heads: 1, head_size: 64, ..small(Recipe::tiny_llama()) };
+    let recipe = Recipe { block: BlockType::F16, ffn: 64, vocabulary: 64, has_tokens: false, ..heads };
+    Model::from_bytes(recipe.to_bytes().unwrap()).unwrap()
+}
+
+#[test]
+fn sessions_share_the_memory_of_prompts() {
+    let (model, device) = (thin(), device());
+    let engine = Engine::load(&device, &model, 1024, |_, _| ()).unwrap();
+    let prompts = Memory::of(&model, 1024).unwrap().prompts;
+    let options = SessionOptions::default().prompt_batch(1);
+    let mut used = device.memory_usage().in_use;
+    let mut more = || {
+        let before = std::mem::replace(&mut used, device.memory_usage().in_use);
+        used - before
+    };
+    let none = engine.session_with(1024, &options).unwrap();
+    let without = more();
+    let first = engine.session(1024).unwrap();
+    let with = more();
+    assert!(with >= without + prompts, "{with} and {without} bytes, {prompts} for prompts");
+    let others = [engine.session(1024).unwrap(), engine.session(512).unwrap()];
+    let rest = more();
+    assert!(rest <= 2 * without, "{rest} bytes for two more sessions, {without} for the first");
+    drop((none, first, others));
+}
+
+#[test]
+fn sessions_and_a_batch_take_the_memory_that_was_stated() {
+    let (model, device) = (thin(), device());
+    let stated = Memory::of(&model, 1024).unwrap().sessions(3).total();
+    let start = device.memory_info().unwrap().free;
+    let engine = Engine::load(&device, &model, 1024, |_, _| ()).unwrap();
+    let mut batch = engine.batch(3).unwrap();
+    for first in [1, 2, 3] {
+        let mut session = engine.session(1024).unwrap();
+        session.feed(&[first]).unwrap();
+        batch.join(session).unwrap();
+    }
+    batch.step().unwrap();
+    let used = start - device.memory_info().unwrap().free;
+    assert!(used <= stated && stated < 2 * used, "{used} bytes used, {stated} stated");
+}
+
+#[test]
+fn prompts_of_sessions_at_the_same_time_have_the_bits_of_each_alone() {
+    let model = thin();
+    let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+    let prompt = |first: u32| -> Vec<u32> { (0..40).map(|at| (first + at * 7) % 64).collect() };
+    let logits = |session: &mut Session| session.logits().unwrap();
+    let alone = |first| {
+        let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+        let mut session = engine.session(64).unwrap();
+        session.feed(&prompt(first)).unwrap();
+        logits(&mut session)
+    };
+    let expected = [alone(1), alone(2), alone(3)];
+    // The second session is larger: the shared memory grows while the first may still use it.
+    let small = SessionOptions::default().prompt_batch(20);
+    let mut first = engine.session_with(64, &small).unwrap();
+    first.feed(&prompt(1)).unwrap();
+    let mut second = engine.session(64).unwrap();
+    second.feed(&prompt(2)).unwrap();
+    let third = std::thread::scope(|scope| {
+        let fed = scope.spawn(|| {
+            let mut session = engine.session(64).unwrap();
+            session.feed(&prompt(3)).unwrap();
+            logits(&mut session)
+        });
+        first.truncate(0).unwrap();
+        first.feed(&prompt(1)).unwrap();
+        fed.join().unwrap()
+    });
+    assert!([logits(&mut first), logits(&mut second), third] == expected);
 }

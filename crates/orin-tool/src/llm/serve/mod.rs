@@ -111,10 +111,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let (sender, jobs) = sync_channel(options.queue);
     let server = http::Server::new(listener, std::sync::Arc::clone(&facts), sender, stop.clone())?;
     warn(format_args!(
-        "{} on {} ({} and {} of context), loaded in {:.2} s; listening on http://{}",
+        "{} on {} ({} of memory, {} of it for contexts), loaded in {:.2} s; listening on http://{}",
         facts.name,
         device.info().name(),
-        megabytes(loaded.memory.weights),
+        megabytes(loaded.memory.total()),
         megabytes(loaded.memory.cache),
         loaded.time.as_secs_f64(),
         server.address()
