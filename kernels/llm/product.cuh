@@ -9,8 +9,10 @@
 
 #define WARPS 16
 #define THREADS (WARPS * 32)
-// Tiles of a warp that are on their way or in use.
+// Tiles of a warp that are on their way or in use. A source may define another number first.
+#ifndef STAGES
 #define STAGES 3
+#endif
 // Most pairs of rows in a batch.
 #define MAX_PAIRS 32
 

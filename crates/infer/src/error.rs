@@ -287,6 +287,10 @@ pub enum Error {
         multiple: usize,
     },
 
+    /// A model or a device does not allow [one launch for all layers](crate::decode::SessionOptions::persistent).
+    #[error("one launch cannot compute all layers of the model: {0}")]
+    Persistent(String),
+
     /// A number of [`Sampling`](crate::decode::Sampling) has no meaning.
     #[error("{what} is {value}; it can be {least} to {most}")]
     Sampling {

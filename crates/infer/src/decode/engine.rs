@@ -38,7 +38,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 /// Threads of a block of products and attention.
 pub(super) const BLOCK: u32 = 512;
 /// Warps of such a block.
-const WARPS: usize = 16;
+pub(super) const WARPS: usize = 16;
 /// Tiles that a warp keeps in shared memory.
 const STAGES: usize = 3;
 /// Most pairs of rows in a batch.
@@ -149,7 +149,7 @@ pub(super) struct Inner {
     group: usize,
     pub(super) sample: Kernel,
     pub(super) take: Kernel,
-    sms: usize,
+    pub(super) sms: usize,
 }
 
 /// Kernels for several sequences.

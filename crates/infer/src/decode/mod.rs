@@ -11,6 +11,9 @@
 //! append to the cache; the attention's output; norm and the first products of the feed-forward network; its last
 //! product. Files that mix formats in one of these steps take one launch more.
 //!
+//! With [`SessionOptions::persistent`], one launch computes all layers and the logits: its blocks wait for each other
+//! at a counter between the phases, and copy later weights meanwhile. The results have the same bits.
+//!
 //! A prompt of 17 tokens or more goes through the layers in batches, up to 512 tokens together, on the tensor cores
 //! ([`crate::product`]). Its last token is computed as produced tokens are. Batches round vectors and quantised weights
 //! to halves: logits of random models differ from 64-bit floats by less than 1 part in 1,000.
@@ -25,6 +28,7 @@ mod engine;
 pub(crate) mod memory;
 pub(crate) mod pack;
 mod parameters;
+mod persistent;
 mod places;
 mod prompt;
 mod sampling;

@@ -78,6 +78,24 @@ pub(super) struct Attention {
     pub(super) epsilon: f32,
 }
 
+/// `Decode` of `decode.cu`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Decode {
+    pub(super) products: u64,
+    pub(super) attentions: u64,
+    pub(super) counter: u64,
+    pub(super) tiles_end: u64,
+    pub(super) layers: u32,
+    pub(super) count: u32,
+    pub(super) groups: u32,
+    pub(super) chunks: u32,
+    pub(super) front_bytes: u32,
+    pub(super) blocks: u32,
+    pub(super) patience: u32,
+    pub(super) unused: u32,
+}
+
 /// `State` of `sample.cu`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Pod, Zeroable)]
 #[repr(C)]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use infer::decode::Session;
+use infer::decode::{Session, SessionOptions};
 use infer::model::Model;
 use orin_cli::{ExitStatus, Output, Progress, Stop, UsageError, stdout, within};
 use serde_json::{Value, json};
@@ -45,6 +45,9 @@ pub(crate) struct Options {
     /// Sequences that are decoded together, separated by commas: one measurement each, at most 32
     #[arg(long, value_name = "B,...", value_delimiter = ',', value_parser = within(1..=32_usize))]
     batch: Vec<usize>,
+    /// Decode with one launch for all layers of a token; not with --batch
+    #[arg(long, conflicts_with = "batch")]
+    persistent: bool,
     /// Repetitions
     #[arg(short, value_name = "N", default_value_t = 5, value_parser = within(1..=1000_usize))]
     r: usize,
@@ -154,8 +157,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     model.shape().admit(context - 1, context).map_err(refused)?;
     let device = options.device.open()?;
     let stop = Stop::on_signals()?;
+    let session = SessionOptions::default().persistent(options.persistent);
     let most = options.batch.iter().copied().max().unwrap_or(1);
-    let mut loaded = Loaded::new(&device, &model, context, most)?;
+    let mut loaded = Loaded::with(&device, &model, context, (most, &session))?;
     let measured = measure(options, &model, &mut loaded, &stop)?;
     let bandwidth = options.device.bandwidth(device.info());
     let is_sim = device.info().kind == DeviceKind::Sim;

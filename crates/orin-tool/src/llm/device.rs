@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use infer::decode::{Engine, Memory, Session};
+use infer::decode::{Engine, Memory, Session, SessionOptions};
 use infer::model::Model;
 use orin_cli::{Progress, UsageError};
 use tegra_hcq::{Device, DeviceKind, DeviceName, Properties};
@@ -60,6 +60,16 @@ pub(super) struct Loaded {
 impl Loaded {
     /// Copies a model to a device, and makes sessions of `context` positions.
     pub(super) fn new(device: &Device, model: &Model, context: usize, sessions: usize) -> Result<Self> {
+        Self::with(device, model, context, (sessions, &SessionOptions::default()))
+    }
+
+    /// As [`Loaded::new`], with options of the sessions.
+    pub(super) fn with(
+        device: &Device,
+        model: &Model,
+        context: usize,
+        (sessions, options): (usize, &SessionOptions),
+    ) -> Result<Self> {
         let start = Instant::now();
         let memory = Memory::of(model, context).map_err(refused)?.sessions(sessions as u64);
         memory.check(device)?;
@@ -68,8 +78,9 @@ impl Loaded {
             progress.set(&format!("loading {} of {}", megabytes(done), megabytes(all)));
         })
         .map_err(refused)?;
-        let sessions =
-            (0..sessions).map(|_| engine.session(context).map_err(refused)).collect::<Result<_>>()?;
+        let sessions = (0..sessions)
+            .map(|_| engine.session_with(context, options).map_err(refused))
+            .collect::<Result<_>>()?;
         Ok(Self { engine, sessions, memory, time: start.elapsed() })
     }
 }

@@ -296,6 +296,19 @@ fn bench_compares_with_the_better_setting_of_the_rival() {
     assert!(output.status.code() == Some(1) && errors.contains("no such model"), "{errors}");
 }
 
+#[test]
+fn bench_measures_one_launch_for_all_layers() {
+    let folder = quick();
+    let arguments =
+        ["bench", "-m", "m.gguf", "--device", "sim", "-p", "0", "-n", "1", "-r", "1", "--persistent"];
+    let output = orin(folder.path(), &[&arguments[..], &["--json", "-"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&report["launches_per_token"], &report["tests"][0]["name"]), (&json!(2), &json!("decode 1")));
+    let output = orin(folder.path(), &[&arguments[..], &["--batch", "2"]].concat());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
 /// A program that prints what `llama-batched-bench` prints for one token after one: without flash attention, `off` and
 /// half of it tokens per second, with it `on` and half of it.
 fn batched_rival(folder: &Path) -> String {

@@ -15,6 +15,7 @@ pub use tokens::Tokens;
 
 use super::engine::{Engine, Inner, TIMEOUT};
 use super::parameters::{Seat, State, Step};
+use super::persistent::Persistent;
 use super::places::Addresses;
 use super::prompt::{self, Source};
 use super::sampling::Sampling;
@@ -60,6 +61,11 @@ pub struct Session {
     /// Makes logits.
     logits: Graph,
     queue: Queue,
+    /// One launch for all layers, if it is used. Its steps begin with the choice of a token: the step before has made
+    /// the logits.
+    persistent: Option<Persistent>,
+    /// Whether no step has made logits.
+    needs_logits: bool,
     buffers: Buffers,
     /// Most tokens of a prompt that are computed together; 0 for none.
     together: usize,
@@ -113,6 +119,7 @@ impl Session {
         }
         let ahead = options.ahead.unwrap_or_default();
         let (buffers, at, history) = Buffers::new(engine, context, ahead)?;
+        let persistent = options.persistent.then(|| Persistent::new(engine, &at)).transpose()?;
         let word = |size: usize| u32::try_from(size).map_err(|_| Error::TooLarge(size));
         let embedding = &engine.weights.embedding.place;
         let step = Step {
@@ -146,15 +153,24 @@ impl Session {
         Ok(Self {
             feed: graph(&|builder| {
                 engine.step(builder, &engine.take, &step)?;
-                engine.layers(builder, &at)
+                match &persistent {
+                    Some(one) => one.record(builder, false),
+                    None => engine.layers(builder, &at),
+                }
             })?,
             step: graph(&|builder| {
+                if let Some(one) = &persistent {
+                    engine.step(builder, &engine.sample, &step)?;
+                    return one.record(builder, true);
+                }
                 engine.logits(builder, &at)?;
                 engine.step(builder, &engine.sample, &step)?;
                 engine.layers(builder, &at)
             })?,
             logits: graph(&|builder| engine.logits(builder, &at))?,
             queue: engine.device.queue_with(&QueueOptions::default().wait(options.wait))?,
+            persistent,
+            needs_logits: true,
             parameters: step,
             seat: Seat {
                 memory: buffers.scratch.gpu_va(),
@@ -352,7 +368,7 @@ impl Session {
         }
         self.queue.profile(true)?;
         for _ in 0..steps {
-            self.queue.replay(&mut self.step)?.wait(TIMEOUT)?;
+            self.replay()?.wait(TIMEOUT)?;
         }
         let profile = self.queue.take_profile();
         self.queue.profile(false)?;
@@ -381,6 +397,7 @@ impl Session {
 
     /// Computes the newest token's vector again, if another one took its place.
     fn refresh(&mut self) -> Result<()> {
+        self.needs_logits = true;
         if self.is_current {
             return Ok(());
         }
@@ -392,9 +409,18 @@ impl Session {
         fed
     }
 
+    /// Replays a step, after the logits that it begins with.
+    fn replay(&mut self) -> Result<Fence> {
+        if self.persistent.is_some() && self.needs_logits {
+            self.queue.replay(&mut self.logits)?;
+            self.needs_logits = false;
+        }
+        Ok(self.queue.replay(&mut self.step)?)
+    }
+
     /// Submits a step.
     fn submit(&mut self) -> Result<()> {
-        let fence = self.queue.replay(&mut self.step)?;
+        let fence = self.replay()?;
         self.in_flight.push_back(fence);
         Ok(())
     }

@@ -23,11 +23,13 @@ pub struct SessionOptions {
     pub ahead: Option<Ahead>,
     /// Most tokens of a prompt that are computed together; with fewer than 16, each is computed as produced tokens are.
     pub prompt_batch: usize,
+    /// Whether one launch computes all layers of a token. Not measured on a GPU yet.
+    pub persistent: bool,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { wait: WaitPolicy::Spin, ahead: None, prompt_batch: prompt::TOKENS }
+        Self { wait: WaitPolicy::Spin, ahead: None, prompt_batch: prompt::TOKENS, persistent: false }
     }
 }
 
@@ -43,6 +45,15 @@ impl SessionOptions {
     #[must_use]
     pub fn ahead(mut self, ahead: Ahead) -> Self {
         self.ahead = Some(ahead);
+        self
+    }
+
+    /// Sets whether one launch computes all layers of a token and the logits of the next, for models whose matrices
+    /// have one format: F16, Q4_K, Q6_K or Q8_0. No other work may run on the GPU at the same time: it would take the
+    /// place of blocks for which others wait, and after some seconds the launch ends with a trap.
+    #[must_use]
+    pub fn persistent(mut self, persistent: bool) -> Self {
+        self.persistent = persistent;
         self
     }
 

@@ -1,6 +1,7 @@
 //! The decoder on the software Orin, compared with 64-bit floats on the CPU.
 
 mod batch;
+mod persistent;
 
 use tegra_hcq::{Device, DeviceKind};
 

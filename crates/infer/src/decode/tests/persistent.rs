@@ -1,0 +1,105 @@
+//! One launch for all layers, compared with a launch for each part.
+
+use std::time::Duration;
+
+use super::device;
+use crate::blocks::BlockType;
+use crate::decode::persistent::Persistent;
+use crate::decode::{Engine, Sampling, Session, SessionOptions};
+use crate::error::Error;
+use crate::model::Model;
+use crate::synthetic::Recipe;
+
+fn options() -> SessionOptions {
+    SessionOptions::default().persistent(true)
+}
+
+/// A model with batches of rows for some SMs, and none for others.
+fn small(recipe: Recipe, block: BlockType) -> Recipe {
+    Recipe { block, layers: 1, ffn: 256, vocabulary: 64, has_tokens: false, ..recipe }
+}
+
+fn load(recipe: &Recipe) -> Engine {
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    Engine::load(&device(), &model, 64, |_, _| ()).unwrap()
+}
+
+/// Tokens that continue the context, and the bits of the logits after them.
+fn continued(session: &mut Session, count: usize) -> Vec<u32> {
+    let tokens: Vec<u32> = session.tokens(count).unwrap().map(Result::unwrap).collect();
+    assert_eq!(tokens.len(), count);
+    let logits = session.logits().unwrap().into_iter().map(f32::to_bits);
+    tokens.iter().copied().chain(logits).collect()
+}
+
+#[test]
+fn one_launch_for_all_layers_has_the_bits_of_many() {
+    for recipe in [
+        small(Recipe::tiny_llama(), BlockType::Q6K),
+        small(Recipe::tiny_qwen3(), BlockType::Q8_0),
+        small(Recipe::tiny_qwen2(), BlockType::Q4K),
+    ] {
+        let results = |mut session: Session| {
+            session.feed(&[17]).unwrap();
+            continued(&mut session, 1)
+        };
+        let engine = load(&recipe);
+        let many = results(engine.session(64).unwrap());
+        let one = results(engine.session_with(64, &options()).unwrap());
+        assert!(many == one, "{} {}", recipe.architecture, recipe.block);
+    }
+}
+
+#[test]
+fn one_launch_for_all_layers_continues_contexts_as_many_do() {
+    let thin = Recipe { width: 64, heads: 1, kv_heads: 1, head_size: 64, ..Recipe::tiny_gpt2() };
+    let engine = load(&Recipe { layers: 3, ..small(thin, BlockType::F16) });
+    let results = |mut session: Session| {
+        session.feed(&[17, 50]).unwrap();
+        let mut all = continued(&mut session, 2);
+        let drawn = Sampling { temperature: 1.0, penalty: 1.2, seed: 3, ..Sampling::default() };
+        session.set_sampling(&drawn).unwrap();
+        all.extend(continued(&mut session, 1));
+        session.truncate(2).unwrap();
+        session.feed(&[9]).unwrap();
+        all.extend(continued(&mut session, 1));
+        all
+    };
+    let one = engine.session_with(64, &options()).unwrap();
+    assert_eq!(one.launches_per_token(), 2);
+    assert!(results(one) == results(engine.session(64).unwrap()));
+}
+
+#[test]
+fn models_without_a_kernel_are_refused() {
+    let mixed = Recipe { mixed: true, ..small(Recipe::tiny_llama(), BlockType::Q4K) };
+    for (recipe, words) in
+        [(small(Recipe::tiny_llama(), BlockType::F32), "no kernel for F32"), (mixed, "matrices in")]
+    {
+        let error = load(&recipe).session_with(64, &options()).unwrap_err();
+        assert!(matches!(&error, Error::Persistent(reason) if reason.contains(words)), "{error}");
+    }
+}
+
+#[test]
+fn a_block_that_waits_in_vain_ends_the_launch() {
+    let engine = load(&small(Recipe::tiny_llama(), BlockType::F16));
+    let (inner, device) = (&engine.inner, engine.device());
+    let (places, end) = inner.places();
+    let memory = device.alloc_zeroed::<u8>(end).unwrap();
+    let cache = device.alloc_zeroed::<u8>(engine.shape().kv_bytes(64).unwrap()).unwrap();
+    let position = device.alloc_zeroed::<u32>(1).unwrap();
+    let mut at = places.moved(memory.gpu_va());
+    (at.context, at.position, at.keys, at.values) = (64, position.gpu_va(), cache.gpu_va(), cache.gpu_va());
+    let run = |missing| {
+        let mut one = Persistent::new(inner, &at).unwrap();
+        (one.parameters.blocks, one.parameters.patience) = (one.parameters.blocks + missing, 20_000);
+        let mut builder = device.graph();
+        one.record(&mut builder, true).unwrap();
+        let (mut graph, mut queue) = (builder.build().unwrap(), device.queue().unwrap());
+        queue.replay(&mut graph).and_then(|fence| fence.wait(Duration::from_secs(60)))
+    };
+    run(0).unwrap();
+    let error = run(1).unwrap_err();
+    assert!(matches!(&error, tegra_hcq::Error::Fault(_)), "{error}");
+}
