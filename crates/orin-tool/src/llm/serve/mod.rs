@@ -6,6 +6,8 @@
 mod http;
 mod reply;
 mod request;
+#[cfg(test)]
+mod request_bytes;
 mod stops;
 mod work;
 
