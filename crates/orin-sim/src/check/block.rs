@@ -293,9 +293,18 @@ impl BlockCheck {
     fn initcheck(&mut self, request: &Request, mask: u32, site: &Site<'_>) {
         self.refresh();
         let (bytes, mut unwritten) = (u64::from(request.bytes), 0);
+        let (mut at, mut before) = (usize::MAX, None);
         for lane in lanes(mask) {
             let va = request.addresses[lane];
-            let Ok(at) = self.extent(va, request.bytes, false) else { continue };
+            // Lanes next to each other often access the same bytes, and usually the same object.
+            if before.replace(va) == Some(va) && unwritten == 0 {
+                continue;
+            }
+            let inside = |extent: &Extent| va >= extent.start && va.saturating_add(bytes) <= extent.end;
+            if !self.extents.get(at).is_some_and(inside) {
+                let Ok(found) = self.extent(va, request.bytes, false) else { continue };
+                at = found;
+            }
             let extent = &self.extents[at];
             let Some(written) = &extent.written else { continue };
             let offset = va - extent.base;

@@ -297,11 +297,25 @@ fn variable(object: &Object, image: &Image, va: u64) -> NearObject {
 
 /// The calls of a backtrace outside of the libraries that allocate, innermost first.
 fn calls(trace: &Backtrace) -> Vec<String> {
-    let text = trace.to_string();
+    calls_of(&trace.to_string())
+}
+
+/// Whether a source file belongs to a library that allocates.
+fn is_own(place: &str) -> bool {
+    let own = |folder: &str| ["orin-sim", "tegra-hcq"].iter().any(|name| folder.starts_with(name));
+    place.split('/').zip(place.split('/').skip(1)).any(|(folder, next)| own(folder) && next == "src")
+}
+
+fn calls_of(text: &str) -> Vec<String> {
     let mut calls: Vec<String> = Vec::new();
     let mut hidden = false;
     for line in text.lines().map(str::trim) {
         if let Some(place) = line.strip_prefix("at ") {
+            // Inlined functions have names without their crate.
+            if !hidden && calls.len() == 1 && is_own(place) {
+                calls.clear();
+                hidden = true;
+            }
             if let Some(call) = calls.last_mut().filter(|_| !hidden) {
                 *call = format!("{call} at {}", short(place));
             }
@@ -314,6 +328,7 @@ fn calls(trace: &Backtrace) -> Vec<String> {
         let own = [
             "orin_sim::",
             "tegra_hcq::",
+            "tegra_hcq_capi::",
             "<orin_sim::",
             "<tegra_hcq::",
             "core::",
@@ -338,4 +353,28 @@ fn calls(trace: &Backtrace) -> Vec<String> {
 /// A place without its column.
 fn short(place: &str) -> &str {
     place.rsplit_once(':').map_or(place, |(place, _)| place)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_begin_outside_of_the_libraries() {
+        let text = "   0: allocate
+             at /home/me/nvgpu/crates/tegra-hcq/src/heap/handle.rs:39:9
+   1: tegra_hcq::device::Device::alloc
+             at /cargo/registry/src/index/tegra-hcq-0.1.0/src/device.rs:57:5
+   2: upload
+             at /home/me/program/src/main.rs:12:5
+   3: core::ops::function::FnOnce::call_once
+             at /rustc/library/core/src/ops/function.rs:250:5
+   4: program::main
+             at /home/me/program/src/main.rs:20:5
+   5: std::sys::backtrace::__rust_begin_short_backtrace
+   6: main";
+        let expected =
+            ["upload at /home/me/program/src/main.rs:12", "program::main at /home/me/program/src/main.rs:20"];
+        assert_eq!(calls_of(text), expected);
+    }
 }

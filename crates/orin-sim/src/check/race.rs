@@ -265,7 +265,7 @@ impl BlockRace {
     }
 
     /// The first conflict of an access with earlier ones.
-    #[inline]
+    #[inline(always)]
     fn conflict(&self, word: &Word, now: &Use, writes: bool) -> Option<Use> {
         let collides = |before: &Use| {
             before.bytes & now.bytes != 0
@@ -303,7 +303,13 @@ impl BlockRace {
         let (atomic, writes) = (request.access == Access::Atomic, request.access != Access::Read);
         let mut now = self.now(grid, request, site);
         let (mut shared, mut pending) = (std::mem::take(&mut self.shared), std::mem::take(&mut self.pending));
+        let mut last = None;
         for lane in lanes(request.mask) {
+            // Lanes next to each other often read the same word, which changes nothing.
+            let address = request.addresses[lane];
+            if last.replace(address) == Some(address) && !writes {
+                continue;
+            }
             for (number, bytes) in words(request.addresses[lane], request.bytes) {
                 // CAST: an offset in shared memory.
                 let index = number as usize;
@@ -330,6 +336,8 @@ impl BlockRace {
                 }
                 if let Some(before) = self.conflict(word, &now, writes) {
                     let race = Race::new(Kind::SharedRace, (now, before), block, request, site, lane);
+                    // Each thread counts.
+                    last = None;
                     Self::note(grid, &mut pending, number, race);
                 }
                 self.record(word, now, writes);
@@ -373,8 +381,12 @@ impl BlockRace {
         let (warp, writes) = (site.warp as usize, request.access != Access::Read);
         let mut now = self.now(grid, request, site);
         let mut current: Option<(u64, usize)> = None;
+        let mut last = None;
         for lane in lanes(mask) {
             let va = request.addresses[lane];
+            if last.replace(va) == Some(va) && !writes {
+                continue;
+            }
             if now.strong {
                 self.synchronise(releases, va, writes, request.access != Access::Write, warp);
             }
@@ -402,6 +414,8 @@ impl BlockRace {
                 }
                 if let Some(before) = self.conflict(word, &now, writes) {
                     let race = Race::new(Kind::GlobalRace, (now, before), block, request, site, lane);
+                    // Each thread counts.
+                    last = None;
                     Self::note(grid, pending, index, race);
                 }
                 self.record(word, now, writes);

@@ -268,9 +268,17 @@ impl Heap {
         let memory = match self.pool.reuse(whole, purpose, content) {
             Some(memory) => memory,
             None => match self.allocate_new(whole, purpose, content) {
-                Err(error) if error.is_out_of_memory() => {
+                Err(Error::OutOfMemory { .. }) => {
                     self.end_quarantine();
-                    self.allocate_new(whole, purpose, content)?
+                    let memory = self.pool.reuse(whole, purpose, content);
+                    let memory = memory.map_or_else(|| self.allocate_new(whole, purpose, content), Ok);
+                    memory.map_err(|error| match error {
+                        // The program has not asked for the red zone.
+                        Error::OutOfMemory { in_use, free, source, .. } => {
+                            Error::OutOfMemory { wanted: bytes, in_use, free, source }
+                        }
+                        error => error,
+                    })?
                 }
                 allocated => allocated?,
             },

@@ -9,7 +9,7 @@ use orin_sim::check::{Checker, Finding, Kind, Suppressions, Tools};
 use orin_sim::kernel_profile::{Profiler, Selection};
 use orin_sim::sm::SmOptions;
 use orin_sim::{Config, SoftwareOrin};
-use tegra_hcq::{Device, Program, args, check};
+use tegra_hcq::{Device, Error, Program, args, check};
 use test_corpus::{cases, cubins, on_the_model, run};
 use test_support::{TIMEOUT, try_open, workspace};
 
@@ -230,6 +230,24 @@ fn a_slice_in_a_graph_ends_where_it_ends() {
     // SAFETY: as above.
     unsafe { graph.set_argument(node, 1, x.slice(10..105).unwrap()) }.unwrap();
     assert_eq!((replay(&mut graph), replay(&mut graph)), (15, 15));
+}
+
+#[test]
+fn errors_name_the_bytes_without_the_red_zone() {
+    let device = check::open(Tools::MEMCHECK).unwrap();
+    let error = device.alloc::<u8>(1 << 40).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory { wanted, .. } if wanted == 1 << 40), "{error}");
+}
+
+#[test]
+fn without_other_memory_that_in_quarantine_is_used_again() {
+    const BYTES: usize = 24 << 20;
+    let sm = SmOptions { check: Some(Checker::new(Tools::MEMCHECK)), ..SmOptions::default() };
+    let (orin, device) = try_open(Config { sm, ..Config::default() });
+    let device = device.unwrap();
+    drop(device.alloc::<u8>(BYTES).unwrap());
+    orin.limit_allocations(orin.live().memory_bytes);
+    device.alloc::<u8>(BYTES).unwrap();
 }
 
 #[test]
