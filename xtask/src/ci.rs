@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use orin_cli::say;
+use orin_sim::check::CHECK_VARIABLE;
 
 use crate::{run_command, workspace};
 
@@ -48,6 +49,7 @@ pub(crate) fn run() -> Result<()> {
         command.args(*arguments).env("RUSTDOCFLAGS", "-D warnings");
         step(name, &root, &mut command)?;
     }
+    checked_suites(&root)?;
     headers(&root)?;
     for (name, script) in SCRIPTS {
         say!("==> {name}: {script}")?;
@@ -62,6 +64,18 @@ fn step(name: &str, root: &Path, command: &mut Command) -> Result<()> {
     run_command(command.current_dir(root)).with_context(|| format!("step '{name}'"))?;
     say!("<== {name}: {:.1} s", start.elapsed().as_secs_f64())?;
     Ok(())
+}
+
+/// The device suites whose kernels have no errors, under all checks of the software Orin: a finding makes the process
+/// fail. Of the others, `jit` limits the growth of memory, and checks keep freed memory.
+fn checked_suites(root: &Path) -> Result<()> {
+    const SUITES: [&str; 6] = ["edge_cases", "hcq", "models", "stress", "submissions", "ioctl"];
+    let name = "suites under checks";
+    say!("==> {name}: {CHECK_VARIABLE}=all cargo xtask test-device --device sim, {}", SUITES.join(", "))?;
+    let mut command = Command::new(workspace::cargo());
+    command.args(["xtask", "test-device", "--device", "sim"]).env(CHECK_VARIABLE, "all");
+    command.args(SUITES.iter().flat_map(|suite| ["--suite", suite]));
+    step(name, root, &mut command)
 }
 
 /// The ioctl tables against the headers of an L4T release, if the environment names a folder with some.
