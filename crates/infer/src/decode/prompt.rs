@@ -483,3 +483,50 @@ impl Run<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use tegra_hcq::DeviceKind;
+
+    use super::*;
+    use crate::decode::{Engine, Session, SessionOptions};
+    use crate::model::Model;
+    use crate::synthetic::Recipe;
+
+    #[test]
+    fn a_batch_waits_for_the_one_before() {
+        let heads = Recipe { width: 64, heads: 1, kv_heads: 1, head_size: 64, ..Recipe::tiny_llama() };
+        let recipe =
+            Recipe { block: BlockType::F16, layers: 1, ffn: 64, vocabulary: 64, has_tokens: false, ..heads };
+        let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+        let device = Device::open(DeviceKind::Sim).unwrap();
+        let engine = Engine::load(&device, &model, 64, |_, _| ()).unwrap();
+        let mut queue = device.queue().unwrap();
+        // A batch of another session that does not end before the host says so.
+        let mut during = |work: &(dyn Fn() -> Session + Sync)| {
+            let signal = device.signal(0).unwrap();
+            queue.wait_signal(&signal, 1).unwrap();
+            engine.inner.scratch.lock().end = Some(queue.submit().unwrap());
+            thread::scope(|scope| {
+                let work = scope.spawn(work);
+                thread::sleep(Duration::from_millis(100));
+                assert!(!work.is_finished(), "it did not wait");
+                signal.set(1);
+                work.join().unwrap()
+            })
+        };
+        let small = SessionOptions::default().prompt_batch(20);
+        let session = Mutex::new(Some(engine.session_with(64, &small).unwrap()));
+        let mut fed = during(&|| {
+            let mut session = session.lock().unwrap().take().unwrap();
+            session.feed(&[1; 20]).unwrap();
+            session
+        });
+        assert_eq!(fed.logits().unwrap().len(), 64);
+        // More memory takes the place of what the batch uses.
+        during(&|| engine.session(64).unwrap());
+    }
+}
