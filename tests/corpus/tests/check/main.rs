@@ -3,7 +3,8 @@
 
 mod leaks;
 
-use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::{fs, thread};
 
 use orin_sim::check::{Checker, Finding, Kind, Suppressions, Tools};
 use orin_sim::kernel_profile::{Profiler, Selection};
@@ -251,18 +252,28 @@ fn without_other_memory_that_in_quarantine_is_used_again() {
 }
 
 #[test]
-fn launches_run_while_others_are_encoded() {
+fn launches_run_while_objects_change() {
     let cubin = fs::read(workspace().join("kernels/basics.cubin")).unwrap();
     check::clean_of(Tools::MEMCHECK, |device| {
         let kernel = Program::load(device, &cubin)?.kernel("increment")?;
-        let data = device.alloc_zeroed::<u32>(32)?;
+        let (data, other) = (device.alloc_zeroed::<u32>(32)?, device.alloc::<u32>(1)?);
         let mut queue = device.queue()?;
-        for _ in 0..3000 {
-            // SAFETY: the kernel changes the 32 words of the buffer, which outlives it.
-            unsafe { queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }?;
-            queue.submit()?;
-        }
-        queue.wait(TIMEOUT)?;
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    other.set_name("other");
+                }
+            });
+            let launches = (0..3000).try_for_each(|_| {
+                // SAFETY: the kernel changes the 32 words of the buffer, which outlives it.
+                unsafe { queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }?;
+                queue.submit().map(drop)
+            });
+            let done = launches.and_then(|()| queue.wait(TIMEOUT));
+            ended.store(true, Ordering::Relaxed);
+            done
+        })?;
         assert_eq!(data.to_vec()?, [3000; 32]);
         Ok(())
     });
