@@ -150,6 +150,21 @@ static void killed(void)
     works();
 }
 
+/* A close takes effect before the next request: more channels than there are, one after the other. */
+static void reopened(void)
+{
+    int ctrl = open_node("/dev/nvgpu/igpu0/ctrl");
+    for (unsigned at = 0; at < 1500; at++) {
+        int32_t number = -1;
+        send_request(ctrl, OPEN_CHANNEL, &number, "OPEN_CHANNEL");
+        /* Not only by close. */
+        if (at % 2 == 0 ? close(number) != 0 : dup2(0, number) < 0)
+            fail("close");
+        if (at % 2 != 0)
+            close(number);
+    }
+}
+
 /* Processes by the hundred, which release nothing. */
 static void crowd(unsigned count)
 {
@@ -416,6 +431,8 @@ int main(int count, char **arguments)
         crowd(1000);
     else if (strcmp(what, "bomb") == 0)
         bomb(6);
+    else if (strcmp(what, "reopened") == 0)
+        reopened();
     else if (strcmp(what, "explode") == 0)
         explode(LIMIT);
     else if (strcmp(what, "explode-forever") == 0)
