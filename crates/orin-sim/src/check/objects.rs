@@ -362,19 +362,19 @@ mod tests {
     #[test]
     fn calls_begin_outside_of_the_libraries() {
         let text = "   0: allocate
-             at /home/me/nvgpu/crates/tegra-hcq/src/heap/handle.rs:39:9
+             at /build/nvgpu/crates/tegra-hcq/src/heap/handle.rs:39:9
    1: tegra_hcq::device::Device::alloc
              at /cargo/registry/src/index/tegra-hcq-0.1.0/src/device.rs:57:5
    2: upload
-             at /home/me/program/src/main.rs:12:5
+             at /build/program/src/main.rs:12:5
    3: core::ops::function::FnOnce::call_once
              at /rustc/library/core/src/ops/function.rs:250:5
    4: program::main
-             at /home/me/program/src/main.rs:20:5
+             at /build/program/src/main.rs:20:5
    5: std::sys::backtrace::__rust_begin_short_backtrace
    6: main";
         let expected =
-            ["upload at /home/me/program/src/main.rs:12", "program::main at /home/me/program/src/main.rs:20"];
+            ["upload at /build/program/src/main.rs:12", "program::main at /build/program/src/main.rs:20"];
         assert_eq!(calls_of(text), expected);
     }
 }

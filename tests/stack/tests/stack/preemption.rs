@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use nvgpu_sys::Door;
 use nvgpu_sys::channel::{SetTimeoutEx, code};
+use orin_sim::gpu::Activity;
 use orin_sim::{Call, Config, Failure, SoftwareOrin};
 use rustix::io::Errno;
 use tegra_hcq::{
@@ -53,9 +54,22 @@ impl Bench {
         let kernel = self.endless.kernel("fault_endless").unwrap();
         let out = self.device.alloc_zeroed::<u32>(1).unwrap();
         unsafe { queue.launch(&kernel, 1, 32, &args![&self.words, &out]) }.unwrap();
-        let error = queue.submit().unwrap().wait(Duration::from_millis(20)).unwrap_err();
+        let fence = queue.submit().unwrap();
+        let start = Instant::now();
+        while !self.is_running() {
+            assert!(start.elapsed() < TIMEOUT, "the kernel does not start");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let error = fence.wait(Duration::from_millis(20)).unwrap_err();
         assert!(matches!(error, Error::Timeout { .. }), "{error}");
         queue
+    }
+
+    /// Whether a kernel has started and not ended.
+    fn is_running(&self) -> bool {
+        let channels = (0..1 << 12).filter_map(|id| self.orin.channel_status(id));
+        let mut activities = channels.map(|status| status.activity);
+        activities.any(|activity| matches!(activity, Activity::RunningGrid { program_va: 1.., .. }))
     }
 
     /// Runs a kernel to its end on a new queue.
