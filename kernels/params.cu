@@ -77,3 +77,20 @@ extern "C" __global__ void large_param(unsigned* out, Large large)
         sum += large.words[i];
     *out = sum;
 }
+
+struct Table {
+    int values[8];
+    int* out;
+};
+
+// The parameter's address is used: a function gets it.
+static __device__ __noinline__ int pick(const Table& table, unsigned at)
+{
+    return table.values[at % 8] - table.values[(at + 1) % 8];
+}
+
+// out[i] = values[i % 8] - values[(i + 1) % 8]. `before` moves the table away from the first parameter.
+extern "C" __global__ void param_by_reference(int before, const __grid_constant__ Table table)
+{
+    table.out[threadIdx.x] = pick(table, threadIdx.x) + before;
+}

@@ -155,6 +155,10 @@ impl Image {
         self.relocations.push(relocation);
     }
 
+    pub(crate) fn relocated(&self) -> impl Iterator<Item = u64> {
+        self.relocations.iter().map(|relocation| relocation.at)
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         let after_code = if self.code_end == 0 { 0 } else { self.code_end + PREFETCH_SLACK_BYTES };
         self.end.max(after_code).next_multiple_of(CONSTANT_ALIGN)

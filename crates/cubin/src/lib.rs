@@ -187,6 +187,20 @@ impl Cubin {
         Some(&self.globals[at])
     }
 
+    /// Offsets in the image of the words and instructions whose content depends on where the image is loaded, in the
+    /// order of the file's tables.
+    ///
+    /// ```
+    /// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
+    /// let cubin = cubin::Cubin::parse(file)?;
+    /// // The kernels access variables.
+    /// assert!(cubin.relocated().any(|offset| offset < cubin.image_bytes()));
+    /// # Ok::<(), cubin::Error>(())
+    /// ```
+    pub fn relocated(&self) -> impl Iterator<Item = u64> {
+        self.image.relocated()
+    }
+
     /// Size of the image in GPU memory in bytes, a multiple of [`CONSTANT_ALIGN`].
     ///
     /// The size includes at least [`PREFETCH_SLACK_BYTES`] after the last instruction, as the instruction prefetcher

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use tegra_hcq::{ByValue, Count, Device, DeviceKind, Error, Limit, Pod, Program, RangeError};
+use tegra_hcq::{Arg, ByValue, Count, Device, DeviceKind, Error, Limit, Pod, Program, RangeError, check};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -220,6 +220,38 @@ fn a_struct_goes_by_value() {
     queue.wait(TIMEOUT).unwrap();
     let expected = [1.5, 1019.5, 2302.5, 3004.5, 4049.5, 602.5];
     assert_eq!(out.to_vec().unwrap(), expected);
+}
+
+#[test]
+fn code_may_use_the_address_of_a_parameter() {
+    let path = format!("{}/../../kernels/params.cubin", env!("CARGO_MANIFEST_DIR"));
+    let device = check::open(check::Tools::all()).unwrap();
+    let program = Program::load(&device, &std::fs::read(path).unwrap()).unwrap();
+    let kernel = program.kernel("param_by_reference").unwrap();
+    let out = device.alloc_zeroed::<i32>(8).unwrap();
+    let table = |factor: i32| {
+        let values = (0..8).flat_map(|at| (factor * at * at).to_le_bytes());
+        values.chain(out.gpu_va().to_le_bytes()).collect::<Vec<u8>>()
+    };
+    let expected = |factor: i32, before: i32| {
+        (0..8).map(|at: i32| factor * (at * at - (at + 1) % 8 * ((at + 1) % 8)) + before).collect::<Vec<_>>()
+    };
+    let mut queue = device.queue().unwrap();
+    for round in 1..4 {
+        let bytes = table(round);
+        let arguments = [Arg::from(100 * round), Arg::Bytes(&bytes)];
+        unsafe { queue.launch(&kernel, 1, 8, &arguments) }.unwrap();
+        queue.wait(TIMEOUT).unwrap();
+        assert_eq!(out.to_vec().unwrap(), expected(round, 100 * round));
+    }
+    let mut graph = device.graph();
+    let bytes = table(5);
+    unsafe { graph.launch(&kernel, 1, 8, &[Arg::from(7), Arg::Bytes(&bytes)]) }.unwrap();
+    let mut graph = graph.build().unwrap();
+    queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
+    assert_eq!(out.to_vec().unwrap(), expected(5, 7));
+    let found = check::findings(&device);
+    assert!(found.is_empty(), "{}", check::text(&found));
 }
 
 #[test]

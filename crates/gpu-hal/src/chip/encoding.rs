@@ -202,10 +202,29 @@ pub struct Bank0 {
     pub shared_window: Option<usize>,
     /// Generic address of constant bank 3 (u64).
     pub constants: usize,
+    /// Generic address of the bank itself, for code that takes the address of a parameter (u64).
+    pub own: OwnAddress,
     /// End of the driver's words. The parameters begin here or later.
     pub end: usize,
     /// Words about clusters; `None` before clusters exist.
     pub cluster: Option<ClusterWords>,
+}
+
+/// Where constant bank 0 contains an address of its own.
+///
+/// ```
+/// use gpu_hal::chip;
+///
+/// let orin = chip::of((8, 7)).expect("a row of the table");
+/// assert_eq!(orin.bank0.value.own.of, 0);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnAddress {
+    /// Byte offset of the word (u64). Source: machine code of NVRTC 12.6 for functions that get a parameter by
+    /// reference.
+    pub at: usize,
+    /// Byte offset of what it is the address of: the bank, or the first parameter.
+    pub of: u64,
 }
 
 /// Byte offsets of the driver's words about clusters in constant bank 0.

@@ -19,8 +19,8 @@ mod resources;
 mod rows;
 
 pub use encoding::{
-    Bank0, Chain, ChainBarrier, ClassId, Classes, ClusterWords, DescriptorRelease, Fact, QmdVersion, Seen,
-    Usermode,
+    Bank0, Chain, ChainBarrier, ClassId, Classes, ClusterWords, DescriptorRelease, Fact, OwnAddress,
+    QmdVersion, Seen, Usermode,
 };
 pub use resources::{
     LocalMemory, MAX_BLOCK, MAX_BLOCK_BARRIERS, MAX_BLOCK_THREADS, MAX_GRID, PeerCopies, SharedMemory, Sm,

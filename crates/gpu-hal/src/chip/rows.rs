@@ -12,7 +12,7 @@ use ampere_cmd::qmd::{v3_0, v4_0};
 
 use super::{
     Bank0, Chain, ChainBarrier, Chip, ClassId, Classes, ClusterWords, DescriptorRelease, Fact, LocalMemory,
-    PeerCopies, QmdVersion, Seen, SharedMemory, Sm, Tuning, Usermode,
+    OwnAddress, PeerCopies, QmdVersion, Seen, SharedMemory, Sm, Tuning, Usermode,
 };
 
 /// All rows, by ascending SM version. SM 10.x and 11.0 go here.
@@ -71,7 +71,13 @@ const SHARED_100: SharedMemory = SharedMemory { sizes_kib: &[0, 8, 16, 32, 64, 1
 const LOCAL: LocalMemory = LocalMemory { window: 16 << 20, stack_reserve: 0x240, max_sm_count: 0xff };
 
 /// Constant bank 0 of SM 8.x.
-const AMPERE_BANK0: Bank0 = Bank0 { shared_window: Some(0x18), constants: 0x50, end: 0x160, cluster: None };
+const AMPERE_BANK0: Bank0 = Bank0 {
+    shared_window: Some(0x18),
+    constants: 0x50,
+    own: OwnAddress { at: 0x40, of: 0 },
+    end: 0x160,
+    cluster: None,
+};
 
 /// Rereads the next descriptor, then runs it. Launch records are reused, so a cached copy may be stale.
 const READ_ANEW: Chain = Chain {
@@ -255,6 +261,7 @@ pub static SM_9_0: Chip = Chip {
         Bank0 {
             shared_window: None,
             constants: 0xd0,
+            own: OwnAddress { at: 0x198, of: 0x210 },
             end: 0x210,
             cluster: Some(ClusterWords {
                 reserved_shared_end: 0x68,

@@ -227,11 +227,17 @@ pub(crate) unsafe fn store(
     shape: &Shape,
 ) -> Result<Link> {
     let bank_bytes = bank_bytes(code) as usize;
+    let own = code.qmd.chip().bank0.value.own;
+    let (before, rest) = bank.split_at(own.at);
+    let (_, after) = rest.split_at(size_of::<u64>());
     code.qmd.launch(shape, va, |words| {
         // SAFETY: the bank is at most `bank_bytes` long, the descriptor follows it; by the contract both lie in
-        // memory that may be written.
+        // memory that may be written. The parts of the bank are neighbours.
         unsafe {
-            store_bytes(target, bank);
+            // In the order of the addresses: the memory may combine writes.
+            store_bytes(target, before);
+            store_bytes(target.add(own.at), &(va + own.of).to_le_bytes());
+            store_bytes(target.add(own.at + size_of::<u64>()), after);
             store_bytes(target.add(bank_bytes), bytemuck::cast_slice(words));
         }
     })
