@@ -6,13 +6,19 @@
 // while the tensor cores work, and writes them to shared memory, rounded to halves. For F32 and BF16 weights, whose
 // exponents halves do not have, vectors are floats, and floats are split into two TF32. All sums have a fixed order.
 //
-// Names: packed_FORMAT_VECTORS. Grid: tiles of vectors times tiles of rows, vectors first. Blocks of 128 threads.
+// A few vectors have few tiles: several blocks can then share the columns of a tile of 32 vectors. Each stores its sums;
+// the last one to arrive adds the sums of all in the order of their columns, so the results do not depend on which block
+// that is.
+//
+// Names: packed_FORMAT_VECTORS. Grid: parts of columns times tiles of vectors times tiles of rows, parts first. Blocks of
+// 128 threads.
 // Dynamic shared memory: 128 bytes for each vector and stage, and for each of 128 rows and 2 stages; at least the sums,
 // 544 bytes per vector.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include "formats.cuh"
+#include "sequences.cuh"
 
 #define THREADS 128
 #define WARPS_M 2
@@ -27,6 +33,8 @@
 // Half rows of weights of a thread, and rows between them.
 #define READS (2 * BN / THREADS)
 #define READ_STEP (THREADS / 2)
+// Outputs of a thread that are on their way together.
+#define OUTPUTS 8
 
 #define AFTER_STORE 0
 #define AFTER_ADD 1
@@ -43,7 +51,14 @@ struct Packed {
     u32 m, rows, columns;
     // Distance between vectors, in elements.
     u32 input_row, output_row;
-    u32 after, activation, unused;
+    // Blocks that share the columns of a tile; more than 1 only for tiles of 32 vectors.
+    u32 after, activation, parts;
+    // The sums of each block, and the number of blocks that have stored theirs, 0 before and after the launch. Null
+    // with one part.
+    float* sums;
+    u32* tickets;
+    // Where gates and outputs are.
+    Sequences sequences;
 };
 
 static __device__ float activate(float x, u32 activation)
@@ -64,6 +79,8 @@ struct Work {
     const u8* input;
     // First vector and first row of the tile.
     u32 vector, row;
+    // First step of columns, and their number.
+    u32 first, steps;
     u32 shared, rows_at;
     typename F::Raw raw[READS];
     float sum[M_TILES][N_TILES][4];
@@ -73,9 +90,12 @@ struct Work {
         extern __shared__ __align__(128) u8 memory[];
         shared = shared_address(memory);
         rows_at = shared + STAGES * A_STAGE;
-        u32 tiles_m = (p.m + BM - 1) / BM;
-        vector = blockIdx.x % tiles_m * BM;
-        row = blockIdx.x / tiles_m * BN;
+        u32 tiles_m = (p.m + BM - 1) / BM, tile = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
+        vector = tile % tiles_m * BM;
+        row = tile / tiles_m * BN;
+        u32 all = (p.columns + BK - 1) / BK;
+        first = all * part / p.parts;
+        steps = all * (part + 1) / p.parts - first;
 #pragma unroll
         for (int i = 0; i < M_TILES; ++i)
 #pragma unroll
@@ -153,35 +173,82 @@ struct Work {
 
     __device__ void run()
     {
-        u32 steps = (p.columns + BK - 1) / BK;
-        read(0);
-        fetch(0, 0);
+        u32 at = first * BK;
+        read(at);
+        fetch(0, at);
         commit();
         if (steps > 1)
-            fetch(1, BK);
+            fetch(1, at + BK);
         commit();
-        write(0, 0);
+        write(0, at);
         if (steps > 1)
-            read(BK);
+            read(at + BK);
         wait<1>();
         __syncthreads();
         u32 stage = 0, filled = 2;
 #pragma unroll 1
-        for (u32 s = 0; s < steps; ++s) {
+        for (u32 s = 0; s < steps; ++s, at += BK) {
             if (s + 2 < steps)
-                fetch(filled, (s + 2) * BK);
+                fetch(filled, at + 2 * BK);
             commit();
             multiply(stage, s % 2);
             if (s + 1 < steps)
-                write((s + 1) % 2, (s + 1) * BK);
+                write((s + 1) % 2, at + BK);
             if (s + 2 < steps)
-                read((s + 2) * BK);
+                read(at + 2 * BK);
             filled = stage;
             stage = stage == STAGES - 1 ? 0 : stage + 1;
             wait<1>();
             __syncthreads();
         }
         wait<0>();
+    }
+
+    // Stores this block's sums. The last block of a tile gets the sums of all, and `true`.
+    __device__ bool combine()
+    {
+        if (M_TILES > 1 || p.parts == 1)
+            return true;
+        __shared__ u32 arrived;
+        const u32 quads = M_TILES * N_TILES * THREADS;
+        u32 tile = blockIdx.x / p.parts;
+        float4* own = (float4*)p.sums + (u64)blockIdx.x * quads + threadIdx.x;
+        const float4* all = (const float4*)p.sums + (u64)tile * p.parts * quads + threadIdx.x;
+#pragma unroll
+        for (int i = 0; i < M_TILES; ++i)
+#pragma unroll
+            for (int j = 0; j < N_TILES; ++j) {
+                float(&v)[4] = sum[i][j];
+                own[(i * N_TILES + j) * THREADS] = make_float4(v[0], v[1], v[2], v[3]);
+                v[0] = v[1] = v[2] = v[3] = 0.0f;
+            }
+        __threadfence();
+        __syncthreads();
+        if (threadIdx.x == 0)
+            arrived = atomicAdd(p.tickets + tile, 1) + 1;
+        __syncthreads();
+        if (arrived < p.parts)
+            return false;
+        __threadfence();
+        if (threadIdx.x == 0)
+            p.tickets[tile] = 0;
+#pragma unroll 2
+        for (u32 part = 0; part < p.parts; ++part, all += quads)
+#pragma unroll
+            for (int i = 0; i < M_TILES; ++i)
+#pragma unroll
+                for (int j = 0; j < N_TILES; ++j) {
+                    float4 v = __ldcg(all + (i * N_TILES + j) * THREADS);
+                    sum[i][j][0] += v.x, sum[i][j][1] += v.y, sum[i][j][2] += v.z, sum[i][j][3] += v.w;
+                }
+        return true;
+    }
+
+    // The row of outputs of a vector, or of its gates.
+    template <class T>
+    __device__ T* row_of(T* from, u32 number) const
+    {
+        return p.sequences.count ? p.sequences.at(number, from) : from + (u64)number * p.output_row;
     }
 
     // Stores the results by way of shared memory, so that a warp writes consecutive elements.
@@ -199,25 +266,42 @@ struct Work {
         __syncthreads();
         bool pairs = p.after == AFTER_PAIR;
         u32 width = pairs ? BN / 2 : BN, column = threadIdx.x % width, to = (pairs ? row / 2 : row) + column;
-        u32 from = pairs ? 2 * column : column, vectors = p.m - vector < BM ? p.m - vector : BM;
+        u32 from = pairs ? 2 * column : column, end = p.sequences.count ? *p.sequences.count : p.m;
+        end = end < vector ? 0 : end - vector < BM ? end - vector : BM;
         if (to >= (pairs ? p.rows / 2 : p.rows))
             return;
         float first_bias = bias ? bias[row + from] : 0.0f, second_bias = bias && pairs ? bias[row + from + 1] : 0.0f;
-#pragma unroll 2
-        for (u32 i = threadIdx.x / width; i < vectors; i += THREADS / width) {
-            float factor = factors ? factors[vector + i] : 1.0f;
-            u32 place = shared + (i * PITCH + from) * 4;
-            float v = fmaf(__uint_as_float(load4(place)), factor, first_bias);
-            u64 at = (u64)(vector + i) * p.output_row + to;
-            if (p.after == AFTER_ADD)
-                v += output[at];
-            else if (pairs)
-                v = activate(v, p.activation) * fmaf(__uint_as_float(load4(place + 4)), factor, second_bias);
-            else if (p.after == AFTER_ACTIVATE)
-                v = activate(v, p.activation);
-            else if (p.after == AFTER_GATE)
-                v *= activate(gate[at], p.activation);
-            output[at] = v;
+        // All loads before the stores: the compiler does not know that they are of other memory.
+        const u32 step = THREADS / width;
+#pragma unroll 1
+        for (u32 start = threadIdx.x / width; start < end; start += OUTPUTS * step) {
+            float *rows[OUTPUTS], factor[OUTPUTS], other[OUTPUTS];
+#pragma unroll
+            for (int n = 0; n < OUTPUTS; ++n) {
+                u32 i = start + n * step, valid = vector + (i < end ? i : start);
+                rows[n] = row_of(output, valid) + to;
+                factor[n] = factors ? factors[valid] : 1.0f;
+                other[n] = p.after == AFTER_ADD    ? *rows[n]
+                           : p.after == AFTER_GATE ? row_of(gate, valid)[to]
+                                                   : 0.0f;
+            }
+#pragma unroll
+            for (int n = 0; n < OUTPUTS; ++n) {
+                u32 i = start + n * step;
+                if (i >= end)
+                    break;
+                u32 place = shared + (i * PITCH + from) * 4;
+                float v = fmaf(__uint_as_float(load4(place)), factor[n], first_bias);
+                if (p.after == AFTER_ADD)
+                    v += other[n];
+                if (p.after >= AFTER_PAIR) {
+                    float with = p.after == AFTER_GATE ? v : 1.0f;
+                    if (pairs)
+                        with = fmaf(__uint_as_float(load4(place + 4)), factor[n], second_bias);
+                    v = activate(p.after == AFTER_GATE ? other[n] : v, p.activation) * with;
+                }
+                *rows[n] = v;
+            }
         }
     }
 };
@@ -229,7 +313,8 @@ struct Work {
     {                                                                                                                  \
         Work<format, m_tiles> work(p, tiles, input);                                                                   \
         work.run();                                                                                                    \
-        work.store(factors, bias, gate, output);                                                                       \
+        if (work.combine())                                                                                            \
+            work.store(factors, bias, gate, output);                                                                   \
     }
 
 #define SIZES(name, format)                                                                                            \

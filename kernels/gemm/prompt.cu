@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 
 #include "formats.cuh"
+#include "sequences.cuh"
 
 #define THREADS 256
 #define WARPS (THREADS / 32)
@@ -119,6 +120,8 @@ struct Round {
     float* factors;
     u32 columns, norm, keep;
     float epsilon;
+    // Where `input` is.
+    Sequences sequences;
 };
 
 // Sum over the block; `scratch` has WARPS elements.
@@ -142,15 +145,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_co
 {
     __shared__ float scratch[WARPS];
     const float* input = p.input + (u64)blockIdx.x * p.columns;
+    if (p.sequences.count) {
+        if (blockIdx.x >= *p.sequences.count)
+            return;
+        input = p.sequences.at(blockIdx.x, p.input);
+    }
     float mean = 0.0f, factor = 1.0f;
     if (p.norm == NORM_LAYER) {
         float sum = 0.0f;
+#pragma unroll 8
         for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
             sum += input[i];
         mean = block_sum(sum, scratch) / (float)p.columns;
     }
     if (p.norm != NORM_NOTHING) {
         float sum = 0.0f;
+#pragma unroll 8
         for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
             sum = fmaf(input[i] - mean, input[i] - mean, sum);
         factor = rsqrtf(block_sum(sum, scratch) / (float)p.columns + p.epsilon);
@@ -169,6 +179,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_co
         return;
     }
     float most = 0.0f;
+#pragma unroll 8
     for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
         most = fmaxf(most, fabsf(element(i)));
     most = warp_max(most);

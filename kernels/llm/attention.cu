@@ -1,8 +1,9 @@
 // Attention of one token over a cache of halves, for the decoding of language models: norms of queries and keys,
 // rotation, appending to the cache, softmax and the sum of values, in one launch.
 //
-// The context is cut into chunks, one block each; blocks without work end at once. The last block of a group of heads
-// to finish combines the chunks in their order, so results do not depend on which block was last.
+// The context is cut into chunks. A chunk has one block, or several that share its heads while the context is short;
+// blocks without work end at once. The last block of a group of heads to finish combines the chunks in their order, so
+// results do not depend on which block was last.
 #include <cuda_fp16.h>
 
 #include "attention.cuh"
@@ -15,7 +16,7 @@ static __device__ void run(const Attention& p)
 {
     __shared__ Desk<HEADS> desk;
     fetch_ahead(p.ahead, p.ahead_bytes, blockIdx.y * gridDim.x + blockIdx.x, gridDim.x * gridDim.y);
-    attend<HEADS, LANES>(p, desk, blockIdx.x, blockIdx.y, gridDim.y);
+    attend_group<HEADS, LANES>(p, desk, blockIdx.x, blockIdx.y, gridDim.y);
 }
 
 // As `run`, for several sequences: `p` has places in the memory of a sequence, and the cache's first byte is that of
@@ -50,7 +51,7 @@ static __device__ void run(const Attentions& all)
     u64 layer = (u64)all.layer * p.key_heads * p.context * p.head_size;
     p.keys = (__half*)seat.keys + layer;
     p.values = (__half*)seat.values + layer;
-    attend<HEADS, LANES>(p, desk, blockIdx.x, blockIdx.y, gridDim.y);
+    attend_group<HEADS, LANES>(p, desk, blockIdx.x, blockIdx.y, gridDim.y);
 }
 
 #define KERNEL(name, parameters, heads, lanes)                                                                        \

@@ -10,6 +10,10 @@
 #define UNROLL 2
 // Fewest positions of a chunk.
 #define MIN_CHUNK 256
+// Most heads of a block that are read before the first rows of the cache: with more, there are too few registers.
+#ifndef EARLY_HEADS
+#define EARLY_HEADS 1
+#endif
 // Stands for minus infinity: its differences are numbers.
 #define LOWEST -1e30f
 
@@ -52,42 +56,59 @@ static __device__ void columns_of(const Attention& p, u32 pair, u32& first, u32&
     second = halves ? pair + p.rotated / 2 : 2 * pair + 1;
 }
 
-// One warp normalises and rotates a head; `store` gets each column. A lane has pairs `lane` and `lane + 32`.
-template <class Store>
-static __device__ void prepare(const Attention& p, const float* from, const float* norm, Store store)
-{
-    u32 lane = threadIdx.x % 32, pairs = p.head_size / 2;
-    float a[2], b[2], sum = 0.0f;
+// A head of queries or keys in a warp: a lane has pairs `lane` and `lane + 32`.
+struct Head {
+    float a[2], b[2];
+    float2 turn[2];
+
+    __device__ void load(const Attention& p, const float* from)
+    {
+        u32 lane = threadIdx.x % 32, pairs = p.head_size / 2;
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        u32 pair = lane + 32 * i, first, second;
-        columns_of(p, pair, first, second);
-        a[i] = pair < pairs ? from[first] : 0.0f;
-        b[i] = pair < pairs ? from[second] : 0.0f;
-        sum += a[i] * a[i] + b[i] * b[i];
+        for (int i = 0; i < 2; ++i) {
+            u32 pair = lane + 32 * i, first, second;
+            columns_of(p, pair, first, second);
+            bool turns = p.rotate != ROTATE_NOTHING && pair < p.rotated / 2;
+            turn[i] = turns ? p.rotation[pair] : make_float2(1.0f, 0.0f);
+            a[i] = pair < pairs ? from[first] : 0.0f;
+            b[i] = pair < pairs ? from[second] : 0.0f;
+        }
     }
-    float factor = norm ? 1.0f / sqrtf(warp_sum(sum) / (float)p.head_size + p.epsilon) : 1.0f;
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-        u32 pair = lane + 32 * i, first, second;
-        if (pair >= pairs)
-            continue;
-        columns_of(p, pair, first, second);
-        float x = a[i] * factor, y = b[i] * factor;
+
+    // Normalises and rotates; `store` gets each column.
+    template <class Store>
+    __device__ void finish(const Attention& p, const float* norm, Store store) const
+    {
+        u32 lane = threadIdx.x % 32, pairs = p.head_size / 2;
+        float factor = 1.0f;
         if (norm) {
-            x *= norm[first];
-            y *= norm[second];
+            float sum = 0.0f;
+#pragma unroll
+            for (int i = 0; i < 2; ++i)
+                sum += a[i] * a[i] + b[i] * b[i];
+            factor = 1.0f / sqrtf(warp_sum(sum) / (float)p.head_size + p.epsilon);
         }
-        if (p.rotate != ROTATE_NOTHING && pair < p.rotated / 2) {
-            float2 turn = p.rotation[pair];
-            float rotated = x * turn.x - y * turn.y;
-            y = x * turn.y + y * turn.x;
-            x = rotated;
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            u32 pair = lane + 32 * i, first, second;
+            if (pair >= pairs)
+                continue;
+            columns_of(p, pair, first, second);
+            float x = a[i] * factor, y = b[i] * factor;
+            if (norm) {
+                x *= norm[first];
+                y *= norm[second];
+            }
+            if (p.rotate != ROTATE_NOTHING && pair < p.rotated / 2) {
+                float rotated = x * turn[i].x - y * turn[i].y;
+                y = x * turn[i].y + y * turn[i].x;
+                x = rotated;
+            }
+            store(first, x);
+            store(second, y);
         }
-        store(first, x);
-        store(second, y);
     }
-}
+};
 
 // Eight halves.
 struct Row {
@@ -157,31 +178,46 @@ struct Desk {
     u32 last;
 };
 
-// HEADS query heads that share a key head. LANES lanes, 8 columns each, take one position. Grid (key_heads *
-// ceil(heads per key head / HEADS), chunks); blocks of 256 threads.
+// The work of a block: query heads that share a key head, over a chunk of the positions.
+struct Share {
+    u32 key_head, first_head, heads;
+    u32 start, end, chunk, chunks, most_chunks;
+    // The token's position, and whether the block appends its key and value to the cache.
+    u32 position;
+    bool appends;
+};
+
+// At most HEADS query heads. LANES lanes, 8 columns each, take one position. Blocks of 512 threads.
 template <int HEADS, int LANES>
-static __device__ void attend(const Attention& p, Desk<HEADS>& desk, u32 group, u32 at_chunk, u32 most_chunks)
+static __device__ void attend(const Attention& p, Desk<HEADS>& desk, const Share& share)
 {
     auto& queries = desk.queries;
     auto& made = desk.made;
     auto &own_key = desk.own_key, &own_value = desk.own_value;
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    u32 ratio = p.heads / p.key_heads, groups = (ratio + HEADS - 1) / HEADS;
-    u32 key_head = group / groups, within = group % groups * HEADS;
-    u32 first_head = key_head * ratio + within;
-    u32 heads = ratio - within < HEADS ? ratio - within : HEADS;
-    u32 position = *p.position, positions = position + 1;
-    u32 chunk = (positions + most_chunks - 1) / most_chunks;
-    chunk = chunk < MIN_CHUNK ? MIN_CHUNK : chunk;
-    u32 chunks = (positions + chunk - 1) / chunk;
-    if (at_chunk >= chunks)
-        return;
-    u32 start = at_chunk * chunk, end = start + chunk < positions ? start + chunk : positions;
+    u32 key_head = share.key_head, first_head = share.first_head, heads = share.heads;
+    u32 position = share.position, start = share.start, end = share.end, chunks = share.chunks;
     __half* keys = p.keys + (u64)key_head * p.context * p.head_size;
     __half* values = p.values + (u64)key_head * p.context * p.head_size;
 
-    // The first rows of the cache are read while the queries are prepared. The token's own row comes from shared
-    // memory.
+    // Some warps prepare a head each: query heads, the token's key, its value. What they need may be read
+    // before the first rows of the cache. The token's own row comes from shared memory.
+    static_assert(HEADS <= ATTENTION_WARPS - 2, "a warp prepares one head");
+    bool appended = share.chunk == chunks - 1, prepares_query = warp < heads;
+    bool prepares_key = appended && warp == ATTENTION_WARPS - 1;
+    bool prepares_value = appended && warp == ATTENTION_WARPS - 2;
+    const float* own = p.qkv + (p.heads + key_head) * p.head_size;
+    const float *query_from = p.qkv + (first_head + warp) * p.head_size, *value_from = own + p.key_heads * p.head_size;
+    const bool EARLY_HEAD = HEADS <= EARLY_HEADS;
+    Head head;
+    float own_values[MAX_HEAD / 32];
+    if (EARLY_HEAD && (prepares_query || prepares_key))
+        head.load(p, prepares_query ? query_from : own);
+    if (EARLY_HEAD && prepares_value) {
+#pragma unroll
+        for (u32 i = 0; i < MAX_HEAD / 32; ++i)
+            own_values[i] = i * 32 + lane < p.head_size ? value_from[i * 32 + lane] : 0.0f;
+    }
     u32 column = lane % LANES * 8, place = warp * (32 / LANES) + lane / LANES;
     bool in_head = column < p.head_size;
     const u32 step = ATTENTION_WARPS * (32 / LANES);
@@ -192,8 +228,9 @@ static __device__ void attend(const Attention& p, Desk<HEADS>& desk, u32 group, 
             u32 at = base + u * step + place;
             key[u].words = value[u].words = make_uint4(0, 0, 0, 0);
             if (at < end && at != position && in_head) {
-                key[u].load(keys + (u64)at * p.head_size + column);
-                value[u].load(values + (u64)at * p.head_size + column);
+                u32 offset = at * p.head_size + column;
+                key[u].load(keys + offset);
+                value[u].load(values + offset);
             }
         }
     };
@@ -201,19 +238,31 @@ static __device__ void attend(const Attention& p, Desk<HEADS>& desk, u32 group, 
 
     // log2(e): weights are powers of two.
     float scale = p.scale * 1.4426950408889634f;
-    for (u32 h = warp; h < heads; h += ATTENTION_WARPS)
-        prepare(p, p.qkv + (first_head + h) * p.head_size, p.query_norm,
-                [&](u32 column, float x) { queries[h][column] = x * scale; });
-    // The block of the last chunk appends; if several groups share the key head, all of them store the same.
-    if (at_chunk == chunks - 1) {
-        const float* own = p.qkv + (p.heads + key_head) * p.head_size;
-        u64 at = (u64)position * p.head_size;
-        if (warp == ATTENTION_WARPS - 1)
-            prepare(p, own, p.key_norm,
-                    [&](u32 column, float x) { keys[at + column] = own_key[column] = __float2half_rn(x); });
-        if (warp == ATTENTION_WARPS - 2)
-            for (u32 i = lane; i < p.head_size; i += 32)
-                values[at + i] = own_value[i] = __float2half_rn(own[p.key_heads * p.head_size + i]);
+    if (prepares_query) {
+        if (!EARLY_HEAD)
+            head.load(p, query_from);
+        head.finish(p, p.query_norm, [&](u32 column, float x) { queries[warp][column] = x * scale; });
+    }
+    u64 at = (u64)position * p.head_size;
+    if (prepares_key) {
+        if (!EARLY_HEAD)
+            head.load(p, own);
+        head.finish(p, p.key_norm, [&](u32 column, float x) {
+            own_key[column] = __float2half_rn(x);
+            if (share.appends)
+                keys[at + column] = own_key[column];
+        });
+    }
+    if (prepares_value) {
+#pragma unroll
+        for (u32 i = 0; i < MAX_HEAD / 32; ++i) {
+            u32 column = i * 32 + lane;
+            if (column < p.head_size) {
+                own_value[column] = __float2half_rn(EARLY_HEAD ? own_values[i] : value_from[column]);
+                if (share.appends)
+                    values[at + column] = own_value[column];
+            }
+        }
     }
     __syncthreads();
 
@@ -319,7 +368,7 @@ static __device__ void attend(const Attention& p, Desk<HEADS>& desk, u32 group, 
     __syncthreads();
     u32 width = p.head_size + 2;
     for (u32 i = threadIdx.x; i < heads * p.head_size; i += ATTENTION_THREADS) {
-        u32 h = i / p.head_size, of = i % p.head_size;
+        u32 h = divide(i, p.head_size), of = i - h * p.head_size;
         float top = desk.tops[h], weight = desk.weights[h], sum = 0.0f;
 #pragma unroll
         for (int w = 0; w < ATTENTION_WARPS; ++w)
@@ -328,25 +377,19 @@ static __device__ void attend(const Attention& p, Desk<HEADS>& desk, u32 group, 
             p.output[(first_head + h) * p.head_size + of] = sum / weight;
             continue;
         }
-        float* part = p.parts + ((u64)(first_head + h) * most_chunks + at_chunk) * width;
+        float* part = p.parts + ((u64)(first_head + h) * share.most_chunks + share.chunk) * width;
         part[2 + of] = sum;
         if (of == 0)
             part[0] = top, part[1] = weight;
     }
-    if (chunks == 1)
-        return;
+}
 
-    // The last block combines.
-    __threadfence();
-    __syncthreads();
-    if (threadIdx.x == 0)
-        desk.last = atomicAdd(&p.tickets[group], 1) == chunks - 1;
-    __syncthreads();
-    if (!desk.last)
-        return;
-    __threadfence();
+// Combines the chunks of `heads` heads.
+static __device__ void combine(const Attention& p, u32 first_head, u32 heads, u32 chunks, u32 most_chunks)
+{
+    u32 width = p.head_size + 2;
     for (u32 i = threadIdx.x; i < heads * p.head_size; i += ATTENTION_THREADS) {
-        u32 h = i / p.head_size, of = i % p.head_size;
+        u32 h = divide(i, p.head_size), of = i - h * p.head_size;
         const float* part = p.parts + (u64)(first_head + h) * most_chunks * width;
         float top = LOWEST, weight = 0.0f, sum = 0.0f;
         for (u32 c = 0; c < chunks; ++c)
@@ -358,7 +401,61 @@ static __device__ void attend(const Attention& p, Desk<HEADS>& desk, u32 group, 
         }
         p.output[(first_head + h) * p.head_size + of] = sum / weight;
     }
+}
+
+// Block `at` of `most_chunks` that have group `group`: one of the key_heads * ceil(heads per key head / HEADS) groups of
+// at most HEADS heads. If the context has fewer chunks than there are blocks, the blocks of a chunk share its heads.
+template <int HEADS, int LANES>
+static __device__ void attend_group(const Attention& p, Desk<HEADS>& desk, u32 group, u32 at, u32 most_chunks)
+{
+    // Quotients of small numbers: integer divisions would take a good part of a short attention.
+    u32 ratio = divide(p.heads, p.key_heads), groups = (ratio + HEADS - 1) / HEADS;
+    Share share;
+    share.key_head = divide(group, groups);
+    u32 within = (group - share.key_head * groups) * HEADS;
+    u32 first_head = share.key_head * ratio + within, heads = ratio - within < HEADS ? ratio - within : HEADS;
+    share.position = *p.position;
+    u32 positions = share.position + 1, chunk = divide(positions + most_chunks - 1, most_chunks);
+    chunk = chunk < MIN_CHUNK ? MIN_CHUNK : chunk;
+    u32 chunks = divide(positions + chunk - 1, chunk), sharers = divide(most_chunks, chunks);
+    sharers = sharers < heads ? sharers : heads;
+    if (at >= chunks * sharers)
+        return;
+    share.chunks = chunks;
+    share.most_chunks = most_chunks;
+    u32 first = divide(at, chunks);
+    share.chunk = at - first * chunks;
+    share.start = share.chunk * chunk;
+    share.end = share.start + chunk < positions ? share.start + chunk : positions;
+    bool appends = share.chunk == chunks - 1 && within == 0;
+    if (HEADS == 1 || sharers == 1) {
+        share.first_head = first_head;
+        share.heads = heads;
+        share.appends = appends;
+        attend<HEADS, LANES>(p, desk, share);
+    } else {
+        share.heads = 1;
+#pragma unroll 1
+        for (u32 h = first; h < heads; h += sharers) {
+            share.first_head = first_head + h;
+            share.appends = appends && h == 0;
+            attend<1, LANES>(p, (Desk<1>&)desk, share);
+            __syncthreads();
+        }
+    }
+    if (chunks == 1)
+        return;
+
+    // The last block combines.
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0)
+        desk.last = atomicAdd(&p.tickets[group], 1) == chunks * sharers - 1;
+    __syncthreads();
+    if (!desk.last)
+        return;
+    __threadfence();
+    combine(p, first_head, heads, chunks, most_chunks);
     if (threadIdx.x == 0)
         p.tickets[group] = 0;
 }
-

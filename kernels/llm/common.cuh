@@ -55,3 +55,11 @@ static __device__ void fetch_ahead(const u8* ahead, u64 ahead_bytes, u32 block, 
         asm volatile("prefetch.global.L2 [%0];" ::"l"(ahead + start + at));
 #endif
 }
+
+// The quotient of numbers below 2^24, if it is below 2^20.
+static __device__ u32 divide(u32 n, u32 d)
+{
+    u32 q = (u32)__fdividef((float)n, (float)d);
+    int rest = (int)(n - q * d);
+    return rest < 0 ? q - 1 : rest >= (int)d ? q + 1 : q;
+}

@@ -10,13 +10,15 @@
 // the state of an attention, then STAGES tiles per warp, then 8 bytes per product.
 #include <cuda_fp16.h>
 
-#if __CUDA_ARCH__ >= 900
-#define STAGES 6
-#else
+// More fill the queues of the memory, and what the blocks wait for comes later.
 #define STAGES 4
+#if __CUDA_ARCH__ >= 900
+#define BULK
 #endif
 #include "product.cuh"
 
+// Registers are scarce here.
+#define EARLY_HEADS 0
 #include "attention.cuh"
 
 // Kinds of products, each with its sizes: queries, keys and values; attention's output; first and last product of the
@@ -63,11 +65,21 @@ struct Kind {
     u32 batch_pairs, batches;
 };
 
+// What a warp needs for its copies. It waits here during an attention, whose registers it would push to local memory
+// for the products as well.
+struct Parked {
+    const u8* at;
+    u32 product, batch, left, step, slot, parity;
+};
+
 // What the threads of a block share.
 struct Shared {
     Bench bench;
+    // Barriers of the tiles.
+    u64 landed[WARPS][STAGES];
     Layout layouts[KINDS][WARPS];
     Kind kinds[KINDS];
+    Parked parked[WARPS];
     // Parameters of the current phase.
     Product product;
     Attention attention;
@@ -106,24 +118,48 @@ struct Chain {
         }
     }
 
-    // Starts the copy of the next tile to `stage`, the lane's first place.
-    __device__ void copy(const Decode& d, const Shared& s, u32 warp, u32 stage)
+    // Starts the copy of the next tile to place `to`.
+    __device__ void copy(const Decode& d, const Shared& s, u32 warp, const Ring& ring, u32 to)
     {
         if (left > 0) {
             const Layout& l = s.layouts[kind_of(d, product)][warp];
             bool last = step + 1 == l.steps;
             u32 bytes = last ? l.last_bytes : 8 * F::BYTES;
             // The last batch of a matrix may go on after its last row.
-            if (at < d.tiles_end)
-                copy_tile<F>(at, bytes, stage);
+            ring.copy<8 * F::BYTES>(to, at, bytes, at < d.tiles_end);
             at += bytes;
             step = last ? 0 : step + 1;
             if (--left == 0)
                 advance(d, s, warp);
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        ring.commit();
     }
 };
+
+template <class F>
+static __device__ void park(Parked& to, const Chain<F>& chain, const Ring& ring)
+{
+    if (threadIdx.x % 32 == 0) {
+        to.at = chain.at;
+        to.product = chain.product, to.batch = chain.batch, to.left = chain.left, to.step = chain.step;
+        to.slot = ring.slot;
+#ifdef BULK
+        to.parity = ring.parity;
+#endif
+    }
+    __syncwarp();
+}
+
+template <class F>
+static __device__ void unpark(const Parked& from, Chain<F>& chain, Ring& ring)
+{
+    chain.at = from.at + threadIdx.x % 32 * 16;
+    chain.product = from.product, chain.batch = from.batch, chain.left = from.left, chain.step = from.step;
+    ring.slot = from.slot;
+#ifdef BULK
+    ring.parity = from.parity;
+#endif
+}
 
 // Copies parameters to shared memory with one warp.
 template <class T>
@@ -147,13 +183,12 @@ static __device__ void wait(const Decode& d, u32 phases)
     if (threadIdx.x == 0) {
         u32 target = phases * d.blocks, looks = 0, now;
         while (true) {
-            asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(d.counter) : "memory");
+            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(d.counter) : "memory");
             if (now >= target)
                 break;
             if (++looks > d.patience)
                 asm volatile("trap;");
         }
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(d.counter) : "memory");
     }
     __syncthreads();
 }
@@ -177,12 +212,10 @@ static __device__ void decode(const Decode& d)
     extern __shared__ uint4 dynamic[];
     __shared__ Shared s;
     u8* memory = (u8*)dynamic;
-    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u32 warp = threadIdx.x / 32;
     const u32 tile_bytes = 8 * F::BYTES;
     Ring ring;
-    ring.stages = memory + d.front_bytes + warp * STAGES * tile_bytes;
-    ring.places = (u32)__cvta_generic_to_shared(ring.stages) + lane * 16;
-    ring.next = 0;
+    ring.init(memory + d.front_bytes + warp * STAGES * tile_bytes, s.landed[warp], true);
     const u8** tiles = (const u8**)(memory + d.front_bytes + WARPS * STAGES * tile_bytes);
     for (u32 i = threadIdx.x; i < d.count; i += THREADS)
         tiles[i] = d.products[i].tiles;
@@ -204,26 +237,29 @@ static __device__ void decode(const Decode& d)
     chain.advance(d, s, warp);
 #pragma unroll 1
     for (u32 i = 0; i < STAGES; ++i)
-        chain.copy(d, s, warp, ring.places + i * tile_bytes);
+        chain.copy(d, s, warp, ring, i);
 
     u32 phases = 0;
 #pragma unroll 1
     for (u32 product = 0; product < d.count; ++product) {
         u32 kind = kind_of(d, product);
         if (kind == 1) {
+            park(s.parked[warp], chain, ring);
             fetch(&s.attention, d.attentions + product / 4);
             wait(d, phases);
             Desk<HEADS>& desk = *(Desk<HEADS>*)memory;
 #pragma unroll 1
             for (u32 block = blockIdx.x; block < d.groups * d.chunks; block += gridDim.x) {
                 if (s.attention.head_size <= 64)
-                    attend<HEADS, 8>(s.attention, desk, block % d.groups, block / d.groups, d.chunks);
+                    attend_group<HEADS, 8>(s.attention, desk, block % d.groups, block / d.groups, d.chunks);
                 else
-                    attend<HEADS, 16>(s.attention, desk, block % d.groups, block / d.groups, d.chunks);
+                    attend_group<HEADS, 16>(s.attention, desk, block % d.groups, block / d.groups, d.chunks);
                 __syncthreads();
             }
             arrive(d.counter);
             ++phases;
+            unpark(s.parked[warp], chain, ring);
+            ring.place(memory + d.front_bytes + warp * STAGES * tile_bytes, s.landed[warp]);
         }
         fetch(&s.product, d.products + product);
         Quads quads;
@@ -238,7 +274,7 @@ static __device__ void decode(const Decode& d)
             }
             __syncthreads();
             consume<F>(s.product, s.layouts[kind][warp], memory, s.bench, ring,
-                       [&](u32 stage) { chain.copy(d, s, warp, stage); });
+                       [&](u32 to) { chain.copy(d, s, warp, ring, to); });
         }
         if (product + 1 == d.count)
             end(d, phases);

@@ -32,7 +32,7 @@ static __device__ void product(const Product& p)
     extern __shared__ uint4 dynamic[];
     __shared__ Bench bench;
     u8* memory = (u8*)dynamic;
-    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u32 warp = threadIdx.x / 32;
     const u32 tile_bytes = 8 * F::BYTES;
     // Before the tiles: the memory answers in order.
     Quads quads;
@@ -40,9 +40,8 @@ static __device__ void product(const Product& p)
     quads.load_norm(p);
     Layout l = Layout::of<F>(p, warp);
     Ring ring;
-    ring.stages = memory + vector_bytes<F>(p.columns) + warp * STAGES * tile_bytes;
-    ring.places = (u32)__cvta_generic_to_shared(ring.stages) + lane * 16;
-    ring.next = 0;
+    // No barriers: the lanes copy, which is as fast here.
+    ring.init(memory + vector_bytes<F>(p.columns) + warp * STAGES * tile_bytes, 0, true);
 
     Stream<F> stream;
     stream.batch = blockIdx.x;
@@ -53,7 +52,7 @@ static __device__ void product(const Product& p)
         copy_vector(p, memory);
 #pragma unroll 1
     for (u32 s = 0; s < EARLY; ++s)
-        stream.copy(p, l, ring.places + s * tile_bytes);
+        stream.copy(p, l, ring, s);
     if (p.before == BEFORE_PACKED)
         asm volatile("cp.async.wait_group %0;" ::"n"(EARLY) : "memory");
     else
@@ -61,8 +60,8 @@ static __device__ void product(const Product& p)
     __syncthreads();
 #pragma unroll 1
     for (u32 s = EARLY; s < STAGES; ++s)
-        stream.copy(p, l, ring.places + s * tile_bytes);
-    consume<F>(p, l, memory, bench, ring, [&](u32 place) { stream.copy(p, l, place); });
+        stream.copy(p, l, ring, s);
+    consume<F>(p, l, memory, bench, ring, [&](u32 to) { stream.copy(p, l, ring, to); });
     fetch_ahead(p.ahead, p.ahead_bytes, blockIdx.x, gridDim.x);
 }
 

@@ -229,14 +229,6 @@ static __device__ void put_group(u8* memory, u32 group, float v)
 
 // ---- The kernel ----
 
-// The quotient of numbers below 2^20.
-static __device__ u32 divide(u32 n, u32 d)
-{
-    u32 q = (u32)__fdividef((float)n, (float)d);
-    int rest = (int)(n - q * d);
-    return rest < 0 ? q - 1 : rest >= (int)d ? q + 1 : q;
-}
-
 // The tiles of a pair of rows, and the share of a warp in each batch.
 struct Layout {
     // Steps of a row, units of the last one, bytes of its tile and of all tiles.
@@ -274,16 +266,123 @@ struct Layout {
     }
 };
 
-// Starts the copy of a tile. `at` and `place` are the lane's first 16 bytes in memory and in shared memory.
-template <class F>
-static __device__ void copy_tile(const u8* at, u32 bytes, u32 place)
-{
-    u32 offset = threadIdx.x % 32 * 16;
+// A warp's tiles in shared memory: STAGES places, used in turn.
+//
+// One sequence uses weights once per token. On Hopper GPUs they leave the L2 cache first: what each layer reads again, positions,
+// norms and caches of short contexts, stays in it. With BULK, a tile is one copy of the bulk copy engine, which ends at
+// a barrier in shared memory; otherwise the lanes copy it.
+struct Ring {
+    const u8* stages;
+    // The lane's first 16 bytes of the first place, in the address space of shared memory.
+    u32 places;
+    // The place that is used next.
+    u32 slot;
+#if __CUDA_ARCH__ >= 900
+    u64 policy;
+#endif
+#ifdef BULK
+    // The places' barriers, and the parity of the next use.
+    u32 barriers, parity;
+#endif
+
+    __device__ void place(u8* memory, u64* landed)
+    {
+        stages = memory;
+        places = (u32)__cvta_generic_to_shared(memory) + threadIdx.x % 32 * 16;
+#ifdef BULK
+        barriers = (u32)__cvta_generic_to_shared(landed);
+#endif
+    }
+
+    // `landed` has STAGES barriers, which only this warp uses, with BULK. `once`: no other block reads the weights.
+    __device__ void init(u8* memory, u64* landed, bool once)
+    {
+#if __CUDA_ARCH__ >= 900
+        asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+        if (!once)
+            asm volatile("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+#endif
+        place(memory, landed);
+        slot = 0;
+#ifdef BULK
+        parity = 0;
+        if (threadIdx.x % 32 == 0) {
 #pragma unroll
-    for (u32 i = 0; i < F::BYTES * 8; i += 512)
-        if (offset + i < bytes)
+            for (u32 i = 0; i < STAGES; ++i)
+                asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barriers + 8 * i) : "memory");
+            asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        }
+        __syncwarp();
+#endif
+    }
+
+    // Starts the copy of a tile to place `to`. `at` is the lane's first 16 bytes. Tiles that are not `valid` are not
+    // copied, but waited for; `valid` is the same for all lanes.
+    template <u32 TILE_BYTES>
+    __device__ void copy(u32 to, const u8* at, u32 bytes, bool valid) const
+    {
+        u32 place = places + to * TILE_BYTES;
+#ifdef BULK
+        if (threadIdx.x % 32 == 0) {
+            u32 barrier = barriers + 8 * to;
+            if (valid) {
+                asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+                asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
+                             "[%0], [%1], %2, [%3], %4;"
+                             ::"r"(place), "l"(at), "r"(bytes), "r"(barrier), "l"(policy) : "memory");
+            } else {
+                asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
+            }
+        }
+#else
+        u32 offset = threadIdx.x % 32 * 16;
+#pragma unroll
+        for (u32 i = 0; i < TILE_BYTES; i += 512) {
+            if (!valid || offset + i >= bytes)
+                continue;
+#if __CUDA_ARCH__ >= 900
+            asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;"
+                         ::"r"(place + i), "l"(at + i), "l"(policy) : "memory");
+#else
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(place + i), "l"(at + i) : "memory");
-}
+#endif
+        }
+#endif
+    }
+
+    // Follows each copy, and takes the place of those that are left out at the end.
+    __device__ void commit() const
+    {
+#ifndef BULK
+        asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+    }
+
+    // Waits for the tile in the next place.
+    __device__ void wait() const
+    {
+#ifdef BULK
+        u32 done;
+        do {
+            asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                         : "=r"(done) : "r"(barriers + 8 * slot), "r"(parity) : "memory");
+        } while (!done);
+#else
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
+        __syncwarp();
+#endif
+    }
+
+    __device__ void advance()
+    {
+        if (++slot == STAGES) {
+            slot = 0;
+#ifdef BULK
+            parity ^= 1;
+#endif
+        }
+    }
+};
 
 // The tiles of a warp, in the order of their use: a range of each of the block's batches.
 template <class F>
@@ -300,15 +399,14 @@ struct Stream {
         at += l.step * 8 * F::BYTES + threadIdx.x % 32 * 16;
     }
 
-    // Starts the copy of the next tile to `stage`, the lane's first place.
-    __device__ void copy(const Product& p, const Layout& l, u32 stage)
+    // Starts the copy of the next tile to place `to`.
+    __device__ void copy(const Product& p, const Layout& l, const Ring& ring, u32 to)
     {
         if (left > 0) {
             bool last = step + 1 == l.steps;
             u32 bytes = last ? l.last_bytes : 8 * F::BYTES;
             // The last batch may go on after the last row.
-            if (at < p.tiles_end)
-                copy_tile<F>(at, bytes, stage);
+            ring.copy<8 * F::BYTES>(to, at, bytes, at < p.tiles_end);
             at += bytes;
             step = last ? 0 : step + 1;
             if (--left == 0) {
@@ -316,7 +414,7 @@ struct Stream {
                 enter(p, l);
             }
         }
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        ring.commit();
     }
 };
 
@@ -402,14 +500,8 @@ struct Bench {
     u64 bests[2];
 };
 
-// A warp's tiles in shared memory.
-struct Ring {
-    // All stages, and the lane's place in the first one; offset of the stage that is used next.
-    const u8* stages;
-    u32 places, next;
-};
-
-// All batches of a block, once the vector is in `memory`. `copy(place)` starts the copy of the warp's next tile.
+// All batches of a block, once the vector is in `memory`. `copy(to)` starts the copy of the
+// warp's next tile to a place.
 template <class F, class Copy>
 static __device__ void consume(const Product& p, const Layout& l, const u8* memory, Bench& bench, Ring& ring, Copy copy)
 {
@@ -422,9 +514,8 @@ static __device__ void consume(const Product& p, const Layout& l, const u8* memo
         float a = 0.0f, b = 0.0f;
 #pragma unroll 1
         for (u32 left = l.count; left > 0; --left) {
-            asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
-            __syncwarp();
-            const u8* tile = ring.stages + ring.next;
+            ring.wait();
+            const u8* tile = ring.stages + ring.slot * tile_bytes;
             bool last = step + 1 == l.steps;
             if (last && l.last_units < 32) {
                 float2 sums = partial<F>(tile, memory, step, l.last_units);
@@ -437,8 +528,8 @@ static __device__ void consume(const Product& p, const Layout& l, const u8* memo
                 b += F::dot(tile, 32, 1, lane, v);
             }
             __syncwarp();
-            copy(ring.places + ring.next);
-            ring.next = ring.next == (STAGES - 1) * tile_bytes ? 0 : ring.next + tile_bytes;
+            copy(ring.slot);
+            ring.advance();
             step = last ? 0 : step + 1;
             if (last || left == 1) {
                 flush(a, b, &bench.parts[parity][pair][part]);

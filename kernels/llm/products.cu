@@ -85,9 +85,8 @@ static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& st
         a[n] = b[n] = 0.0f;
 #pragma unroll 1
     for (u32 left = l.count; left > 0; --left) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
-        __syncwarp();
-        const u8* tile = ring.stages + ring.next;
+        ring.wait();
+        const u8* tile = ring.stages + ring.slot * tile_bytes;
         bool last = step + 1 == l.steps;
         if (last && l.last_units < 32) {
 #pragma unroll
@@ -111,8 +110,8 @@ static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& st
             }
         }
         __syncwarp();
-        stream.copy(p, l, ring.places + ring.next);
-        ring.next = ring.next == (STAGES - 1) * tile_bytes ? 0 : ring.next + tile_bytes;
+        stream.copy(p, l, ring, ring.slot);
+        ring.advance();
         step = last ? 0 : step + 1;
         if (last || left == 1) {
 #pragma unroll
@@ -144,15 +143,13 @@ static __device__ void products(const Products& all)
     u32 stride = vector_bytes<F>(p.columns);
     Layout l = Layout::of<F>(p, warp);
     Ring ring;
-    ring.stages = vectors + all.group * stride + warp * STAGES * tile_bytes;
-    ring.places = (u32)__cvta_generic_to_shared(ring.stages) + lane * 16;
-    ring.next = 0;
+    ring.init(vectors + all.group * stride + warp * STAGES * tile_bytes, 0, gridDim.y == 1);
     Stream<F> stream;
     stream.batch = blockIdx.x;
     stream.enter(p, l);
 #pragma unroll 1
     for (u32 s = 0; s < STAGES; ++s)
-        stream.copy(p, l, ring.places + s * tile_bytes);
+        stream.copy(p, l, ring, s);
     if (threadIdx.x < columns)
         table.memory[threadIdx.x] = all.seats->list[first + threadIdx.x].memory;
     __syncthreads();

@@ -501,3 +501,21 @@ extern "C" __global__ void __launch_bounds__(THREADS) samples(const Step* steps,
     Step p = steps[blockIdx.x];
     choose(p);
 }
+
+// The largest of a share of a sequence's logits to `best`. Grid (blocks, sequences).
+extern "C" __global__ void __launch_bounds__(THREADS) maxima(const Step* steps, const u32* count)
+{
+    __shared__ Shared s;
+    if (blockIdx.y >= *count)
+        return;
+    const Step& p = steps[blockIdx.y];
+    u64 best = 0;
+#pragma unroll 4
+    for (u32 i = blockIdx.x * THREADS + threadIdx.x; i < p.vocabulary; i += gridDim.x * THREADS) {
+        u64 key = key_of(p, i);
+        best = key > best ? key : best;
+    }
+    best = block_max(s, best);
+    if (threadIdx.x == 0)
+        ((u64*)p.best)[blockIdx.x] = best;
+}

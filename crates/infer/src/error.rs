@@ -287,7 +287,7 @@ pub enum Error {
         multiple: usize,
     },
 
-    /// A model or a device does not allow [one launch for all layers](crate::decode::SessionOptions::persistent).
+    /// A model or a device does not allow [one launch for all layers](crate::decode::Layers::Persistent).
     #[error("one launch cannot compute all layers of the model: {0}")]
     Persistent(String),
 

@@ -1,4 +1,5 @@
-//! Sessions that decode together: the weights are read once per step for up to eight of them.
+//! Sessions that decode together: the weights are read once per step for up to eight of them, and on the tensor cores
+//! for all.
 
 use core::fmt;
 use std::sync::Arc;
@@ -13,11 +14,15 @@ use super::pack::Unit;
 use super::parameters::{Attentions, Before, MAX_SEATS, Products, Seats, Step};
 use super::places::Addresses;
 use super::session::Session;
+use super::wide::{self, Group, Wide};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 
 /// Most sequences of a block of products.
 const GROUP: usize = 8;
+/// Fewest sequences whose products are computed on the tensor cores: the other products read the weights again for each
+/// [`GROUP`].
+pub(super) const TENSOR_CORES_FROM: usize = GROUP + 1;
 /// Replays in flight.
 const INSTANCES: usize = 4;
 
@@ -40,9 +45,44 @@ impl Seat {
     }
 }
 
+/// Options of a batch.
+///
+/// ```
+/// use infer::decode::BatchOptions;
+///
+/// // Each session has the bits that it has alone, however many there are.
+/// let options = BatchOptions::default().tensor_cores_from(usize::MAX);
+/// assert_eq!(options.tensor_cores_from, usize::MAX);
+/// ```
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct BatchOptions {
+    /// Fewest sequences of a step whose products are computed on the tensor cores, 9 by default.
+    pub tensor_cores_from: usize,
+}
+
+impl Default for BatchOptions {
+    fn default() -> Self {
+        Self { tensor_cores_from: TENSOR_CORES_FROM }
+    }
+}
+
+impl BatchOptions {
+    /// Sets the fewest sequences of a step whose products are computed on the tensor cores. A step of one session
+    /// computes what the session computes alone.
+    #[must_use]
+    pub fn tensor_cores_from(mut self, sequences: usize) -> Self {
+        self.tensor_cores_from = sequences;
+        self
+    }
+}
+
 /// Sessions that decode together, each with its own length, sampling and end. They join and leave between steps.
 ///
-/// Each session gets the same tokens as alone, bit for bit.
+/// In steps of up to 8 sessions, each gets the same tokens as alone, bit for bit. In steps of more, vectors and weights
+/// are rounded to halves for the tensor cores, as those of prompts are: logits of random models differ from 64-bit
+/// floats by less than 1 part in 1,000. They do not depend on the other sessions, and have the same bits on every run.
+/// [`BatchOptions::tensor_cores_from`] sets the number.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -73,8 +113,7 @@ impl Seat {
 /// ```
 pub struct Batch {
     // Declared first: dropped before the memory that their launches use. `drop` waits for the queue.
-    /// With the sequences that they take, in ascending order.
-    graphs: Vec<(usize, Graph)>,
+    graphs: Vec<(Class, Graph)>,
     queue: Queue,
     seats: Buffer<Seats>,
     steps: Buffer<Step>,
@@ -84,7 +123,19 @@ pub struct Batch {
     listed: Vec<Seat>,
     is_listed: bool,
     made: Vec<(Seat, u32)>,
+    tensor_cores_from: usize,
+    /// For steps on the tensor cores, if the batch can have as many sessions.
+    wide: Option<Wide>,
     engine: Arc<Inner>,
+}
+
+/// The steps that have a graph of their own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Class {
+    /// Most sequences.
+    size: usize,
+    /// Whether the products are computed on the tensor cores.
+    is_wide: bool,
 }
 
 impl Engine {
@@ -94,20 +145,32 @@ impl Engine {
     ///
     /// [`Error::BatchFull`] for more, or for none; those of the device.
     pub fn batch(&self, sessions: usize) -> Result<Batch> {
+        self.batch_with(sessions, &BatchOptions::default())
+    }
+
+    /// The same with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::batch`].
+    pub fn batch_with(&self, sessions: usize, options: &BatchOptions) -> Result<Batch> {
         if sessions == 0 || sessions > MAX_SEATS {
             return Err(Error::BatchFull(if sessions == 0 { 0 } else { MAX_SEATS }));
         }
         let device = &self.inner.device;
-        let options = QueueOptions::default().wait(WaitPolicy::Spin);
+        let is_wide = sessions >= options.tensor_cores_from;
+        let queue = QueueOptions::default().wait(WaitPolicy::Spin);
         Ok(Batch {
             graphs: Vec::new(),
-            queue: device.queue_with(&options)?,
+            queue: device.queue_with(&queue)?,
             seats: device.alloc_zeroed::<Seats>(1)?.named("seats of a batch"),
             steps: device.alloc_zeroed::<Step>(sessions)?.named("steps of a batch"),
             sessions: (0..sessions).map(|_| None).collect(),
             listed: Vec::with_capacity(sessions),
             is_listed: false,
             made: Vec::with_capacity(sessions),
+            tensor_cores_from: options.tensor_cores_from,
+            wide: is_wide.then(|| Wide::new(&self.inner, sessions)).transpose()?,
             engine: Arc::clone(&self.inner),
         })
     }
@@ -217,9 +280,7 @@ impl Batch {
     pub fn launches_per_step(&self) -> usize {
         match self.listed[..] {
             [seat] => self.session(seat).map_or(0, Session::launches_per_token),
-            _ => {
-                self.graphs.iter().find(|graph| graph.0 >= self.listed.len()).map_or(0, |graph| graph.1.len())
-            }
+            _ => self.position().map_or(0, |graph| self.graphs[graph].1.len()),
         }
     }
 
@@ -253,43 +314,61 @@ impl Batch {
         Ok(())
     }
 
+    /// The class of a step of the listed sessions.
+    fn class(&self) -> Class {
+        let count = self.listed.len();
+        let size = count.next_power_of_two().min(self.sessions.len());
+        Class { size, is_wide: count >= self.tensor_cores_from }
+    }
+
+    /// The number of the graph of a step of the listed sessions.
+    fn position(&self) -> Option<usize> {
+        let class = self.class();
+        self.graphs.iter().position(|graph| graph.0 == class)
+    }
+
     /// The number of a graph for the listed sessions; it is recorded if there is none.
     fn graph(&mut self) -> Result<usize> {
-        let size = self.listed.len().next_power_of_two();
-        if let Some(graph) = self.graphs.iter().position(|graph| graph.0 == size) {
+        if let Some(graph) = self.position() {
             return Ok(graph);
         }
+        let class = self.class();
         let mut builder = self.engine.device.graph();
         builder.instances(INSTANCES)?;
         let (places, _) = self.engine.places();
-        let record = Record { engine: &self.engine, places, seats: self.seats.gpu_va(), size };
+        let group = Group { seats: self.seats.gpu_va(), steps: self.steps.gpu_va(), size: class.size };
+        let wide = self.wide.as_ref().filter(|_| class.is_wide);
+        let record = Record { engine: &self.engine, places, group, wide };
         record.product(&mut builder, &self.engine.output(&places))?;
-        record.samples(&mut builder, self.steps.gpu_va())?;
+        record.samples(&mut builder)?;
         self.engine.stages(&places, |stage| match stage {
             Stage::Product(call) => record.product(&mut builder, &call),
             Stage::Attention(number) => record.attention(&mut builder, number),
         })?;
-        self.graphs.push((size, builder.build()?));
+        self.graphs.push((class, builder.build()?));
         Ok(self.graphs.len() - 1)
     }
 }
 
-/// Records launches for `size` sequences at most.
+/// Records launches for a group of sequences.
 struct Record<'a> {
     engine: &'a Inner,
     places: Addresses,
-    /// Address of the list.
-    seats: u64,
-    size: usize,
+    group: Group,
+    /// For products on the tensor cores.
+    wide: Option<&'a Wide>,
 }
 
 impl Record<'_> {
     /// A product, and what prepares its input.
     fn product(&self, graph: &mut GraphBuilder, call: &Call<'_>) -> Result<()> {
-        let (engine, place) = (self.engine, &call.matrix.place);
+        let (engine, place, size) = (self.engine, &call.matrix.place, self.group.size);
+        if let Some(wide) = self.wide {
+            return wide.product(engine, graph, self.group, call);
+        }
         let mut one = engine.product(&self.places, call)?;
         let parameters = |one, group| -> Result<Products> {
-            Ok(Products { one, seats: self.seats, group: word(group)?, unused: 0 })
+            Ok(Products { one, seats: self.group.seats, group: word(group)?, unused: 0 })
         };
         if call.before != Before::Packed {
             let form = match (rounds(place.block), Unit::of(place.block).weights) {
@@ -303,13 +382,13 @@ impl Record<'_> {
             let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
             // SAFETY: the places are inside the memory of each session on the list, which lives as long as the session
             // is part of the batch; the batch waits for its queue before a session leaves.
-            unsafe { graph.launch(kernel, word(self.size)?, BLOCK, &arguments)? };
+            unsafe { graph.launch(kernel, word(size)?, BLOCK, &arguments)? };
             one.input = self.places.prepared;
         }
         let kernel = of_format(&engine.batch.products, place.block);
         let group = self.group(place.block, place.columns, kernel.attributes().max_dynamic_shared_bytes);
         let shared = group * vector_bytes(place.block, place.columns) + tiles_bytes(place.block);
-        let grid = (engine.product_blocks(&one), word(self.size.div_ceil(group))?);
+        let grid = (engine.product_blocks(&one), word(size.div_ceil(group))?);
         let parameters = parameters(one, group)?;
         let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
         // SAFETY: as above; the weights live as long as the engine.
@@ -320,26 +399,27 @@ impl Record<'_> {
     /// Sequences whose vectors a block of a product takes, in groups of the same size; at least 1.
     fn group(&self, block: BlockType, columns: usize, shared_bytes: u32) -> usize {
         let room = (shared_bytes as usize).saturating_sub(tiles_bytes(block)) / vector_bytes(block, columns);
-        let groups = self.size.div_ceil(room.clamp(1, GROUP));
-        self.size.div_ceil(groups)
+        let groups = self.group.size.div_ceil(room.clamp(1, GROUP));
+        self.group.size.div_ceil(groups)
     }
 
     fn attention(&self, graph: &mut GraphBuilder, number: usize) -> Result<()> {
         let engine = self.engine;
         let one = engine.attention(&self.places, number)?;
-        let parameters = Attentions { one, seats: self.seats, layer: word(number)?, unused: 0 };
+        let parameters = Attentions { one, seats: self.group.seats, layer: word(number)?, unused: 0 };
         let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
-        let grid = (word(engine.groups())?, word(engine.chunks())?, word(self.size)?);
+        let chunks = if self.wide.is_some() { wide::chunks(engine) } else { engine.chunks() };
+        let grid = (word(engine.groups())?, word(chunks)?, word(self.group.size)?);
         // SAFETY: as for products; positions stay below the context of each session, which the batch checks.
         unsafe { graph.launch(&engine.batch.attention, grid, BLOCK, &arguments)? };
         Ok(())
     }
 
-    fn samples(&self, graph: &mut GraphBuilder, steps: u64) -> Result<()> {
+    fn samples(&self, graph: &mut GraphBuilder) -> Result<()> {
         // The list starts with the number of sequences.
-        let arguments = [Arg::U64(steps), Arg::U64(self.seats)];
+        let arguments = [Arg::U64(self.group.steps), Arg::U64(self.group.seats)];
         // SAFETY: as for products; the steps of the listed sessions have the addresses of their memory.
-        unsafe { graph.launch(&self.engine.batch.sample, word(self.size)?, SAMPLE_BLOCK, &arguments)? };
+        unsafe { graph.launch(&self.engine.batch.sample, word(self.group.size)?, SAMPLE_BLOCK, &arguments)? };
         Ok(())
     }
 }

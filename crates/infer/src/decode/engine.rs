@@ -81,6 +81,7 @@ impl Memory {
     #[must_use]
     pub const fn sessions(self, sessions: u64) -> Self {
         let cache = self.cache.saturating_mul(sessions);
+        // The vectors and sums of a batch of more than 8, 1 MiB on an Orin and 10 on an H200, are among the others.
         // CAST: 31 MiB.
         let batch = if sessions > 1 { QUEUE_BYTES as u64 } else { 0 };
         let others = self.others.saturating_mul(sessions).saturating_add(batch);
@@ -161,6 +162,7 @@ pub(super) struct BatchKernels {
     pub(super) prepare: [Kernel; 3],
     pub(super) attention: Kernel,
     pub(super) sample: Kernel,
+    pub(super) maxima: Kernel,
 }
 
 /// How far launches read ahead, in bytes: each asks the L2 cache for the next launches' weights before it ends.
@@ -271,6 +273,7 @@ impl Engine {
                 ],
                 attention: attention.kernel(&format!("attentions_{group}_{lanes}"))?,
                 sample: sample.kernel("samples")?,
+                maxima: sample.kernel("maxima")?,
             },
             group,
             sample: sample.kernel("sample")?,
@@ -297,11 +300,11 @@ impl Engine {
 pub(super) struct Call<'a> {
     pub(super) matrix: &'a Packed,
     pub(super) before: Before,
-    norm: weights::Norm,
-    input: u64,
-    after: After,
-    output: u64,
-    gate: u64,
+    pub(super) norm: weights::Norm,
+    pub(super) input: u64,
+    pub(super) after: After,
+    pub(super) output: u64,
+    pub(super) gate: u64,
     packed_output: bool,
 }
 
@@ -342,6 +345,14 @@ impl Inner {
         (self.shape.heads * self.chunks() * (self.shape.head_size + 2), self.groups())
     }
 
+    /// The activation, as the kernels number it.
+    pub(super) fn activation(&self) -> u32 {
+        match self.shape.activation {
+            Activation::SiluGate => 0,
+            Activation::Gelu => 1,
+        }
+    }
+
     fn norm_kind(&self) -> Before {
         match self.shape.norm {
             NormKind::Rms => Before::RmsNorm,
@@ -377,10 +388,7 @@ impl Inner {
             columns: word(place.columns)?,
             before: call.before as u32,
             after: call.after as u32,
-            activation: match self.shape.activation {
-                Activation::SiluGate => 0,
-                Activation::Gelu => 1,
-            },
+            activation: self.activation(),
             packed_output: u32::from(call.packed_output),
             batch_pairs: word(batch_pairs)?,
             batches: word(batches)?,

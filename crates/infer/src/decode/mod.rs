@@ -11,7 +11,7 @@
 //! append to the cache; the attention's output; norm and the first products of the feed-forward network; its last
 //! product. Files that mix formats in one of these steps take one launch more.
 //!
-//! With [`SessionOptions::persistent`], one launch computes all layers and the logits: its blocks wait for each other
+//! With [`Layers::Persistent`], one launch computes all layers and the logits: its blocks wait for each other
 //! at a counter between the phases, and copy later weights meanwhile. The results have the same bits.
 //!
 //! A prompt of 17 tokens or more goes through the layers in batches, up to 512 tokens together, on the tensor cores
@@ -22,6 +22,9 @@
 //! Products with quantised weights round the vector to 14 bits per element, with one scale for 32 elements: 64 times
 //! finer than 8 bits. Logits of random models differ from 64-bit floats by 3 to 5 parts in 10,000, those with weights
 //! in floats by less than 1. All sums have a fixed order: the same model, calls and device give the same bits.
+//!
+//! A [`Batch`] of up to 8 sessions gives each the bits that it has alone. Steps of more than 8 compute products on the
+//! tensor cores, with vectors and weights rounded to halves as for prompts; [`BatchOptions`] sets the number.
 
 mod batch;
 mod engine;
@@ -37,10 +40,11 @@ mod stream;
 #[cfg(test)]
 mod tests;
 mod weights;
+mod wide;
 
-pub use batch::{Batch, Seat};
+pub use batch::{Batch, BatchOptions, Seat};
 pub use engine::{Ahead, Engine};
 pub use memory::Memory;
 pub use sampling::{MAX_WINDOW, Sampling};
-pub use session::{Session, SessionOptions, Tokens};
+pub use session::{Layers, Session, SessionOptions, Tokens};
 pub use stream::TokenStream;

@@ -10,6 +10,7 @@ use super::engine::{BLOCK, Inner, Stage, WARPS, vector_bytes, word};
 use super::pack::Unit;
 use super::parameters::{Attention, Decode, Product};
 use super::places::Addresses;
+use super::session::Layers;
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 
@@ -20,6 +21,10 @@ const DECODE: [&[u8]; 2] = [
 
 /// Formats for which there is a kernel.
 const FORMATS: [BlockType; 4] = [BlockType::F16, BlockType::Q4K, BlockType::Q8_0, BlockType::Q6K];
+/// Those with which it is faster than a graph on a Hopper GPU: measured on an H200, see `docs/llm.md`.
+const FASTER: [BlockType; 3] = [BlockType::Q4K, BlockType::Q6K, BlockType::Q8_0];
+/// SM version of Hopper GPUs.
+const HOPPER: (u32, u32) = (9, 0);
 /// Products of a layer.
 const LAYER_PRODUCTS: usize = 4;
 /// Most bytes of the attention's state in shared memory: `DESK_BYTES` of `decode.cu`.
@@ -28,9 +33,7 @@ const DESK_BYTES: usize = 36_864;
 const PATIENCE: u32 = 1 << 24;
 
 /// Tiles that a warp keeps in shared memory: `STAGES` of `decode.cu`.
-fn stages(kernel: &Kernel) -> usize {
-    if kernel.attributes().binary_version >= (9, 0) { 6 } else { 4 }
-}
+const STAGES: usize = 4;
 
 /// The launch of a session.
 pub(super) struct Persistent {
@@ -44,6 +47,28 @@ pub(super) struct Persistent {
 }
 
 impl Persistent {
+    /// The launch of a session with these addresses, if it has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Persistent::new`].
+    pub(super) fn wanted(layers: Layers, engine: &Inner, at: &Addresses) -> Result<Option<Self>> {
+        match layers {
+            Layers::Graph => Ok(None),
+            Layers::Persistent => Self::new(engine, at).map(Some),
+            Layers::Fastest => {
+                let (block, sm) = (engine.weights.output.place.block, engine.device.info().sm_version);
+                if sm != HOPPER || !FASTER.contains(&block) {
+                    return Ok(None);
+                }
+                match Self::new(engine, at) {
+                    Err(Error::Persistent(_)) => Ok(None),
+                    other => other.map(Some),
+                }
+            }
+        }
+    }
+
     /// Prepares the launch for a session with these addresses.
     ///
     /// # Errors
@@ -78,7 +103,7 @@ impl Persistent {
         let kernel = Program::load_fitting(&engine.device, &DECODE)?
             .kernel(&format!("decode_{}", block.name().to_lowercase()))?;
         let front = vector.next_multiple_of(16);
-        let tiles = WARPS * stages(&kernel) * Unit::of(block).tile_bytes(32);
+        let tiles = WARPS * STAGES * Unit::of(block).tile_bytes(32);
         let shared_bytes = word(front + tiles + products.len() * size_of::<u64>())?;
         let most = kernel.attributes().max_dynamic_shared_bytes;
         if shared_bytes > most {

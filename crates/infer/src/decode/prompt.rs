@@ -14,8 +14,8 @@ use super::places::Addresses;
 use super::weights::{self, Packed};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
-use crate::model::{Activation, NormKind, Positions, RopePairs, Shape};
-use crate::product::packed::{self, After, Call, is_float};
+use crate::model::{NormKind, Positions, RopePairs, Shape};
+use crate::product::packed::{self, After, Call, Sequences, is_float};
 
 const PROMPT: [&[u8]; 2] = [
     include_bytes!("../../kernels/gemm/prompt.cubin"),
@@ -29,7 +29,7 @@ pub(super) const FEWEST: usize = 16;
 /// Most bytes for the vectors of a batch; wide models have smaller batches.
 const MOST_BYTES: usize = 40 << 20;
 /// Threads of a block, but for the attention.
-const BLOCK: u32 = 256;
+pub(super) const BLOCK: u32 = 256;
 /// Heads of a block that rotates.
 const HEADS: usize = 8;
 /// Threads, queries and stored tiles (queries, and two of keys and values) of a block of the attention.
@@ -59,7 +59,7 @@ struct Embed {
 /// `Round` of `prompt.cu`.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
-struct Round {
+pub(super) struct Round {
     input: u64,
     weight: u64,
     bias: u64,
@@ -69,6 +69,45 @@ struct Round {
     norm: u32,
     keep: u32,
     epsilon: f32,
+    sequences: Sequences,
+}
+
+/// GPU addresses of rounded vectors and of their factors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rounded {
+    pub(super) vectors: u64,
+    pub(super) factors: u64,
+}
+
+impl Round {
+    /// Rounds vectors for a product with `matrix`.
+    pub(super) fn new(
+        engine: &Inner,
+        matrix: &Packed,
+        norm: Option<weights::Norm>,
+        input: u64,
+        sequences: Sequences,
+        to: Rounded,
+    ) -> Result<Self> {
+        let kind = match (norm, engine.shape.norm) {
+            (None, _) => NO_NORM,
+            (Some(_), NormKind::Rms) => 0,
+            (Some(_), NormKind::Layer) => 1,
+        };
+        let norm = norm.unwrap_or_default();
+        Ok(Self {
+            input,
+            weight: norm.weight,
+            bias: norm.bias,
+            output: to.vectors,
+            factors: to.factors,
+            columns: word(matrix.place.columns)?,
+            norm: kind,
+            keep: u32::from(is_float(matrix.place.block)),
+            epsilon: engine.shape.epsilon as f32,
+            sequences,
+        })
+    }
 }
 
 /// `Turn` of `prompt.cu`.
@@ -116,9 +155,9 @@ const NO_NORM: u32 = 2;
 /// The kernels for prompts.
 #[derive(Debug)]
 pub(super) struct Kernels {
-    products: packed::Kernels,
+    pub(super) products: packed::Kernels,
     embed: Kernel,
-    round: Kernel,
+    pub(super) round: Kernel,
     turn: Kernel,
     attend: Kernel,
     /// Columns of a head in shared memory.
@@ -297,6 +336,28 @@ impl Inner {
         shared.end = Some(queue.submit()?);
         appended
     }
+
+    /// A product of `count` rounded vectors with a matrix. What becomes of it is missing.
+    pub(super) fn packed_call<'a>(&self, matrix: &Packed, count: usize, from: Rounded) -> Call<'a> {
+        let place = &matrix.place;
+        Call {
+            block: place.block,
+            vectors: count,
+            rows: place.rows,
+            columns: place.columns,
+            tiles: Arg::U64(self.weights.address(place)),
+            input: Arg::U64(from.vectors),
+            factors: Arg::U64(from.factors),
+            bias: Arg::U64(matrix.bias),
+            gate: Arg::U64(0),
+            output: Arg::U64(0),
+            output_row: 0,
+            after: After::Store,
+            activation: self.activation(),
+            sequences: Sequences::default(),
+            sums: None,
+        }
+    }
 }
 
 impl Run<'_> {
@@ -328,55 +389,23 @@ impl Run<'_> {
         self.launch(&engine.prompt.embed, word(source.count)?, bytemuck::bytes_of(&parameters))
     }
 
-    /// Rounds rows of `columns` floats for a product with weights in format `block`.
-    fn round(
-        &mut self,
-        input: u64,
-        columns: usize,
-        norm: Option<weights::Norm>,
-        block: BlockType,
-    ) -> Result<()> {
-        let shape = &self.engine.shape;
-        let kind = match (norm, shape.norm) {
-            (None, _) => NO_NORM,
-            (Some(_), NormKind::Rms) => 0,
-            (Some(_), NormKind::Layer) => 1,
-        };
-        let norm = norm.unwrap_or_default();
-        let parameters = Round {
-            input,
-            weight: norm.weight,
-            bias: norm.bias,
-            output: self.vectors.rounded,
-            factors: self.vectors.factors,
-            columns: word(columns)?,
-            norm: kind,
-            keep: u32::from(is_float(block)),
-            epsilon: shape.epsilon as f32,
-        };
+    /// Rounds rows of floats for a product with `matrix`.
+    fn round(&mut self, input: u64, norm: Option<weights::Norm>, matrix: &Packed) -> Result<()> {
+        let to = Rounded { vectors: self.vectors.rounded, factors: self.vectors.factors };
+        let parameters = Round::new(self.engine, matrix, norm, input, Sequences::default(), to)?;
         self.launch(&self.engine.prompt.round, word(self.source.count)?, bytemuck::bytes_of(&parameters))
     }
 
     /// Multiplies the rounded rows with a matrix; `output_row` is the distance between the outputs of two tokens.
     fn product(&mut self, matrix: &Packed, after: After, output: u64, output_row: usize) -> Result<()> {
-        let (engine, place) = (self.engine, &matrix.place);
+        let engine = self.engine;
+        let from = Rounded { vectors: self.vectors.rounded, factors: self.vectors.factors };
         let call = Call {
-            block: place.block,
-            vectors: self.source.count,
-            rows: place.rows,
-            columns: place.columns,
-            tiles: Arg::U64(engine.weights.address(place)),
-            input: Arg::U64(self.vectors.rounded),
-            factors: Arg::U64(self.vectors.factors),
-            bias: Arg::U64(matrix.bias),
             gate: Arg::U64(self.vectors.gate),
             output: Arg::U64(output),
             output_row,
             after,
-            activation: match engine.shape.activation {
-                Activation::SiluGate => 0,
-                Activation::Gelu => 1,
-            },
+            ..engine.packed_call(matrix, self.source.count, from)
         };
         // SAFETY: as for `launch`; the weights live as long as the engine.
         unsafe { engine.prompt.products.launch(self.queue, &call) }
@@ -450,7 +479,7 @@ impl Run<'_> {
         self.embed()?;
         for (number, layer) in engine.weights.layers.iter().enumerate() {
             for (part, first) in &layer.qkv.parts {
-                self.round(v.x, shape.width, Some(layer.attention_norm), part.place.block)?;
+                self.round(v.x, Some(layer.attention_norm), part)?;
                 // CAST: usize is at most 64 bits.
                 self.product(part, After::Store, v.qkv + *first as u64 * 4, qkv_row)?;
             }
@@ -459,25 +488,25 @@ impl Run<'_> {
                 break;
             }
             self.attend(number)?;
-            self.round(v.attended, shape.query_width(), None, layer.output.place.block)?;
+            self.round(v.attended, None, &layer.output)?;
             self.product(&layer.output, After::Add, v.x, shape.width)?;
 
             let norm = Some(layer.feed_forward_norm);
             match &layer.up {
                 weights::Up::Pairs(up) | weights::Up::Plain(up) => {
                     let pairs = matches!(layer.up, weights::Up::Pairs(_));
-                    self.round(v.x, shape.width, norm, up.place.block)?;
+                    self.round(v.x, norm, up)?;
                     let after = if pairs { After::Pair } else { After::Activate };
                     self.product(up, after, v.hidden, shape.ffn)?;
                 }
                 weights::Up::Apart { gate, up } => {
-                    self.round(v.x, shape.width, norm, gate.place.block)?;
+                    self.round(v.x, norm, gate)?;
                     self.product(gate, After::Store, v.gate, shape.ffn)?;
-                    self.round(v.x, shape.width, norm, up.place.block)?;
+                    self.round(v.x, norm, up)?;
                     self.product(up, After::Gate, v.hidden, shape.ffn)?;
                 }
             }
-            self.round(v.hidden, shape.ffn, None, layer.down.place.block)?;
+            self.round(v.hidden, None, &layer.down)?;
             self.product(&layer.down, After::Add, v.x, shape.width)?;
         }
         Ok(())

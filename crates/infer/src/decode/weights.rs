@@ -229,16 +229,17 @@ impl Weights {
         Ok(Self { matrices, _floats: floats, layers, output_norm, embedding, output, positions })
     }
 
-    /// Whether a matrix of the layers has a format.
+    /// Whether a matrix has a format; that of the embedding counts if it makes the logits.
     pub(super) fn has(&self, block: BlockType) -> bool {
         let is = |matrix: &Packed| matrix.place.block == block;
-        self.layers.iter().any(|layer| {
-            let up = match &layer.up {
-                Up::Pairs(up) | Up::Plain(up) => is(up),
-                Up::Apart { gate, up } => is(gate) || is(up),
-            };
-            up || layer.qkv.parts.iter().any(|(part, _)| is(part)) || is(&layer.output) || is(&layer.down)
-        })
+        is(&self.output)
+            || self.layers.iter().any(|layer| {
+                let up = match &layer.up {
+                    Up::Pairs(up) | Up::Plain(up) => is(up),
+                    Up::Apart { gate, up } => is(gate) || is(up),
+                };
+                up || layer.qkv.parts.iter().any(|(part, _)| is(part)) || is(&layer.output) || is(&layer.down)
+            })
     }
 
     /// GPU address of a matrix.

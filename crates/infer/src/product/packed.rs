@@ -28,6 +28,35 @@ const ROW: usize = 128;
 const STAGES: [usize; 2] = [3, 2];
 /// Bytes of the sums of a vector.
 const SUM_BYTES: usize = (TILE_ROWS + 8) * 4;
+/// Most vectors of a product whose columns several blocks share.
+pub(crate) const FEW: usize = TILE_VECTORS[TILE_VECTORS.len() - 1];
+/// Blocks that an SM of an Orin or a Hopper GPU executes at the same time, with tiles of [`FEW`] vectors.
+const RESIDENT: usize = 4;
+/// Fewest steps of columns of a part: fewer than the first steps and the sums cost.
+const STEPS: usize = 4;
+/// Most parts: one block adds the sums of all.
+const MAX_PARTS: usize = 16;
+
+/// `Sequences` of `sequences.cuh`: vectors at a place in the memory of each sequence. Zeros stand for the rows of a
+/// matrix.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Sequences {
+    /// GPU address of their number.
+    pub(crate) count: u64,
+    /// GPU address of the address of the first sequence's memory.
+    pub(crate) first: u64,
+    /// Bytes from one address to the next.
+    pub(crate) step: u64,
+}
+
+/// GPU addresses of memory for the sums of blocks that share a tile's columns: [`Kernels::shared_bytes`].
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sums {
+    pub(crate) sums: u64,
+    /// Zeros before and after each product.
+    pub(crate) tickets: u64,
+}
 
 /// `Packed` of `packed.cu`.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
@@ -40,7 +69,10 @@ struct Parameters {
     output_row: u32,
     after: u32,
     activation: u32,
-    unused: u32,
+    parts: u32,
+    sums: u64,
+    tickets: u64,
+    sequences: Sequences,
 }
 
 /// What becomes of the sums.
@@ -73,6 +105,10 @@ pub(crate) struct Call<'a> {
     pub(crate) after: After,
     /// As the kernels number them.
     pub(crate) activation: u32,
+    /// Where outputs and gates are; `output` and `gate` are places in the memory of a sequence, unless all is 0.
+    pub(crate) sequences: Sequences,
+    /// For at most [`FEW`] vectors: lets blocks share columns.
+    pub(crate) sums: Option<Sums>,
 }
 
 /// Whether a format's weights are multiplied as floats, because halves have too few exponents.
@@ -113,6 +149,23 @@ impl Kernels {
         sizes.clone().find(busy).or_else(|| sizes.next_back()).unwrap_or(TILE_VECTORS.len() - 1)
     }
 
+    /// Bytes of sums and of tickets that any product needs whose columns blocks share.
+    pub(crate) fn shared_bytes(&self) -> (usize, usize) {
+        let blocks = RESIDENT * self.sms;
+        (blocks * FEW * TILE_ROWS * 4, blocks * 4)
+    }
+
+    /// Blocks that share the columns of a tile: as many as the SMs execute together.
+    fn parts(&self, call: &Call<'_>) -> usize {
+        let element_bytes = if is_float(call.block) { 4 } else { 2 };
+        let steps = call.columns.div_ceil(ROW / element_bytes);
+        let tiles = call.rows.div_ceil(TILE_ROWS).max(1);
+        if call.sums.is_none() || call.vectors > FEW {
+            return 1;
+        }
+        (RESIDENT * self.sms / tiles).min(steps / STEPS).clamp(1, MAX_PARTS)
+    }
+
     /// Appends a product.
     ///
     /// # Safety
@@ -123,6 +176,8 @@ impl Kernels {
             // The kernels add a tile to sizes.
             i32::try_from(size).map(i32::cast_unsigned).map_err(|_| Error::TooLarge(size))
         };
+        let parts = self.parts(call);
+        let sums = call.sums.unwrap_or(Sums { sums: 0, tickets: 0 });
         let parameters = Parameters {
             m: word(call.vectors)?,
             rows: word(call.rows)?,
@@ -131,14 +186,17 @@ impl Kernels {
             output_row: word(call.output_row)?,
             after: call.after as u32,
             activation: call.activation,
-            unused: 0,
+            parts: word(parts)?,
+            sums: sums.sums,
+            tickets: sums.tickets,
+            sequences: call.sequences,
         };
         let size = self.size(call.vectors, call.rows);
         // PANIC: callers use formats that they asked for.
         let (_, kernels) =
             self.kernels.iter().find(|(block, _)| *block == call.block).expect("a loaded format");
         let vectors = TILE_VECTORS[size];
-        let grid = word(call.vectors.div_ceil(vectors) * call.rows.div_ceil(TILE_ROWS))?;
+        let grid = word(parts * call.vectors.div_ceil(vectors) * call.rows.div_ceil(TILE_ROWS))?;
         let shared = word((ROW * (STAGES[0] * vectors + STAGES[1] * TILE_ROWS)).max(vectors * SUM_BYTES))?;
         let arguments = [
             call.tiles,
@@ -272,6 +330,8 @@ impl Products {
             output_row: rows,
             after: After::Store,
             activation: 0,
+            sequences: Sequences::default(),
+            sums: None,
         };
         // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above, and for the
         // weights in `new`.

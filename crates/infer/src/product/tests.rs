@@ -253,9 +253,19 @@ fn random_blocks(rng: &mut Rng, block: BlockType, weights: usize) -> Vec<u8> {
 
 #[test]
 fn what_follows_a_packed_product_agrees_with_64_bit_floats() {
+    compare_what_follows(40, false);
+}
+
+#[test]
+fn blocks_that_share_columns_agree_with_64_bit_floats() {
+    // Two parts, of four steps and five; the last step is partial.
+    compare_what_follows(520, true);
+}
+
+fn compare_what_follows(columns: usize, is_shared: bool) {
     let (device, products) = machine();
     let mut rng = Rng::with_seed(5);
-    let (block, vectors, rows, columns) = (BlockType::F16, 3, 130, 40);
+    let (block, vectors, rows) = (BlockType::F16, 3, 130);
     let weights: Vec<f16> = (0..rows * columns).map(|_| f16::from_f32(rng.f32() - 0.5)).collect();
     let bytes: Vec<u8> = weights.iter().flat_map(|x| x.to_le_bytes()).collect();
     let packed = PackedWeights::new(device, block, rows, columns, &bytes).unwrap();
@@ -272,6 +282,11 @@ fn what_follows_a_packed_product_agrees_with_64_bit_floats() {
     };
     let silu = |x: f64| x / (1.0 + (-x).exp());
     let gelu = |x: f64| 0.5 * x * (1.0 + (0.797_884_560_802_865_4 * (x + 0.044_715 * x.powi(3))).tanh());
+    // Tiles that do not share have no use for them.
+    let (sums, tickets) = products.packed.shared_bytes();
+    let (sums, tickets) =
+        (device.alloc_zeroed::<u8>(sums).unwrap(), device.alloc_zeroed::<u32>(tickets / 4).unwrap());
+    let shared = packed::Sums { sums: sums.gpu_va(), tickets: tickets.gpu_va() };
     let mut queue = device.queue().unwrap();
     for (after, activation) in
         [(After::Store, 0), (After::Add, 0), (After::Pair, 0), (After::Activate, 1), (After::Gate, 0)]
@@ -292,6 +307,8 @@ fn what_follows_a_packed_product_agrees_with_64_bit_floats() {
             output_row: width,
             after,
             activation,
+            sequences: packed::Sequences::default(),
+            sums: is_shared.then_some(shared),
         };
         // SAFETY: the buffers have the lengths of these sizes.
         unsafe { products.packed.launch(&mut queue, &call) }.unwrap();
@@ -307,7 +324,10 @@ fn what_follows_a_packed_product_agrees_with_64_bit_floats() {
             };
             assert!((f64::from(got) - expected).abs() < 1e-5, "{after:?} {at}: {got} {expected}");
         }
+        assert!(tickets.to_vec().unwrap().iter().all(|ticket| *ticket == 0), "{after:?}");
     }
+    let stored = sums.to_vec().unwrap().iter().any(|byte| *byte != 0);
+    assert_eq!(stored, is_shared, "sums of parts");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use orin_cli::{ExitStatus, Output, Progress, Stop, UsageError, stdout, within};
 use serde_json::{Value, json};
 use tegra_hcq::DeviceKind;
 
-use super::device::{DeviceOptions, Loaded, ORIN_BANDWIDTH, bytes_at};
+use super::device::{DeviceOptions, LayersOption, Loaded, ORIN_BANDWIDTH, bytes_at};
 use super::rival::{BatchSample, BatchTest, Rival, Sample, Tool, rival};
 use super::{ModelOption, refused};
 
@@ -45,9 +45,9 @@ pub(crate) struct Options {
     /// Sequences that are decoded together, separated by commas: one measurement each, at most 32
     #[arg(long, value_name = "B,...", value_delimiter = ',', value_parser = within(1..=32_usize))]
     batch: Vec<usize>,
-    /// Decode with one launch for all layers of a token; not with --batch
-    #[arg(long, conflicts_with = "batch")]
-    persistent: bool,
+    /// How the layers of a token are computed; not with --batch, which has a graph
+    #[arg(long, conflicts_with = "batch", value_name = "WAY", default_value = "fastest")]
+    layers: LayersOption,
     /// Repetitions
     #[arg(short, value_name = "N", default_value_t = 5, value_parser = within(1..=1000_usize))]
     r: usize,
@@ -157,7 +157,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     model.shape().admit(context - 1, context).map_err(refused)?;
     let device = options.device.open()?;
     let stop = Stop::on_signals()?;
-    let session = SessionOptions::default().persistent(options.persistent);
+    let session = if options.batch.is_empty() { options.layers.session() } else { SessionOptions::default() };
     let most = options.batch.iter().copied().max().unwrap_or(1);
     let mut loaded = Loaded::with(&device, &model, context, (most, &session))?;
     let measured = measure(options, &model, &mut loaded, &stop)?;

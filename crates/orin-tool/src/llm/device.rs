@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use infer::decode::{Engine, Memory, Session, SessionOptions};
+use infer::decode::{Engine, Layers, Memory, Session, SessionOptions};
 use infer::model::Model;
 use orin_cli::{Progress, UsageError};
 use tegra_hcq::{Device, DeviceKind, DeviceName, Properties};
@@ -45,6 +45,29 @@ impl DeviceOptions {
         let known = BANDWIDTHS.iter().find(|(name, _)| info.chip.contains(name));
         let real = known.filter(|_| info.kind != DeviceKind::Sim);
         self.bandwidth.or(real.map(|(_, bandwidth)| *bandwidth))
+    }
+}
+
+/// How layers are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum LayersOption {
+    /// One launch where that is faster, else a graph
+    #[default]
+    Fastest,
+    /// A graph of launches
+    Graph,
+    /// One launch for all layers
+    Persistent,
+}
+
+impl LayersOption {
+    /// The options of a session that has the GPU for itself.
+    pub(super) fn session(self) -> SessionOptions {
+        SessionOptions::default().layers(match self {
+            Self::Fastest => Layers::Fastest,
+            Self::Graph => Layers::Graph,
+            Self::Persistent => Layers::Persistent,
+        })
     }
 }
 

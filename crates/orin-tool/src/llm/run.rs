@@ -11,7 +11,7 @@ use infer::model::Model;
 use infer::tokenizer::{Controls, Decoder, Tokenizer};
 use orin_cli::{ExitStatus, Stop, UsageError, plain_stdout, warn, within};
 
-use super::device::{DeviceOptions, Loaded, bytes_at, context};
+use super::device::{DeviceOptions, LayersOption, Loaded, bytes_at, context};
 use super::{ModelOption, megabytes, refused};
 
 /// Options of the command.
@@ -43,6 +43,9 @@ pub(crate) struct Options {
     /// Positions of the context [default: 4096, or what the model has]
     #[arg(long, value_name = "N", value_parser = within(1..=1_usize << 30))]
     ctx: Option<usize>,
+    /// How the layers of a token are computed
+    #[arg(long, value_name = "WAY", default_value = "fastest")]
+    layers: LayersOption,
     #[command(flatten)]
     device: DeviceOptions,
 }
@@ -166,7 +169,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     run.check(&tokens)?;
     // Everything that the request can have wrong has been refused; now memory is used.
     let device = options.device.open()?;
-    let mut loaded = Loaded::new(&device, &model, context, 1)?;
+    let mut loaded = Loaded::with(&device, &model, context, (1, &options.layers.session()))?;
     loaded.sessions[0].set_sampling(&sampling)?;
     match &format {
         Some(format) if options.prompt.is_none() => {

@@ -299,8 +299,21 @@ fn bench_compares_with_the_better_setting_of_the_rival() {
 #[test]
 fn bench_measures_one_launch_for_all_layers() {
     let folder = quick();
-    let arguments =
-        ["bench", "-m", "m.gguf", "--device", "sim", "-p", "0", "-n", "1", "-r", "1", "--persistent"];
+    let arguments = [
+        "bench",
+        "-m",
+        "m.gguf",
+        "--device",
+        "sim",
+        "-p",
+        "0",
+        "-n",
+        "1",
+        "-r",
+        "1",
+        "--layers",
+        "persistent",
+    ];
     let output = orin(folder.path(), &[&arguments[..], &["--json", "-"]].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use buffers::{Buffers, PENDING, RING};
-pub use options::SessionOptions;
+pub use options::{Layers, SessionOptions};
 use tegra_hcq::{Fence, Graph, Profile, Queue, QueueOptions, WaitPolicy};
 pub use tokens::Tokens;
 
@@ -119,7 +119,7 @@ impl Session {
         }
         let ahead = options.ahead.unwrap_or_default();
         let (buffers, at, history) = Buffers::new(engine, context, ahead)?;
-        let persistent = options.persistent.then(|| Persistent::new(engine, &at)).transpose()?;
+        let persistent = Persistent::wanted(options.layers, engine, &at)?;
         let word = |size: usize| u32::try_from(size).map_err(|_| Error::TooLarge(size));
         let embedding = &engine.weights.embedding.place;
         let step = Step {
@@ -301,6 +301,16 @@ impl Session {
         self.queue.replay(&mut self.logits)?.wait(TIMEOUT)?;
         let made = self.buffers.scratch.slice(self.buffers.logits.clone())?;
         Ok(made.copy_to_slice(bytemuck::cast_slice_mut(logits))?)
+    }
+
+    /// The logits from which the newest token was chosen, if a step has made it.
+    #[cfg(test)]
+    pub(super) fn chosen_from(&mut self) -> Vec<f32> {
+        self.queue.wait(TIMEOUT).unwrap();
+        let mut logits = vec![0.0; self.engine.shape.vocabulary];
+        let made = self.buffers.scratch.slice(self.buffers.logits.clone()).unwrap();
+        made.copy_to_slice(bytemuck::cast_slice_mut(&mut logits)).unwrap();
+        logits
     }
 
     /// Sets how tokens are chosen. Random numbers start again.

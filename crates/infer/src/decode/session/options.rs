@@ -5,6 +5,29 @@ use tegra_hcq::WaitPolicy;
 use crate::decode::engine::Ahead;
 use crate::decode::prompt;
 
+/// How a session computes the layers of a token. All ways have the same bits.
+///
+/// ```
+/// use infer::decode::{Layers, SessionOptions};
+///
+/// let options = SessionOptions::default().layers(Layers::Fastest);
+/// assert_eq!(options.layers, Layers::Fastest);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Layers {
+    /// A graph of launches, about five per layer.
+    #[default]
+    Graph,
+    /// One launch, for models whose matrices have one format: F16, Q4_K, Q6_K or Q8_0. Its blocks wait for each other.
+    /// No other work may run on the GPU at the same time: it would take the place of blocks for which others wait, and
+    /// after some seconds the launch ends with a trap.
+    Persistent,
+    /// One launch where that was measured to be faster: on Hopper GPUs with matrices in Q4_K, Q6_K or Q8_0. Otherwise,
+    /// and for models that have no such launch, a graph. Not for several sessions at the same time.
+    Fastest,
+}
+
 /// Options of a session.
 ///
 /// ```
@@ -23,13 +46,13 @@ pub struct SessionOptions {
     pub ahead: Option<Ahead>,
     /// Most tokens of a prompt that are computed together; with fewer than 16, each is computed as produced tokens are.
     pub prompt_batch: usize,
-    /// Whether one launch computes all layers of a token. Not measured on a GPU yet.
-    pub persistent: bool,
+    /// How the layers of a token are computed.
+    pub layers: Layers,
 }
 
 impl Default for SessionOptions {
     fn default() -> Self {
-        Self { wait: WaitPolicy::Spin, ahead: None, prompt_batch: prompt::TOKENS, persistent: false }
+        Self { wait: WaitPolicy::Spin, ahead: None, prompt_batch: prompt::TOKENS, layers: Layers::Graph }
     }
 }
 
@@ -48,12 +71,10 @@ impl SessionOptions {
         self
     }
 
-    /// Sets whether one launch computes all layers of a token and the logits of the next, for models whose matrices
-    /// have one format: F16, Q4_K, Q6_K or Q8_0. No other work may run on the GPU at the same time: it would take the
-    /// place of blocks for which others wait, and after some seconds the launch ends with a trap.
+    /// Sets how the layers of a token are computed.
     #[must_use]
-    pub fn persistent(mut self, persistent: bool) -> Self {
-        self.persistent = persistent;
+    pub fn layers(mut self, layers: Layers) -> Self {
+        self.layers = layers;
         self
     }
 

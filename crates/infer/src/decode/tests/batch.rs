@@ -2,9 +2,10 @@
 
 use super::device;
 use crate::blocks::BlockType;
-use crate::decode::{Engine, Memory, Sampling, Session, SessionOptions};
+use crate::decode::{Batch, BatchOptions, Engine, Memory, Sampling, Session, SessionOptions};
 use crate::error::Error;
 use crate::model::Model;
+use crate::reference::{CacheFormat, Reference};
 use crate::synthetic::Recipe;
 
 /// Prompts of different lengths, each with its own choice of tokens.
@@ -37,7 +38,7 @@ fn compare(recipe: &Recipe, count: usize, steps: usize) {
     let bits = |session: &mut Session| -> Vec<u32> {
         session.logits().unwrap().iter().map(|logit| logit.to_bits()).collect()
     };
-    let mut batch = engine.batch(count).unwrap();
+    let mut batch = engine.batch_with(count, &BatchOptions::default().tensor_cores_from(usize::MAX)).unwrap();
     let mut expected = Vec::new();
     for prompt in prompts(count) {
         let mut session = session(&engine, 64, &prompt);
@@ -86,6 +87,101 @@ fn many_sessions_share_a_step() {
     let block = BlockType::Q8_0;
     let tiny = Recipe { block, width: 32, head_size: 32, ffn: 32, ..small(Recipe::tiny_llama()) };
     compare(&tiny, 9, 1);
+}
+
+/// What a session of a batch has after some steps: its tokens, the bits of the logits that gave the last one, and of
+/// those that follow.
+type After = (Vec<u32>, Vec<u32>, Vec<u32>);
+
+/// A greedy session after a prompt.
+fn greedy(engine: &Engine, prompt: Vec<u32>) -> Session {
+    session(engine, 64, &(prompt, Sampling::default()))
+}
+
+/// Makes steps of sessions, which then have their contexts back.
+fn after(steps: usize, batch: &mut Batch, sessions: &mut [Option<Session>]) -> Vec<After> {
+    let mut seats = Vec::new();
+    for session in &mut *sessions {
+        seats.push(batch.join(session.take().unwrap()).unwrap());
+    }
+    for _ in 0..steps {
+        batch.step().unwrap();
+    }
+    let bits = |logits: Vec<f32>| logits.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    let mut after = |(session, seat): (&mut Option<Session>, _)| {
+        let mut left = batch.leave(seat).unwrap();
+        let chosen_from = left.chosen_from();
+        let after = (left.context_tokens().to_vec(), bits(chosen_from), bits(left.logits().unwrap()));
+        left.truncate(left.len() - steps).unwrap();
+        *session = Some(left);
+        after
+    };
+    sessions.iter_mut().zip(seats).map(&mut after).collect()
+}
+
+/// The largest error of both logits, relative to their norm, and checks that the last token has the largest logit.
+fn error_after(model: &Model, (tokens, chosen_from, follow): &After) -> f64 {
+    let mut reference = Reference::new(model, CacheFormat::Half).unwrap();
+    let expected: Vec<Vec<f64>> = tokens.iter().map(|token| reference.step(*token).unwrap()).collect();
+    let (last, before) = (tokens.len() - 1, tokens.len() - 2);
+    let logit = |bits: &u32| f32::from_bits(*bits);
+    let best = (0..chosen_from.len())
+        .rev()
+        .max_by(|a, b| logit(&chosen_from[*a]).total_cmp(&logit(&chosen_from[*b])));
+    assert_eq!(best, Some(tokens[last] as usize), "not the largest logit");
+    let error = |got: &[u32], expected: &[f64]| {
+        let terms = got.iter().zip(expected);
+        let square: f64 = terms.map(|(got, expected)| (f64::from(logit(got)) - expected).powi(2)).sum();
+        (square / expected.iter().map(|x| x * x).sum::<f64>()).sqrt()
+    };
+    error(chosen_from, &expected[before]).max(error(follow, &expected[last]))
+}
+
+#[test]
+fn steps_on_the_tensor_cores_agree_with_64_bit_floats() {
+    let tiny = |recipe: Recipe| Recipe { width: 64, head_size: 32, ffn: 64, ..small(recipe) };
+    let recipes = [
+        // Blocks share the columns of the last product. Formats are mixed.
+        Recipe { block: BlockType::Q6K, ffn: 768, ..small(Recipe::tiny_llama()) },
+        Recipe { block: BlockType::Q4K, mixed: true, ..small(Recipe::tiny_llama()) },
+        Recipe { block: BlockType::F32, ..tiny(Recipe::tiny_llama()) },
+        Recipe { block: BlockType::Q8_0, ..tiny(Recipe::tiny_qwen2()) },
+        Recipe { block: BlockType::F16, kv_heads: 2, ..tiny(Recipe::tiny_gpt2()) },
+    ];
+    let options = BatchOptions::default().tensor_cores_from(2);
+    for recipe in recipes {
+        let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+        let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+        let mut batch = engine.batch_with(2, &options).unwrap();
+        let mut sessions = [vec![3, 150], vec![77]].map(|prompt| Some(greedy(&engine, prompt)));
+        for after in after(2, &mut batch, &mut sessions) {
+            let error = error_after(&model, &after);
+            let what = format!("{} {}", recipe.architecture, recipe.block);
+            println!("{what}: {error:e}");
+            assert!(error < 1e-3, "{what}: {error:e}");
+        }
+    }
+}
+
+#[test]
+fn a_step_on_the_tensor_cores_does_not_depend_on_the_other_sessions() {
+    let tiny = Recipe { width: 64, head_size: 32, ffn: 64, vocabulary: 80, ..small(Recipe::tiny_llama()) };
+    let recipe = Recipe { block: BlockType::Q8_0, has_tokens: false, ..tiny };
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+    let mut sessions: Vec<_> = (0..9).map(|first| Some(greedy(&engine, vec![first * 7]))).collect();
+    let mut many = engine.batch(10).unwrap();
+    let nine = after(1, &mut many, &mut sessions);
+    assert!(error_after(&model, &nine[8]) < 1e-3);
+    // Again, with the same graph.
+    assert!(after(1, &mut many, &mut sessions) == nine, "other bits in the second run");
+    let mut two = engine.batch_with(2, &BatchOptions::default().tensor_cores_from(2)).unwrap();
+    assert!(after(1, &mut two, &mut sessions[7..]) == nine[7..], "other bits with one other session");
+    // Eight have the bits of each alone.
+    let eight = after(1, &mut many, &mut sessions[1..]);
+    let mut alone = engine.batch(1).unwrap();
+    assert!(after(1, &mut alone, &mut sessions[8..]) == eight[7..], "other bits alone");
+    assert!(eight[7].1 != nine[8].1 && eight[7].2 != nine[8].2, "the tensor cores round");
 }
 
 #[test]

@@ -178,12 +178,12 @@ fn greedy_tokens_have_the_largest_logit_also_with_a_penalty() {
 
 #[test]
 fn contexts_are_kept_dropped_and_continued_with_the_same_bits() {
-    // From 257 tokens on, several blocks share the context.
+    // From 257 tokens on, several blocks share the context; before and after, both heads have blocks of their own.
     let recipe = Recipe {
         block: BlockType::Q8_0,
         layers: 1,
-        width: 32,
-        heads: 1,
+        width: 64,
+        heads: 2,
         kv_heads: 1,
         head_size: 32,
         ffn: 32,
@@ -223,6 +223,18 @@ fn contexts_are_kept_dropped_and_continued_with_the_same_bits() {
         end.iter().zip(&expected).map(|(got, expected)| (f64::from(*got) - expected).powi(2)).sum();
     let norm: f64 = expected.iter().map(|expected| expected.powi(2)).sum();
     assert!((error / norm).sqrt() < 1e-3, "{:e}", (error / norm).sqrt());
+}
+
+#[test]
+fn blocks_share_the_heads_of_a_short_context_in_every_way() {
+    // The software Orin has 16 SMs: a block for each of three heads, two for three heads, one for two heads.
+    for (kv_heads, heads) in [(1, 3), (8, 24), (9, 18)] {
+        let width = heads * 8;
+        let recipe =
+            Recipe { width, heads, kv_heads, head_size: 8, ..small(Recipe::tiny_llama(), BlockType::F16) };
+        let error = relative_error(&recipe, &[17, 30, 51]);
+        assert!(error < 1e-3, "{heads} heads, {kv_heads} keys: {error:e}");
+    }
 }
 
 #[test]

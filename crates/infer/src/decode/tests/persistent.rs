@@ -5,13 +5,13 @@ use std::time::Duration;
 use super::device;
 use crate::blocks::BlockType;
 use crate::decode::persistent::Persistent;
-use crate::decode::{Engine, Sampling, Session, SessionOptions};
+use crate::decode::{Engine, Layers, Sampling, Session, SessionOptions};
 use crate::error::Error;
 use crate::model::Model;
 use crate::synthetic::Recipe;
 
 fn options() -> SessionOptions {
-    SessionOptions::default().persistent(true)
+    SessionOptions::default().layers(Layers::Persistent)
 }
 
 /// A model with batches of rows for some SMs, and none for others.
