@@ -3,6 +3,9 @@
 //! Run `cargo bench -p benches --bench interpreter`. The launches bypass the kernel model and the engines, so only the
 //! interpreter is measured.
 //!
+//! `--launches N KERNEL` instead executes `matmul_tiled` or `vector_add` N times, at a small size and on one thread,
+//! and measures nothing. It is for tools that count instructions of the CPU: see "Costs" in `docs/check.md`.
+//!
 //! Limits: a warp instruction costs a fetch and a jump to its handler, a few nanoseconds, and one pass over 32 lanes.
 //! Arithmetic, the main part of Mandelbrot, is a handful of vector operations per pass. The matrix product spends much
 //! of its time in LDS and in global loads that are not contiguous, with 32 scalar accesses each. Short kernels are
@@ -13,7 +16,7 @@ use std::hint::black_box;
 use std::path::Path;
 use std::sync::Arc;
 
-use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group};
 use cubin::Cubin;
 use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
@@ -96,28 +99,34 @@ fn bytes(words: &[&[u8]]) -> Vec<u8> {
     words.concat()
 }
 
-fn interpreter(criterion: &mut Criterion) {
-    let matmul = |n: u32| {
-        let size = n.to_le_bytes();
-        let square = u64::from(n * n * 4);
-        let params = bytes(&[
-            &DATA.to_le_bytes(),
-            &(DATA + square).to_le_bytes(),
-            &(DATA + 2 * square).to_le_bytes(),
-            &size,
-            &size,
-            &size,
-        ]);
-        Bench::new("matmul", "matmul_tiled", [n / 16, n / 16, 1], [16, 16, 1], &params)
-    };
-    let count = 1u32 << 18;
+/// The product of two square matrices of `n` rows, a multiple of 16.
+fn matmul(n: u32) -> Bench {
+    let size = n.to_le_bytes();
+    let square = u64::from(n * n * 4);
+    let params = bytes(&[
+        &DATA.to_le_bytes(),
+        &(DATA + square).to_le_bytes(),
+        &(DATA + 2 * square).to_le_bytes(),
+        &size,
+        &size,
+        &size,
+    ]);
+    Bench::new("matmul", "matmul_tiled", [n / 16, n / 16, 1], [16, 16, 1], &params)
+}
+
+/// The sum of two vectors of `count` elements, a multiple of 256.
+fn vector_add(count: u32) -> Bench {
     let vector = u64::from(count * 4);
-    let add = bytes(&[
+    let params = bytes(&[
         &DATA.to_le_bytes(),
         &(DATA + vector).to_le_bytes(),
         &(DATA + 2 * vector).to_le_bytes(),
         &count.to_le_bytes(),
     ]);
+    Bench::new("vector_add", "vector_add", [count / 256, 1, 1], [256, 1, 1], &params)
+}
+
+fn interpreter(criterion: &mut Criterion) {
     let mandelbrot = bytes(&[
         &DATA.to_le_bytes(),
         &128u32.to_le_bytes(),
@@ -130,7 +139,7 @@ fn interpreter(criterion: &mut Criterion) {
     let benches = [
         ("matmul_tiled_128", matmul(128)),
         ("matmul_tiled_256", matmul(256)),
-        ("vector_add", Bench::new("vector_add", "vector_add", [count / 256, 1, 1], [256, 1, 1], &add)),
+        ("vector_add", vector_add(1 << 18)),
         ("mandelbrot", Bench::new("mandelbrot", "mandelbrot", [8, 16, 1], [16, 8, 1], &mandelbrot)),
         // Mostly the fixed cost of a launch.
         ("empty", Bench::new("basics", "empty", [1, 1, 1], [32, 1, 1], &[])),
@@ -150,4 +159,25 @@ fn interpreter(criterion: &mut Criterion) {
 }
 
 criterion_group!(benches, interpreter);
-criterion_main!(benches);
+
+/// Executes a kernel `launches` times.
+fn repeat(launches: u32, kernel: &str) {
+    let bench = match kernel {
+        "matmul_tiled" => matmul(64),
+        "vector_add" => vector_add(1 << 14),
+        other => panic!("{other} is neither matmul_tiled nor vector_add"),
+    };
+    let sms = Sms::new(16, SmOptions { threads: Some(1), ..SmOptions::default() });
+    (0..launches).for_each(|_| {
+        black_box(bench.run(&sms));
+    });
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip_while(|argument| argument != "--launches").skip(1);
+    if let (Some(launches), Some(kernel)) = (arguments.next(), arguments.next()) {
+        return repeat(launches.parse().expect("a number of launches"), &kernel);
+    }
+    benches();
+    Criterion::default().configure_from_args().final_summary();
+}

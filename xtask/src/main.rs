@@ -22,6 +22,7 @@ mod kernels;
 mod silicon;
 mod test_device;
 mod tokens;
+mod vendor_tools;
 mod workspace;
 
 /// Project commands of the Orin GPU driver workspace.
@@ -53,6 +54,9 @@ enum Task {
     /// Exchange kernels and results with a GPU under NVIDIA's own driver
     #[command(subcommand)]
     Silicon(silicon::Exchange),
+    /// Compare checks and profiles with NVIDIA's compute-sanitizer and ncu
+    #[command(subcommand)]
+    VendorTools(vendor_tools::Exchange),
     /// Regenerate the command tables of ampere-cmd from its class tables
     GenClasses {
         /// Only compare; fail if the generated files are out of date
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         Task::Kernels(options) => success(kernels::run(&options)),
         Task::Coverage(options) => coverage::run(&options),
         Task::Silicon(exchange) => success(silicon::run(&exchange)),
+        Task::VendorTools(exchange) => success(vendor_tools::run(&exchange)),
         Task::GenClasses { check } => success(gen_classes::run(check)),
         Task::ImportGraph(options) => import_graph::run(&options),
         Task::CheckSource => check_source::run(),

@@ -21,6 +21,15 @@ const PAGE: u64 = 4096;
 /// Longest path of the kernel, in bytes with its end.
 const PATH_MAX: usize = 4096;
 
+/// Reads as many bytes of the memory of a thread as one system call returns.
+pub(crate) fn read_some(thread: i32, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
+    let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+    let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: buffer.len() };
+    // SAFETY: the local range is `buffer`; the remote one is memory of `thread`, which the kernel checks.
+    let read = unsafe { libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) };
+    usize::try_from(read).map_err(|_| last_errno())
+}
+
 /// The thread behind a notification.
 #[derive(Debug)]
 pub(crate) struct Client {
@@ -82,13 +91,8 @@ impl Client {
 
     /// Reads as many bytes as one system call returns.
     fn read_some(&self, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let local = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: buffer.len() };
         // CAST: thread ids are positive.
-        let thread = self.thread.cast_signed();
-        // SAFETY: the local range is `buffer`; the remote one belongs to another process, whose kernel checks it.
-        let read = unsafe { libc::process_vm_readv(thread, &raw const local, 1, &raw const remote, 1, 0) };
-        usize::try_from(read).map_err(|_| last_errno())
+        read_some(self.thread.cast_signed(), address, buffer)
     }
 
     /// Reads a path. Returns its bytes without the end; `None` if it is longer than `limit` allows.

@@ -3,6 +3,7 @@
 //!
 //! - A program that is served: [`Session`], [`Options`], [`Error`]; a board for several commands: [`SharedBoard`].
 //! - What it does: [`Observer`], [`ServedCall`], [`Detail`], [`Access`].
+//! - The code that it loads: [`cubins_of_descendants`].
 //! - Records, and their replay, in [`record`]: [`record::Recorder`], [`record::Record`], [`record::Damaged`],
 //!   [`record::replay()`], [`record::Comparison`], [`record::Difference`].
 //! - Ends of processes, for programs that only supervise: [`guard`].
@@ -14,6 +15,7 @@ compile_error!("orin-serve needs Linux on x86-64 or arm64");
 mod calls;
 mod client;
 mod crowd;
+mod cubins;
 mod error;
 mod filter;
 pub mod guard;
@@ -26,6 +28,7 @@ pub mod record;
 mod session;
 mod shared;
 
+pub use cubins::cubins_of_descendants;
 pub use error::Error;
 pub use observer::{Access, Detail, Observer, ServedCall};
 pub use options::Options;

@@ -23,7 +23,7 @@ use orin_sim::check::{
 use orin_sim::{Config, SoftwareOrin};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::serve;
+use crate::{cubins, serve};
 
 /// Pause between two looks at the findings, for `--fail-fast`.
 const LOOK: Duration = Duration::from_millis(20);
@@ -34,6 +34,7 @@ const LOOK: Duration = Duration::from_millis(20);
 Examples:
   orin check -- python3 test_nvgpu.py
   orin check --tool memcheck,racecheck --sarif report.sarif -- ./program
+  orin check --cubin kernels/ -- ./program
   orin check --no-serve -- cargo test
 
 Exit codes: 1 if anything is found; otherwise the program's own. See docs/check.md.")]
@@ -50,6 +51,10 @@ pub(crate) struct Options {
     /// Leave out the findings that the lines of this file match
     #[arg(long, value_name = "FILE")]
     suppressions: Option<PathBuf>,
+    /// A cubin with kernels of the program, or a folder of cubins, to know their names, source lines and arguments.
+    /// Not needed for cubins that a served program has in its memory; may be given several times
+    #[arg(long, value_name = "FILE", conflicts_with = "no_serve")]
+    cubin: Vec<PathBuf>,
     /// Kill the program at the first finding
     #[arg(long)]
     fail_fast: bool,
@@ -71,6 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let parsed = Suppressions::parse(&text);
         checker.suppress(parsed.map_err(|error| UsageError(format!("{}: {error}", path.display())))?);
     }
+    cubins::add(&options.cubin, |file| checker.add_cubin(file))?;
     let output = options.sarif.as_deref().map(Output::prepare).transpose();
     let output = output.map_err(|error| UsageError(error.to_string()))?;
     let mut config = Config::from_environment().map_err(|error| UsageError(error.to_string()))?;
@@ -124,6 +130,7 @@ fn supervise(
     command: Command,
     signals: Signals,
 ) -> Result<ExitStatus> {
+    checker.search_cubins_by(orin_serve::cubins_of_descendants);
     let board = SoftwareOrin::new(config).map_err(orin_serve::Error::Board)?;
     let ended = Arc::new(AtomicBool::new(false));
     let watch = |process: u32| {

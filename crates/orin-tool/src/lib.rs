@@ -13,6 +13,7 @@ mod cli;
 pub mod code;
 pub mod commands;
 mod compile;
+mod cubins;
 mod decode;
 mod dmesg;
 mod doctor;

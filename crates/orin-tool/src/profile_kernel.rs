@@ -18,7 +18,7 @@ use orin_sim::kernel_profile::{
 };
 use orin_sim::{Config, SoftwareOrin};
 
-use crate::serve;
+use crate::{cubins, serve};
 
 /// Options of the command.
 #[derive(Args, Debug)]
@@ -40,8 +40,8 @@ pub(crate) struct Options {
     /// Profile as many launches
     #[arg(long, short = 'c', value_name = "N")]
     launch_count: Option<u64>,
-    /// A cubin with kernels of the program, to know their names and source lines if the program loads it with driver
-    /// code of its own; may be given several times
+    /// A cubin with kernels of the program, or a folder of cubins, to know their names and source lines. Not needed for
+    /// cubins that a served program has in its memory; may be given several times
     #[arg(long, value_name = "FILE")]
     cubin: Vec<PathBuf>,
     /// Print the profiles as one JSON object instead of tables
@@ -98,6 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     } else {
         // SAFETY: the command line has been parsed, and no thread was started.
         let signals = unsafe { serve::become_supervisor()? };
+        profiler.search_cubins_by(orin_serve::cubins_of_descendants);
         supervise(config, command, signals)?
     };
     let mut profiles = profiler.profiles();
@@ -127,11 +128,7 @@ fn selection(options: &Options) -> Selection {
 
 fn profiler(options: &Options) -> Result<Profiler> {
     let profiler = Profiler::new(selection(options));
-    for path in &options.cubin {
-        let file =
-            fs::read(path).map_err(|error| UsageError(format!("reading {}: {error}", path.display())))?;
-        profiler.add_cubin(&file).map_err(|error| UsageError(format!("{}: {error}", path.display())))?;
-    }
+    cubins::add(&options.cubin, |file| profiler.add_cubin(file))?;
     Ok(profiler)
 }
 

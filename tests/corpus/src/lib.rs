@@ -10,11 +10,16 @@ pub mod coverage;
 pub mod cubins;
 pub mod data;
 pub mod exact;
+pub mod planted;
 mod reference;
 pub mod run;
 pub mod silicon;
 pub mod table;
+pub mod vendor;
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::LazyLock;
 
 pub use case::Case;
@@ -42,19 +47,30 @@ pub fn on_the_model(
     config: orin_sim::Config,
     cases: &'static [Case],
 ) -> Result<Vec<(&'static Case, Vec<data::Data>)>, run::RunError> {
+    // PANIC: every file of the corpus is built in.
+    on_the_model_with(config, cases, |file| cubins::built_in(file, 87).expect("a file of the corpus").into())
+}
+
+/// As [`on_the_model`], with the cubins that `cubin` returns for the names of the source files.
+///
+/// # Errors
+///
+/// If a case does not run.
+pub fn on_the_model_with(
+    config: orin_sim::Config,
+    cases: impl IntoIterator<Item = &'static Case>,
+    cubin: impl Fn(&'static str) -> Cow<'static, [u8]>,
+) -> Result<Vec<(&'static Case, Vec<data::Data>)>, run::RunError> {
     let (_orin, device) = test_support::try_open(config);
     let device = device?;
     let mut queue = device.queue()?;
-    let mut programs = std::collections::BTreeMap::new();
+    let mut programs = BTreeMap::new();
     cases
-        .iter()
+        .into_iter()
         .map(|case| {
-            let cubin = cubins::built_in(case.file, 87).expect("every file of the corpus is built in");
             let program = match programs.entry(case.file) {
-                std::collections::btree_map::Entry::Occupied(entry) => entry.into_mut(),
-                std::collections::btree_map::Entry::Vacant(entry) => {
-                    entry.insert(tegra_hcq::Program::load(&device, cubin)?)
-                }
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(tegra_hcq::Program::load(&device, &cubin(case.file))?),
             };
             Ok((case, run::run(&device, program, &mut queue, case, test_support::TIMEOUT)?))
         })

@@ -122,15 +122,15 @@ pub fn folder() -> PathBuf {
     test_support::workspace().join("tests/corpus/data/silicon")
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, Error> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, Error> {
     fs::read(path).map_err(|error| Error::File { path: path.to_owned(), error })
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
     fs::write(path, bytes).map_err(|error| Error::File { path: path.to_owned(), error })
 }
 
-fn json_error(path: &Path) -> impl FnOnce(serde_json::Error) -> Error {
+pub(crate) fn json_error(path: &Path) -> impl FnOnce(serde_json::Error) -> Error {
     let path = path.to_owned();
     move |error| Error::Content { path, what: error.to_string() }
 }
@@ -139,12 +139,12 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Writes the corpus for a GPU of compute capability `sm` / 10; returns the number of cases.
+/// Writes cases for a GPU of compute capability `sm` / 10; returns their number.
+///
+/// # Errors
 ///
 /// If there are no cubins for such a GPU, or a file cannot be written.
-///
-/// If there are no cubins for such a GPU, or a file cannot be written.
-pub fn export(folder: &Path, sm: u32, cases: &[Case]) -> Result<usize, Error> {
+pub fn export<'a>(folder: &Path, sm: u32, cases: impl IntoIterator<Item = &'a Case>) -> Result<usize, Error> {
     let cubins = folder.join("cubins");
     fs::create_dir_all(&cubins).map_err(|error| Error::File { path: cubins.clone(), error })?;
     for file in FILES {
@@ -156,13 +156,14 @@ pub fn export(folder: &Path, sm: u32, cases: &[Case]) -> Result<usize, Error> {
         write(&path, cubin)?;
     }
     let mut inputs = Vec::new();
-    let exported = cases.iter().map(|case| exported(case, &mut inputs)).collect();
+    let exported: Vec<_> = cases.into_iter().map(|case| exported(case, &mut inputs)).collect();
+    let count = exported.len();
     let export = Export { format: 1, sm, cases: exported };
     let path = folder.join("cases.json");
     write(&path, &serde_json::to_vec(&export).map_err(json_error(&path))?)?;
     write(&folder.join("inputs.bin"), &inputs)?;
     write(&folder.join("run.py"), include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/silicon/run.py")))?;
-    Ok(cases.len())
+    Ok(count)
 }
 
 fn exported(case: &Case, inputs: &mut Vec<u8>) -> ExportedCase {

@@ -99,6 +99,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
 }
 
+/// Compiles the planted errors with line information for a chip; `kernels` is the folder of all kernels.
+pub(crate) fn compile_planted(kernels: &Path, target: &Path, arch: &str) -> Result<()> {
+    planted::build_into(kernels, target, arch)
+}
+
 fn check(folder: &Path) -> Result<()> {
     let drift = drift(folder, &read_lock(folder)?)?;
     ensure!(drift.is_empty(), "{}; run `cargo xtask kernels`", drift.join("; "));

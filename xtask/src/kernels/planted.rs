@@ -14,21 +14,18 @@ use super::{hash, stems};
 
 /// The folder, relative to that of the kernels.
 pub(super) const FOLDER: &str = "check";
-/// The variants: folder, further options, and the only source if not all are compiled. Cubins for debugging are large.
-const VARIANTS: [(&str, &[&str], Option<&str>); 3] = [
-    ("lines", &["--generate-line-info"], None),
-    ("plain", &[], None),
-    ("debug", &["--device-debug"], Some("frames")),
-];
+/// The variants: folder, further options.
+const VARIANTS: [(&str, &[&str]); 3] =
+    [("lines", &["--generate-line-info"]), ("plain", &[]), ("debug", &["--device-debug"])];
 
 /// Compiles every source in every variant; `kernels` is the folder of all kernels.
 pub(super) fn build(kernels: &Path) -> Result<()> {
     let folder = kernels.join(FOLDER);
     let compiler = Compiler::pinned(kernels, &PINNED)?;
-    for (variant, options, only) in VARIANTS {
+    for (variant, options) in VARIANTS {
         let target = folder.join(variant);
         fs::create_dir_all(&target).with_context(|| format!("creating {}", target.display()))?;
-        for name in stems(&folder, "cu")?.into_iter().filter(|name| only.is_none_or(|only| only == name)) {
+        for name in stems(&folder, "cu")? {
             let (source, cubin) =
                 (folder.join(&name).with_extension("cu"), target.join(&name).with_extension("cubin"));
             compiler.compile_with(kernels, &source, &cubin, "sm_87", options)?;
@@ -37,6 +34,19 @@ pub(super) fn build(kernels: &Path) -> Result<()> {
     }
     let text = serde_json::to_string_pretty(&hashes(&folder)?)? + "\n";
     write_file(folder.join("check.lock"), text)?;
+    Ok(())
+}
+
+/// Compiles every source with line information for another chip into another folder.
+pub(super) fn build_into(kernels: &Path, target: &Path, arch: &str) -> Result<()> {
+    let folder = kernels.join(FOLDER);
+    let compiler = Compiler::pinned(kernels, &PINNED)?;
+    fs::create_dir_all(target).with_context(|| format!("creating {}", target.display()))?;
+    for name in stems(&folder, "cu")? {
+        let (source, cubin) =
+            (folder.join(&name).with_extension("cu"), target.join(&name).with_extension("cubin"));
+        compiler.compile_with(kernels, &source, &cubin, arch, &["--generate-line-info"])?;
+    }
     Ok(())
 }
 

@@ -58,6 +58,8 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["silicon", "export", "exported"], Success),
         (&["silicon", "import", "exported"], Usage),
         (&["silicon", "table", "--check"], Usage),
+        (&["vendor-tools", "export", "exported"], Usage),
+        (&["vendor-tools", "import", "exported"], Usage),
         (&["gen-classes", "--check"], Usage),
         (&["import-graph"], Usage),
         (&["check-source"], Usage),

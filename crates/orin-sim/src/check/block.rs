@@ -131,7 +131,7 @@ impl BlockCheck {
         let extent = match found {
             Found::Extent(extent) if write && !extent.writable => return Err(Kind::DriverMemory),
             Found::Extent(extent) => self.grid.narrow(extent, va)?,
-            Found::Wrong(kind) => return Err(kind),
+            Found::Wrong(kind) => self.grid.parameters(va).filter(|_| !write).ok_or(kind)?,
         };
         if end > extent.end {
             return Err(Kind::OutOfBounds);
@@ -187,7 +187,8 @@ impl BlockCheck {
     fn under_view(&self, request: &Request, site: &Site<'_>) {
         let (grid, bytes) = (&self.grid, u64::from(request.bytes));
         let objects = grid.checker.objects();
-        let viewed = |lane: &usize| objects.is_viewed(grid.view.space(), request.addresses[*lane], bytes);
+        let viewed =
+            |lane: &usize| objects.viewed(grid.view.space(), request.addresses[*lane], bytes).is_some();
         let lanes: Vec<usize> = lanes(request.mask).filter(viewed).collect();
         drop(objects);
         let Some(&lane) = lanes.first() else { return };

@@ -79,6 +79,29 @@ impl Checker {
         });
     }
 
+    /// Reports a transfer that writes to an object that the CPU has a view of. Returns whether it does.
+    pub(crate) fn transfer_under_view(&self, view: &View, unit: &'static str, rows: Rows) -> bool {
+        if rows.bytes == 0 || !self.has_views() {
+            return false;
+        }
+        let space = view.space();
+        let objects = self.objects();
+        let mut written =
+            rows.ranges().filter_map(|(va, bytes)| Some((objects.viewed(space, va, bytes)?, va, bytes)));
+        let Some((address, va, bytes)) = written.next() else { return false };
+        let object = objects.nearest(space, address);
+        drop(objects);
+        let cause = object.as_ref().map_or(address, |object| object.va);
+        self.add(Kind::CpuRace, cause, 1, || {
+            let message =
+                format!("{unit}: write of {bytes} bytes at {va:#x} while the CPU has a view of the object");
+            let last = va.saturating_add(bytes - 1);
+            let access = Accessing { what: "write".into(), space: "global".into(), bytes: 0, address, last };
+            Finding { access: Some(access), object, ..Finding::new(Kind::CpuRace, message) }
+        });
+        true
+    }
+
     /// Records the bytes that a transfer writes. The state of unwritten source bytes is copied where both sides are
     /// single ranges of equal length.
     pub(crate) fn transferred(&self, view: &View, source: Option<Rows>, target: Rows) {
@@ -98,5 +121,37 @@ impl Checker {
                 None => written.set(va - start, bytes),
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::check::What;
+    use crate::mmu::AddressSpace;
+
+    #[test]
+    fn transfers_must_not_write_what_the_cpu_has_a_view_of() {
+        let space = Arc::new(AddressSpace::new());
+        let (checker, view) = (Checker::new(Tools::RACECHECK), space.view());
+        let watcher = checker.watcher(space);
+        for va in [0x1000, 0x2000, 0x3000] {
+            watcher.allocated(va, 0x800, 0x1000, What::Data, "object");
+        }
+        let wrong = |va, pitch, bytes, count| {
+            checker.transfer_under_view(&view, "copy engine", Rows { va, pitch, bytes, count })
+        };
+        assert!(!wrong(0x1000, 0, 0x3000, 1), "no view");
+        watcher.viewed(0x2000, true);
+        assert!(!wrong(0x1000, 0, 0x800, 1) && !wrong(0x3000, 0, 4, 1) && !wrong(0x2800, 0, 0x100, 1));
+        assert!(!wrong(0x1000, 0x2000, 0x100, 2), "the lines are around it");
+        assert_eq!(checker.findings(), []);
+        assert!(wrong(0x27fc, 0, 8, 1) && wrong(0x1000, 0, 0x2000, 1) && wrong(0x1100, 0x1000, 4, 2));
+        let findings = checker.findings();
+        assert_eq!((findings.len(), findings[0].count, findings[0].kind), (1, 3, Kind::CpuRace));
+        watcher.viewed(0x2000, false);
+        assert!(!wrong(0x2000, 0, 4, 1));
     }
 }

@@ -3,11 +3,11 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::finding::{Accessing, Finding, Kind, Located, NearObject, Worker};
-use super::mapped;
 use super::objects::Extent;
+use super::program::Image;
 use super::race::GridRace;
 use super::watcher::Pointer;
-use super::{Checker, Tools};
+use super::{Checker, Tools, mapped};
 use crate::mmu::{Access, FaultKind, View};
 use crate::sm::{ConstantBank, Launch, Row, SmFault, SmFaultCause};
 
@@ -173,22 +173,27 @@ impl GridCheck {
             read.then(|| sass::disassemble(u128::from_le_bytes(word), offset)).flatten().unwrap_or_default()
         };
         let image = self.checker.objects().image(self.view.space(), pc);
-        image.and_then(|(image, offset)| image.locate(offset, text)).unwrap_or_else(|| Located {
-            offset: pc,
-            instruction: text(pc),
-            ..Located::default()
-        })
+        image
+            .and_then(|(image, offset)| image.locate(offset, text))
+            .or_else(|| self.checker.0.known.locate(&self.view, self.launch.program_va, pc, text))
+            .unwrap_or_else(|| Located { offset: pc, instruction: text(pc), ..Located::default() })
+    }
+
+    /// The program of the launch, and the offset of the kernel in it.
+    fn program(&self) -> Option<(Arc<Image>, u64)> {
+        let start = self.launch.program_va;
+        let loaded = self.checker.objects().image(self.view.space(), start);
+        loaded.or_else(|| self.checker.0.known.kernel(&self.view, start))
     }
 
     /// The object next to an address, with the kernel's parameter that points into it.
     pub(super) fn nearest(&self, va: u64) -> Option<NearObject> {
-        if !self.managed {
-            return mapped::nearest(&self.view, va);
-        }
-        let mut near = self.checker.objects().nearest(self.view.space(), va)?;
-        let image = self.checker.objects().image(self.view.space(), self.launch.program_va);
-        let bank = self.launch.constants[0];
-        if let (Some((image, offset)), Some(bank)) = (image, bank)
+        let mut near = if self.managed {
+            self.checker.objects().nearest(self.view.space(), va)?
+        } else {
+            mapped::nearest(&self.view, va)?
+        };
+        if let (Some((image, offset)), Some(bank)) = (self.program(), self.launch.constants[0])
             && let Some(parameters) = image.parameters(offset)
         {
             let points = |at: u32| {
@@ -203,6 +208,14 @@ impl GridCheck {
             near.argument = found.next().map(|(index, _)| index).filter(|_| found.next().is_none());
         }
         Some(near)
+    }
+
+    /// The launch's constant bank 0, if `va` is in it: code that takes the address of a parameter reads it.
+    pub(super) fn parameters(&self, va: u64) -> Option<Extent> {
+        let bank = self.launch.constants[0]
+            .filter(|bank| (bank.va..bank.va + u64::from(bank.bytes)).contains(&va))?;
+        let end = bank.va + u64::from(bank.bytes);
+        Some(Extent { start: bank.va, end, writable: false, base: bank.va, written: None })
     }
 
     /// The part of an extent that the kernel may use.

@@ -17,9 +17,10 @@
 //!
 //! A library that cuts its own buffers from large allocations, such as `tegra-hcq`, tells the model where they are,
 //! by a [`Watcher`] of its address space (`objects`). Only then can memcheck tell neighbours apart. `program` knows
-//! loaded cubins: kernels, parameters and source lines. An instruction that a tool examines is decoded into one that
-//! calls `block` before it executes, so the interpreter without a checker has no further test. Errors that the
-//! hardware detects (misaligned, unmapped, beyond shared memory) become findings when they end the grid.
+//! loaded cubins: kernels, parameters and source lines; `known` recognises the code of other cubins. An
+//! instruction that a tool examines is decoded into one that calls `block` before it executes, so the interpreter
+//! without a checker has no further test. Errors that the hardware detects (misaligned, unmapped, beyond shared memory)
+//! become findings when they end the grid.
 //!
 //! Checking does not change what a program computes, with one exception: stores to mapped memory outside of live
 //! objects are dropped, so that they cannot destroy other objects, in particular commands of the GPU.
@@ -30,6 +31,7 @@ mod environment;
 mod finding;
 mod grid;
 mod init;
+mod known;
 mod mapped;
 mod objects;
 mod output;
@@ -44,6 +46,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, Rw
 
 pub use environment::{CHECK_VARIABLE, EXIT_CODE, EXIT_VARIABLE, REPORT_VARIABLE, SUPPRESSIONS_VARIABLE};
 pub use finding::{Accessing, Finding, Kind, Located, NearObject, OtherSide, Place, Worker};
+pub use known::BadCubin;
 pub use output::{json, sarif, text};
 pub use suppress::{BadSuppression, Suppressions};
 pub use watcher::{Pointer, Watcher, What};
@@ -53,6 +56,7 @@ pub(crate) use copies::Rows;
 pub(crate) use environment::close;
 use finding::Findings;
 pub(crate) use grid::{GridCheck, Request, Role, Site, Space};
+pub(crate) use known::Known;
 use objects::Objects;
 pub(crate) use program::Image;
 pub(crate) use suppress::is_like;
@@ -161,6 +165,7 @@ struct Inner {
     /// Number of objects that the CPU has views of.
     views: AtomicU64,
     findings: Mutex<Findings>,
+    known: Known,
 }
 
 impl Checker {
@@ -172,12 +177,37 @@ impl Checker {
             generation: AtomicU64::new(0),
             views: AtomicU64::new(0),
             findings: Mutex::default(),
+            known: Known::default(),
         }))
     }
 
     /// Leaves out the findings that `suppressions` match, from now on.
     pub fn suppress(&self, suppressions: Suppressions) {
         self.lock().suppress(suppressions);
+    }
+
+    /// Adds a cubin with the code of kernels. Programs with driver code of their own do not tell the model what they
+    /// load: with the cubin, the model recognises a function by its code, and findings from now on have its name and
+    /// its source lines.
+    ///
+    /// # Errors
+    ///
+    /// [`BadCubin`] if the file cannot be parsed, or is for another GPU.
+    pub fn add_cubin(&self, file: &[u8]) -> Result<(), BadCubin> {
+        self.0.known.add(file)
+    }
+
+    /// Sets how cubins are searched for, once: `search` returns files, and the model ignores those that are no cubins
+    /// for the Orin. It is called while a kernel runs, for the first finding about each kernel that is not known.
+    ///
+    /// ```
+    /// use orin_sim::check::{Checker, Tools};
+    ///
+    /// let checker = Checker::new(Tools::MEMCHECK);
+    /// checker.search_cubins_by(|| std::fs::read("kernel.cubin").into_iter().collect());
+    /// ```
+    pub fn search_cubins_by(&self, search: impl Fn() -> Vec<Vec<u8>> + Send + Sync + 'static) {
+        self.0.known.search_by(Box::new(search));
     }
 
     /// The tools in use.

@@ -203,11 +203,13 @@ impl Objects {
         (va - object.va < object.reserved).then_some(object)
     }
 
-    /// Whether the CPU has a view of the live object that contains a byte of `[va, va + bytes)`.
-    pub(super) fn is_viewed(&self, space: u64, va: u64, bytes: u64) -> bool {
-        let Some(objects) = self.spaces.get(&space) else { return false };
-        let before = objects.range(..va.saturating_add(bytes)).next_back();
-        before.is_some_and(|(_, object)| object.viewed.is_some() && va < object.va + object.bytes)
+    /// The first byte of `[va, va + bytes)` in the last object there that the CPU has a view of.
+    pub(super) fn viewed(&self, space: u64, va: u64, bytes: u64) -> Option<u64> {
+        let before = self.spaces.get(&space)?.range(..va.saturating_add(bytes)).rev();
+        let mut inside =
+            before.map(|(_, object)| object).take_while(|object| va < object.va + object.reserved);
+        let viewed = inside.find(|object| object.viewed.is_some() && va < object.va + object.bytes)?;
+        Some(viewed.va.max(va))
     }
 
     /// What a kernel finds at `va`.

@@ -128,7 +128,7 @@ impl Copy {
         let view = &view.watched_by(job.watch.clone());
         if let Some(transfer) = &mut job.transfer {
             if let Some(checker) = &self.checker {
-                transfer.check_once(checker, view);
+                transfer.check(checker, view);
             }
             if !transfer.step(view, SLICE_BYTES).map_err(mmu)? {
                 return Ok(true);

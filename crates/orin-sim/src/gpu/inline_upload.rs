@@ -86,6 +86,7 @@ impl InlineUpload {
         let rows = Rows { va: self.line, pitch: self.pitch, bytes: self.length, count: self.lines };
         checker.transfer(view, "upload", rows, Access::Write);
         checker.transferred(view, None, rows);
+        checker.transfer_under_view(view, "upload", rows);
     }
 
     /// Processes one word of data. Returns whether it was the last one.

@@ -11,6 +11,9 @@ use crate::check::{Checker, Rows};
 use crate::gpu::surface::Surface;
 use crate::mmu::{Access, MmuFault, View};
 
+/// The engine in findings.
+const UNIT: &str = "copy engine";
+
 /// Maximum size of one remapped piece in bytes.
 const PIECE_BYTES: usize = 4096;
 
@@ -145,6 +148,8 @@ pub(super) struct Transfer {
     done: u64,
     /// Whether the checks have seen it.
     checked: bool,
+    /// Whether it has been reported that the CPU has a view of the target.
+    under_view: bool,
 }
 
 impl Transfer {
@@ -159,12 +164,22 @@ impl Transfer {
             }
             _ => false,
         };
-        Self { work, target, length, lines, descending, lines_done: 0, done: 0, checked: false }
+        Self {
+            work,
+            target,
+            length,
+            lines,
+            descending,
+            lines_done: 0,
+            done: 0,
+            checked: false,
+            under_view: false,
+        }
     }
 
-    /// Holds both sides against the objects, at the first call. Block-linear surfaces are not examined.
-    pub(super) fn check_once(&mut self, checker: &Checker, view: &View) {
-        if std::mem::replace(&mut self.checked, true) || self.lines == 0 {
+    /// Holds the transfer against the objects, before each slice. Block-linear surfaces are not examined.
+    pub(super) fn check(&mut self, checker: &Checker, view: &View) {
+        if self.lines == 0 {
             return;
         }
         let rows = |lines: Lines, bytes: u64| match lines {
@@ -173,15 +188,22 @@ impl Transfer {
             }
             Lines::Blocks(_) => None,
         };
-        let source = self.work.source().and_then(|source| rows(source, self.work.source_bytes()));
         let target = rows(self.target, self.work.target_bytes());
-        if let Some(source) = source {
-            checker.transfer(view, "copy engine", source, Access::Read);
+        if !self.checked {
+            let source = self.work.source().and_then(|source| rows(source, self.work.source_bytes()));
+            if let Some(source) = source {
+                checker.transfer(view, UNIT, source, Access::Read);
+            }
+            if let Some(target) = target {
+                checker.transfer(view, UNIT, target, Access::Write);
+                let same = source.filter(|_| matches!(self.work, Work::Copy(_)));
+                checker.transferred(view, same, target);
+            }
+            self.checked = true;
         }
-        if let Some(target) = target {
-            checker.transfer(view, "copy engine", target, Access::Write);
-            let same = source.filter(|_| matches!(self.work, Work::Copy(_)));
-            checker.transferred(view, same, target);
+        // A view may be opened while the transfer runs.
+        if let Some(target) = target.filter(|_| !self.under_view) {
+            self.under_view = checker.transfer_under_view(view, UNIT, target);
         }
     }
 

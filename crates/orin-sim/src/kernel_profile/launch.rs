@@ -3,79 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cubin::{Contents, Cubin};
-
 use super::class::{access_of, class_of, is_branch};
 use super::report::{InstructionProfile, KernelProfile};
 use super::{Counts, Occupancy, Profiler, Tally};
-use crate::check::{Checker, Image, Located};
+use crate::check::{Checker, Image, Known, Located};
 use crate::mmu::View;
 use crate::sm::Launch;
 
 /// Largest kernel whose unexecuted instructions are listed, in bytes.
 const LISTED: u64 = 1 << 20;
-
-/// A cubin that the user has given.
-#[derive(Debug)]
-pub(super) struct KnownCubin {
-    image: Arc<Image>,
-    kernels: Vec<KnownKernel>,
-}
-
-/// The code of a kernel.
-#[derive(Debug)]
-struct KnownKernel {
-    /// Offset in the image.
-    offset: u64,
-    /// Its words; `None` for those that relocations change.
-    words: Vec<Option<u128>>,
-}
-
-impl KnownCubin {
-    pub(super) fn read(file: &[u8]) -> Result<Self, cubin::Error> {
-        let (cubin, contents) = (Cubin::parse(file)?, Contents::read(file)?);
-        let bytes = cubin.image_at(0)?;
-        let changed = |name: &str, at: u64| {
-            let section = format!(".text.{name}");
-            let mut relocations = contents.relocations.iter();
-            relocations.any(|relocation| {
-                let own = contents.sections.get(relocation.section).is_some_and(|own| own.name == section);
-                own && relocation.offset & !15 == at
-            })
-        };
-        let kernels = cubin.kernels().iter().map(|kernel| {
-            // CAST: a cubin has at most 4 GiB.
-            let (start, len) = (kernel.code_offset as usize, kernel.code_bytes as usize);
-            let code = bytes.get(start..start + len).unwrap_or_default();
-            let words = (0..).step_by(16).zip(code.chunks_exact(16)).map(|(at, word)| {
-                // PANIC: the chunks have 16 bytes.
-                let word = u128::from_le_bytes(word.try_into().expect("16 bytes"));
-                (!changed(&kernel.name, at)).then_some(word)
-            });
-            KnownKernel { offset: kernel.code_offset, words: words.collect() }
-        });
-        let kernels = kernels.collect();
-        // It has been parsed above.
-        let image = Arc::new(Image::of(file).unwrap_or_default());
-        Ok(Self { image, kernels })
-    }
-
-    /// Offset in the image of the kernel whose code is at `va`.
-    fn find(&self, view: &View, va: u64) -> Option<u64> {
-        let same = |kernel: &&KnownKernel| {
-            let mut code = vec![0; 16 * kernel.words.len()];
-            view.read(va, &mut code).is_ok()
-                && code.chunks_exact(16).zip(&kernel.words).all(|(found, word)| {
-                    // PANIC: the chunks have 16 bytes.
-                    let found = u128::from_le_bytes(found.try_into().expect("16 bytes"));
-                    word.is_none_or(|word| word == found)
-                })
-        };
-        // Empty and very short functions would be found anywhere.
-        let kernels = self.kernels.iter().filter(|kernel| !kernel.words.is_empty());
-        Some(kernels.into_iter().find(same)?.offset)
-    }
-}
 
 /// The program of a launch.
 #[derive(Clone, Debug)]
@@ -126,17 +62,15 @@ impl GridProfile {
         launch: &Launch,
         view: &View,
         checker: Option<&Checker>,
-        cubins: &[Arc<KnownCubin>],
+        known: &Known,
     ) -> Self {
         // The profiler's own reads are none of the grid's.
         let view = view.watched_by(None);
         let loaded = checker.and_then(|checker| checker.image(view.space(), launch.program_va));
         let loaded = loaded.map(|(image, offset)| Code { image, offset, whole: true });
         let code = loaded.or_else(|| {
-            cubins.iter().find_map(|cubin| {
-                let offset = cubin.find(&view, launch.program_va)?;
-                Some(Code { image: Arc::clone(&cubin.image), offset, whole: false })
-            })
+            let (image, offset) = known.kernel(&view, launch.program_va)?;
+            Some(Code { image, offset, whole: false })
         });
         let name = code.as_ref().and_then(|code| Some(code.image.function(code.offset)?.0.to_owned()));
         let shape = Shape {

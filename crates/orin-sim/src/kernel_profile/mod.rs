@@ -41,13 +41,13 @@ pub use report::{InstructionProfile, KernelProfile, LineProfile, Totals, json, m
 pub use tally::Counts;
 pub use text::text;
 
-use crate::check::{Checker, is_like};
+use crate::check::{BadCubin, Checker, Known, is_like};
 use crate::mmu::View;
 use crate::sm::Launch;
 pub(crate) use class::is_branch;
 pub(crate) use environment::close;
+use launch::Entry;
 pub(crate) use launch::GridProfile;
-use launch::{Entry, KnownCubin};
 pub(crate) use tally::Tally;
 
 /// Which launches are profiled.
@@ -76,17 +76,6 @@ impl Selection {
     }
 }
 
-/// A cubin that cannot be read.
-///
-/// ```
-/// use orin_sim::kernel_profile::{Profiler, Selection};
-///
-/// assert!(Profiler::new(Selection::default()).add_cubin(b"no ELF").is_err());
-/// ```
-#[derive(Debug, thiserror::Error)]
-#[error("not a cubin: {0}")]
-pub struct BadCubin(#[from] cubin::Error);
-
 /// Collects the profiles of the kernels that a software Orin runs; clones are handles to the same.
 ///
 /// ```
@@ -110,20 +99,20 @@ pub struct Profiler(Arc<Inner>);
 struct Inner {
     selection: Selection,
     state: Mutex<State>,
+    known: Known,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Launches of selected kernels so far.
     launches: u64,
-    cubins: Vec<Arc<KnownCubin>>,
     entries: Vec<Entry>,
 }
 
 impl Profiler {
     /// A profiler without profiles.
     pub fn new(selection: Selection) -> Self {
-        Self(Arc::new(Inner { selection, state: Mutex::default() }))
+        Self(Arc::new(Inner { selection, state: Mutex::default(), known: Known::default() }))
     }
 
     /// Adds a cubin with the code of kernels. Programs with driver code of their own do not tell the model what they
@@ -131,11 +120,22 @@ impl Profiler {
     ///
     /// # Errors
     ///
-    /// [`BadCubin`] if the file cannot be parsed.
+    /// [`BadCubin`] if the file cannot be parsed, or is for another GPU.
     pub fn add_cubin(&self, file: &[u8]) -> Result<(), BadCubin> {
-        let known = KnownCubin::read(file)?;
-        self.lock().cubins.push(Arc::new(known));
-        Ok(())
+        self.0.known.add(file)
+    }
+
+    /// Sets how cubins are searched for, once: `search` returns files, and the model ignores those that are no cubins
+    /// for the Orin. It is called at the first launch of each kernel that is not known.
+    ///
+    /// ```
+    /// use orin_sim::kernel_profile::{Profiler, Selection};
+    ///
+    /// let profiler = Profiler::new(Selection::default());
+    /// profiler.search_cubins_by(|| std::fs::read("kernel.cubin").into_iter().collect());
+    /// ```
+    pub fn search_cubins_by(&self, search: impl Fn() -> Vec<Vec<u8>> + Send + Sync + 'static) {
+        self.0.known.search_by(Box::new(search));
     }
 
     /// The profiles so far, one for each kernel and launch shape, in the order of their first launches. Launches that
@@ -152,7 +152,7 @@ impl Profiler {
         checker: Option<&Checker>,
     ) -> Option<GridProfile> {
         let mut state = self.lock();
-        let grid = GridProfile::new(self.clone(), launch, view, checker, &state.cubins);
+        let grid = GridProfile::new(self.clone(), launch, view, checker, &self.0.known);
         let Selection { skip, count, .. } = self.0.selection;
         if !self.0.selection.names(grid.kernel()) {
             return None;

@@ -61,3 +61,64 @@ fn a_served_program_without_errors_has_no_findings() {
     let output = check(&[], &line);
     assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
 }
+
+/// A file of `kernels`.
+fn kernels(path: &str) -> String {
+    format!("{}/../../kernels/{path}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn findings_of_a_served_program_have_names_and_lines_by_its_cubin() {
+    if !crate::serve::can_serve() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = crate::serve::build(crate::serve::compiler(), "overrun", folder.path());
+    let cubin = kernels("check/lines/mem.cubin");
+    let finding = |arguments: &[&str], known: Option<&str>| {
+        let mut options = vec!["--json", "--tool", "memcheck"];
+        options.extend(known.iter().flat_map(|path| ["--cubin", path]));
+        let output = check(&options, &[&[program.to_str().unwrap(), &cubin], arguments].concat());
+        assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(report["findings"].as_array().map(Vec::len), Some(1), "{report:#}");
+        report["findings"][0].clone()
+    };
+    // The program has the cubin no more.
+    let forgotten = ["bug_read_past_end", "4", "forget"];
+    let anonymous = finding(&forgotten, None);
+    assert_eq!((&anonymous["kind"], &anonymous["count"]), (&"out-of-bounds".into(), &1.into()));
+    assert_eq!((&anonymous["at"]["kernel"], anonymous["at"].get("line")), (&"".into(), None));
+    assert_eq!(anonymous["object"].get("argument"), None);
+    let source = fs::read_to_string(kernels("check/mem.cu")).unwrap();
+    let start = source.lines().position(|line| line.contains("bug_read_past_end")).unwrap();
+    let wrong = start + source.lines().skip(start).position(|line| line.contains("// BUG")).unwrap() + 1;
+    // Found in the program's memory; given as a file, and as a folder with several.
+    for (arguments, path) in
+        [(&forgotten[..2], None), (&forgotten, Some(&cubin)), (&forgotten, Some(&kernels("check/lines")))]
+    {
+        let named = finding(arguments, path.map(String::as_str));
+        let at = &named["at"];
+        assert_eq!((&at["kernel"], &at["line"]), (&"bug_read_past_end".into(), &wrong.into()), "{named:#}");
+        assert!(at["file"].as_str().is_some_and(|file| file.ends_with("mem.cu")), "{named:#}");
+        assert_eq!(at["instruction"], anonymous["at"]["instruction"]);
+        assert_eq!(named["object"]["argument"], 1);
+    }
+    // Two kernels with equal code, and thus two lines.
+    let named = finding(&["bug_write_past_end", "5"], None);
+    assert_eq!(named["at"]["kernel"], "bug_write_past_end or fix_write_after_free");
+    assert_eq!((named["at"].get("line"), &named["count"]), (None, &64.into()));
+}
+
+#[test]
+fn cubins_for_other_gpus_are_refused() {
+    for (path, cause) in [
+        (kernels("sm_90/vector_add.cubin"), "for another GPU: "),
+        (kernels("sm_90"), "no file *.cubin for the Orin"),
+        (kernels("vector_add.cu"), "not a cubin: "),
+    ] {
+        let refused = check(&["--cubin", &path], &["true"]);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(text(&refused.stderr).contains(cause), "{}", text(&refused.stderr));
+    }
+}

@@ -124,11 +124,17 @@ fn a_served_program_has_names_by_its_cubin() {
     if !crate::serve::can_serve() {
         return;
     }
-    let folder = tempfile::tempdir().unwrap();
-    let line = bring_up("nvgpu", folder.path());
-    let program: Vec<&str> = std::iter::once(ORIN).chain(line.iter().map(String::as_str)).collect();
     let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/faults.cubin");
-    let profiles = last_json(&profile(&["--json", "--cubin", cubin], &program));
-    let first = &profiles["profiles"][0];
-    assert_eq!((&first["kernel"], &first["instructions"][0]["offset"]), (&json!("fault_write"), &json!(0)));
+    // Without the file, it is found in the program's memory.
+    for options in [&["--json", "--cubin", cubin][..], &["--json"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let line = bring_up("nvgpu", folder.path());
+        let program: Vec<&str> = std::iter::once(ORIN).chain(line.iter().map(String::as_str)).collect();
+        let profiles = last_json(&profile(options, &program));
+        let first = &profiles["profiles"][0];
+        assert_eq!(
+            (&first["kernel"], &first["instructions"][0]["offset"]),
+            (&json!("fault_write"), &json!(0))
+        );
+    }
 }

@@ -49,14 +49,14 @@ pub(crate) fn can_serve() -> bool {
 }
 
 /// A C compiler for the machine that this test is built for.
-fn compiler() -> std::ffi::OsString {
+pub(crate) fn compiler() -> std::ffi::OsString {
     let cross = format!("{}-linux-gnu-gcc", std::env::consts::ARCH);
     let starts = |name: &str| Command::new(name).arg("--version").output().is_ok();
     std::env::var_os("CC").unwrap_or_else(|| if starts(&cross) { cross.into() } else { "cc".into() })
 }
 
 /// Builds a client in C with all warnings as errors.
-fn build(compiler: impl AsRef<std::ffi::OsStr>, name: &str, folder: &Path) -> PathBuf {
+pub(crate) fn build(compiler: impl AsRef<std::ffi::OsStr>, name: &str, folder: &Path) -> PathBuf {
     let source =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../orin-serve/tests/clients").join(format!("{name}.c"));
     let program = folder.join(name);
@@ -164,6 +164,7 @@ fn the_c_programs_compile_for_the_board() {
     let folder = folder();
     build(cross, "bring_up", folder.path());
     build(cross, "hostile", folder.path());
+    build(cross, "overrun", folder.path());
 }
 
 #[test]

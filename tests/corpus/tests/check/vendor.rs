@@ -1,0 +1,49 @@
+//! Findings and profiles of the software Orin, and those of NVIDIA's compute-sanitizer and ncu.
+
+use std::collections::BTreeSet;
+
+use test_corpus::vendor::profile::{self, ACCESSES, INSTRUCTIONS, INSTRUCTIONS_FILE};
+use test_corpus::vendor::{Explained, load, profiled, sanitizer};
+
+use super::found_with_lines;
+
+#[test]
+fn what_compute_sanitizer_finds_is_found() {
+    let stored: sanitizer::Stored = load(sanitizer::FILE).unwrap();
+    let mut differences = BTreeSet::new();
+    for (planted, found) in found_with_lines() {
+        let runs = &stored.runs[&planted.kernel];
+        assert!(runs.contains_key(&planted.tool), "{} was not run under {}", planted.kernel, planted.tool);
+        let sides = found
+            .iter()
+            .flat_map(|finding| [finding.at.as_ref(), finding.other.as_ref().map(|side| &side.at)]);
+        let lines: Vec<u32> = sides.flatten().filter_map(|at| at.line).collect();
+        differences.extend(sanitizer::differences(planted, &lines, runs));
+    }
+    let wrong = Explained::load().unwrap().checks(&differences);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn profiles_are_those_of_ncu() {
+    let stored: profile::Stored = load(profile::FILE).unwrap();
+    let instructions: profile::Instructions = load(INSTRUCTIONS_FILE).unwrap();
+    let mut differences = BTreeSet::new();
+    for case in profiled() {
+        let mut add = |different: Vec<String>| {
+            differences.extend(different.into_iter().map(|what| format!("{}: {what}", case.kernel)));
+        };
+        let ncu = &stored.kernels[case.kernel];
+        let ours = profile::of(case, false).unwrap();
+        add(profile::differences(&ours.totals(), ncu, &ACCESSES));
+        match profile::of(case, true) {
+            Ok(ours) => {
+                add(profile::differences(&ours.totals(), ncu, ACCESSES.iter().chain(&INSTRUCTIONS)));
+                add(profile::instruction_differences(&ours, &instructions[case.kernel]));
+            }
+            Err(_) => add(vec!["the model does not execute the code for sm_90".to_owned()]),
+        }
+    }
+    let wrong = Explained::load().unwrap().profiles(&differences);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
