@@ -1,5 +1,7 @@
 //! The mappings of the host process, from `/proc/self/maps`.
 
+use rustix::mm::MsyncFlags;
+
 /// One mapping of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Vma {
@@ -59,10 +61,30 @@ pub fn parse_mapping(line: &str) -> Option<CallerMapping> {
     Some(CallerMapping { start: hex(start)?, end: hex(end)?, offset: hex(offset)?, device, inode })
 }
 
+/// How often the file is read until it lists a mapping that exists.
+const READS: usize = 32;
+
 /// The mapping at `va`, or else the next one above it.
+///
+/// Emulators of user programs make up the file, and qemu omits a mapping while another thread changes its neighbour. A
+/// page that exists but is not listed makes the function read the file again.
 pub(crate) fn find(va: u64) -> Option<Vma> {
-    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    maps.lines().filter_map(parse).map(|(vma, _)| vma).find(|vma| vma.end > va)
+    let mut found = None;
+    for _ in 0..READS {
+        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+        found = maps.lines().filter_map(parse).map(|(vma, _)| vma).find(|vma| vma.end > va);
+        if found.is_some_and(|vma| vma.start <= va) || !exists(va) {
+            break;
+        }
+    }
+    found
+}
+
+/// Whether a page is mapped.
+fn exists(va: u64) -> bool {
+    let page = usize::try_from(va & !0xfff).map(core::ptr::with_exposed_provenance_mut);
+    // SAFETY: an asynchronous msync only says whether the page is mapped.
+    page.is_ok_and(|page| unsafe { rustix::mm::msync(page, 1, MsyncFlags::ASYNC) }.is_ok())
 }
 
 /// The mappings whose file contains `name` in its path, by address.
@@ -73,6 +95,10 @@ pub(crate) fn of_file(name: &str) -> Vec<Vma> {
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::mm::{MapFlags, ProtFlags};
+
     use super::*;
 
     #[test]
@@ -93,6 +119,46 @@ mod tests {
         assert_eq!(parse_mapping(line), Some(expected));
         assert_eq!(parse_mapping("7f0000001000-7f0000003000 rw-p 00000000 00:00 0 [heap]"), None);
         assert_eq!(parse_mapping("no mapping"), None);
+    }
+
+    /// Under qemu, one reading of the file in 20 lacks the page.
+    #[test]
+    fn a_page_is_found_while_other_threads_map_its_neighbours() {
+        let map = |bytes, protection| {
+            // SAFETY: a new anonymous mapping.
+            unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), bytes, protection, MapFlags::PRIVATE) }
+                .unwrap()
+        };
+        // SAFETY: mappings of this test, without users.
+        let unmap = |page, bytes| unsafe { rustix::mm::munmap(page, bytes) }.unwrap();
+        let both = ProtFlags::READ | ProtFlags::WRITE;
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let (first, second) = (map(8192, both), map(16384, ProtFlags::READ));
+                    unmap(first, 8192);
+                    unmap(second, 16384);
+                }
+            });
+            let missed = (0..200).filter(|_| {
+                let page = map(8192, both);
+                let va = page.expose_provenance() as u64;
+                let found = find(va).is_some_and(|vma| vma.start <= va && va < vma.end && vma.writable);
+                unmap(page, 8192);
+                !found
+            });
+            let missed = missed.count();
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(missed, 0, "pages were not found");
+        });
+    }
+
+    #[test]
+    fn an_unmapped_page_is_not_found() {
+        let top = find(u64::MAX - 0xfff);
+        assert!(!exists(u64::MAX - 0xfff) && top.is_none(), "{top:?}");
+        assert!(!exists(0));
     }
 
     #[test]
