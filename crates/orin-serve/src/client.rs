@@ -1,13 +1,14 @@
 //! The caller of one notification: its memory, descriptors and names, by its thread id.
 //!
-//! Thread ids are reused. What was read counts only if the notification is still valid afterwards, and nothing is
-//! written before it is known to be valid.
+//! Thread ids are reused. What was read counts only if the notification is still valid afterwards, or has just arrived, and
+//! nothing is written before that is known.
 
 use core::ffi::c_void;
 use std::fs;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use orin_sim::caller::{CallerFile, CallerMapping, parse_mapping};
 use orin_sim::{Caller, CallerMemory};
@@ -36,6 +37,7 @@ pub(crate) struct Client {
     listener: Arc<Listener>,
     id: u64,
     thread: u32,
+    received: Instant,
     /// The first descriptor that is installed answers the call.
     finish: bool,
     finished: AtomicBool,
@@ -47,7 +49,7 @@ impl Client {
     pub(crate) fn new(listener: &Arc<Listener>, call: &Notification) -> Self {
         let listener = Arc::clone(listener);
         let (id, thread, finished) = (call.id, call.thread, AtomicBool::new(false));
-        Self { listener, id, thread, finish: false, finished, accesses: None }
+        Self { listener, id, thread, received: call.received, finish: false, finished, accesses: None }
     }
 
     /// Collects what is done to the caller.
@@ -83,6 +85,11 @@ impl Client {
     /// Whether the call has been answered by a descriptor.
     pub(crate) fn is_finished(&self) -> bool {
         self.finished.load(Ordering::Acquire)
+    }
+
+    /// Whether memory of the thread may be copied.
+    fn is_present(&self) -> bool {
+        self.listener.is_fresh_or_valid(self.id, self.received)
     }
 
     fn still_waits(&self) -> Result<(), Errno> {
@@ -153,14 +160,16 @@ impl CallerMemory for Client {
             }
             done += read;
         }
-        self.still_waits().map_err(|_| Errno::FAULT)?;
+        if !self.is_present() {
+            return Err(Errno::FAULT);
+        }
         self.collect(|| Access::Read { address, bytes: buffer.to_vec() });
         Ok(())
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> usize {
         let mut done = 0;
-        while done < bytes.len() && self.still_waits().is_ok() {
+        while done < bytes.len() && self.is_present() {
             let rest = &bytes[done..];
             let Some(at) = address.checked_add(done as u64) else { break };
             let local = libc::iovec { iov_base: rest.as_ptr().cast_mut().cast(), iov_len: rest.len() };

@@ -19,6 +19,7 @@ mod cubins;
 mod error;
 mod filter;
 pub mod guard;
+mod kernel;
 mod listener;
 mod observer;
 mod options;
@@ -27,6 +28,7 @@ mod processes;
 pub mod record;
 mod session;
 mod shared;
+mod watcher;
 
 pub use cubins::cubins_of_descendants;
 pub use error::Error;

@@ -4,10 +4,12 @@ use core::ffi::c_int;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
 use crate::filter;
+use crate::kernel;
 
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: caller and supervisor alternate on one CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;
@@ -17,10 +19,15 @@ const PIDFD_THREAD: libc::c_uint = libc::O_EXCL.cast_unsigned();
 /// Number of threads whose descriptors are kept.
 const THREADS: usize = 64;
 
+/// Time after which a received call may have ended. A short request takes 3 microseconds.
+const FRESH: Duration = Duration::from_micros(20);
+
 /// The listener.
 #[derive(Debug)]
 pub(crate) struct Listener {
     descriptor: OwnedFd,
+    /// Whether callers continue before the answer only if they are killed.
+    waits_killable: bool,
     /// Descriptors of threads that have made requests. They are bound to the thread: a reused id has another one.
     threads: Mutex<BTreeMap<u32, Arc<OwnedFd>>>,
 }
@@ -38,6 +45,8 @@ pub(crate) struct Notification {
     pub(crate) call: libc::c_long,
     /// Its arguments.
     pub(crate) args: [u64; 6],
+    /// When the supervisor received it.
+    pub(crate) received: Instant,
 }
 
 /// Answer to a notification.
@@ -55,7 +64,8 @@ pub(crate) enum Answer {
 
 impl Listener {
     pub(crate) fn new(descriptor: OwnedFd) -> Self {
-        let listener = Self { descriptor, threads: Mutex::default() };
+        let waits_killable = kernel::has(kernel::WAITS_KILLABLE);
+        let listener = Self { descriptor, waits_killable, threads: Mutex::default() };
         // CAST: the argument is the flags themselves. Kernels before 6.6 refuse it, which costs time only.
         // SAFETY: no pointers.
         let _ = unsafe {
@@ -86,6 +96,7 @@ impl Listener {
                 is_native: raw.data.arch == filter::ARCH,
                 call: raw.data.nr.into(),
                 args: raw.data.args,
+                received: Instant::now(),
             })),
             Err(Errno::NOENT | Errno::INTR) => Ok(None),
             Err(errno) => Err(errno),
@@ -157,6 +168,12 @@ impl Listener {
         }
         threads.insert(thread, Arc::clone(&opened));
         get_descriptor(&opened, number)
+    }
+
+    /// Returns whether the caller still waits for the answer, as [`Listener::is_valid`] does. For a call that has just
+    /// been received the kernel is not asked: it can end between the question and what the supervisor does next as well.
+    pub(crate) fn is_fresh_or_valid(&self, id: u64, received: Instant) -> bool {
+        self.waits_killable && received.elapsed() < FRESH || self.is_valid(id)
     }
 
     /// Returns whether the caller still waits for the answer.

@@ -11,18 +11,17 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use orin_sim::SoftwareOrin;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use crate::calls::{Calls, Work};
 use crate::error::Error;
 use crate::filter;
+use crate::kernel;
 use crate::listener::{Answer, Listener, Notification, last_errno};
 use crate::options::Options;
-
-/// First kernel that installs a descriptor and answers in one step.
-const OLDEST: (u32, u32) = (5, 14);
+use crate::watcher::interrupt_on;
 
 /// A program that runs on a board. Dropping it kills the program.
 ///
@@ -174,11 +173,8 @@ impl Drop for Session {
 }
 
 fn check_kernel() -> Result<(), Error> {
-    let name = rustix::system::uname();
-    let release = name.release().to_string_lossy().into_owned();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse::<u32>().ok());
-    match (numbers.next(), numbers.next()) {
-        (Some(major), Some(minor)) if (major, minor) < OLDEST => Err(Error::OldKernel { release }),
+    match kernel::running() {
+        Some((release, version)) if version < kernel::OLDEST => Err(Error::OldKernel { release }),
         _ => Ok(()),
     }
 }
@@ -288,29 +284,74 @@ pub(crate) fn receive_descriptor(channel: &UnixStream) -> io::Result<OwnedFd> {
     }
 }
 
+/// What a descriptor of the supervisor is ready for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ready {
+    Nothing,
+    Call,
+    /// `stop` is readable, or the last served process has ended.
+    End,
+}
+
 /// Answers calls until the last served process has ended, or `stop` is readable.
 pub(crate) fn serve(listener: &Arc<Listener>, stop: BorrowedFd<'_>, calls: &Arc<Calls>) -> Result<(), Error> {
-    let failed = |call| move |errno| Error::Listener { call, errno };
+    if kernel::has(kernel::ENDS_WAITS)
+        && let Ok(result) = interrupt_on(stop, || answer_directly(listener, stop, calls))
+    {
+        return result;
+    }
+    answer_polled(listener, stop, calls)
+}
+
+/// Waits in the listener's own request, which a signal interrupts when `stop` is readable.
+fn answer_directly(listener: &Arc<Listener>, stop: BorrowedFd<'_>, calls: &Arc<Calls>) -> Result<(), Error> {
     loop {
-        let mut ready =
-            [PollFd::new(&**listener, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
-        match poll(&mut ready, None) {
-            Ok(_) => {}
-            Err(Errno::INTR) => continue,
-            Err(errno) => return Err(failed("poll")(errno)),
-        }
-        let [calling, stopped] = ready.map(|ready| ready.revents());
-        if !stopped.is_empty() {
-            return Ok(());
-        }
-        if calling.contains(PollFlags::IN) {
-            let call = listener.receive().map_err(failed("SECCOMP_IOCTL_NOTIF_RECV"))?;
-            let Some(call) = call else { continue };
-            handle(listener, calls, &call)?;
-        } else if !calling.is_empty() {
-            return Ok(());
+        match receive(listener)? {
+            Some(call) => handle(listener, calls, &call)?,
+            None if ready(listener, stop, Some(&Timespec::default()))? == Ready::End => return Ok(()),
+            None => {}
         }
     }
+}
+
+/// Waits for both descriptors before each call.
+fn answer_polled(listener: &Arc<Listener>, stop: BorrowedFd<'_>, calls: &Arc<Calls>) -> Result<(), Error> {
+    loop {
+        match ready(listener, stop, None)? {
+            Ready::End => return Ok(()),
+            Ready::Nothing => {}
+            Ready::Call => {
+                if let Some(call) = receive(listener)? {
+                    handle(listener, calls, &call)?;
+                }
+            }
+        }
+    }
+}
+
+fn receive(listener: &Listener) -> Result<Option<Notification>, Error> {
+    let call = "SECCOMP_IOCTL_NOTIF_RECV";
+    listener.receive().map_err(|errno| Error::Listener { call, errno })
+}
+
+/// Waits until a descriptor is ready, at most for `limit`.
+fn ready(listener: &Listener, stop: BorrowedFd<'_>, limit: Option<&Timespec>) -> Result<Ready, Error> {
+    let mut both = [PollFd::new(listener, PollFlags::IN), PollFd::from_borrowed_fd(stop, PollFlags::IN)];
+    match poll(&mut both, limit) {
+        Ok(_) => {}
+        Err(Errno::INTR) => return Ok(Ready::Nothing),
+        Err(errno) => return Err(Error::Listener { call: "poll", errno }),
+    }
+    let [calling, stopped] = both.map(|ready| ready.revents());
+    Ok(if !stopped.is_empty() {
+        Ready::End
+    } else if calling.contains(PollFlags::IN) {
+        Ready::Call
+    } else if calling.is_empty() {
+        Ready::Nothing
+    } else {
+        Ready::End
+    })
 }
 
 fn handle(listener: &Arc<Listener>, calls: &Arc<Calls>, call: &Notification) -> Result<(), Error> {
@@ -337,6 +378,60 @@ fn handle(listener: &Arc<Listener>, calls: &Arc<Calls>, call: &Notification) -> 
                 let _ = kill_process(process, Signal::KILL);
             }
             Err(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use orin_sim::Config;
+
+    type Loop = fn(&Arc<Listener>, BorrowedFd<'_>, &Arc<Calls>) -> Result<(), Error>;
+    /// `serve` takes the one or the other, by the version of the kernel.
+    const LOOPS: [Loop; 2] = [serve, answer_polled];
+
+    /// Starts a program. Returns `None` where programs cannot be served.
+    fn start(program: &str, arguments: &[&str]) -> Option<(Session, Arc<Listener>, Arc<Calls>)> {
+        let mut command = Command::new(program);
+        command.args(arguments);
+        let (session, listener) = match Session::spawn(command) {
+            Err(Error::Filter { .. }) => return None,
+            other => other.unwrap(),
+        };
+        let listener = Arc::new(Listener::new(listener));
+        let board = SoftwareOrin::new(Config::default()).unwrap();
+        let root = std::process::id().cast_signed();
+        let calls = Arc::new(Calls::new(&board, &listener, &Options::default(), root));
+        Some((session, listener, calls))
+    }
+
+    #[test]
+    fn both_loops_end_with_the_last_process() {
+        for serve in LOOPS {
+            // A child outlives the program.
+            let Some((mut session, listener, calls)) = start("sh", &["-c", "sleep 0.05 & true"]) else {
+                return;
+            };
+            let stop = Arc::clone(&session.stop);
+            let served = std::thread::spawn(move || serve(&listener, stop.as_fd(), &calls).is_ok());
+            assert!(session.wait().unwrap().success());
+            assert!(served.join().unwrap());
+        }
+    }
+
+    #[test]
+    fn both_loops_end_when_they_are_stopped() {
+        for serve in LOOPS {
+            let Some((mut session, listener, calls)) = start("sleep", &["60"]) else { return };
+            let stop = Arc::clone(&session.stop);
+            let served = std::thread::spawn(move || serve(&listener, stop.as_fd(), &calls).is_ok());
+            std::thread::sleep(core::time::Duration::from_millis(50));
+            assert!(!served.is_finished());
+            rustix::io::write(&*session.stop, &1_u64.to_ne_bytes()).unwrap();
+            assert!(served.join().unwrap());
+            assert_eq!(session.child.try_wait().unwrap(), None);
         }
     }
 }
