@@ -1,6 +1,6 @@
 //! Properties of a GPU, as reported by its driver.
 
-use ampere_cmd::command::SmLayout;
+use ampere_cmd::command::{SmLayout, local_memory_size};
 
 use crate::chip;
 
@@ -64,6 +64,24 @@ impl Properties {
             chip::Chip::tried,
         )
     }
+
+    /// Memory in bytes that each queue keeps for the local memory of all threads that the GPU may hold, when its kernels
+    /// need up to `stack_bytes` bytes per thread. `None` for a GPU that is not supported, or if the size does not fit 64
+    /// bits.
+    ///
+    /// ```
+    /// use gpu_hal::Properties;
+    ///
+    /// fn queues_that_fit(gpu: &Properties, memory: u64) -> Option<u64> {
+    ///     Some(memory / gpu.local_memory_bytes(0)?)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn local_memory_bytes(&self, stack_bytes: u32) -> Option<u64> {
+        let reserve = chip::of(self.sm_version)?.local.stack_reserve;
+        let bytes_per_thread = stack_bytes.checked_add(reserve)?.checked_next_multiple_of(32)?;
+        Some(local_memory_size(bytes_per_thread, self.local_layout).ok()?.area_bytes)
+    }
 }
 
 /// Memory of the whole machine or GPU.
@@ -107,6 +125,18 @@ mod tests {
             local_window: 0x7293_0000_0000,
             driver: Vec::new(),
         }
+    }
+
+    #[test]
+    fn local_memory_is_for_all_warps_that_a_gpu_may_hold() {
+        // 576 bytes per thread and 48 warps of 32 on 132 SMs, in units of 128 KiB.
+        assert_eq!(
+            of((8, 9)).local_memory_bytes(0),
+            Some((576 * 32 * 48 * 132_u64).next_multiple_of(0x2_0000))
+        );
+        assert_eq!(of((8, 9)).local_memory_bytes(1), of((8, 9)).local_memory_bytes(32));
+        assert!(of((8, 9)).local_memory_bytes(33) > of((8, 9)).local_memory_bytes(32));
+        assert_eq!((of((7, 5)).local_memory_bytes(0), of((8, 9)).local_memory_bytes(u32::MAX)), (None, None));
     }
 
     #[test]

@@ -249,12 +249,13 @@ pub enum Error {
 
     /// A device has too little memory for a model.
     #[error(
-        "the model needs {} MB: {} for weights, {} for the context's keys and values, {} for prompts, {} for the rest; \
-         {} MB are free. Close other programs, or ask for a shorter context",
+        "the model needs {} MB: {} for weights, {} for the context's keys and values, {} for prompts, {} for queues, {} for \
+         the rest; {} MB are free. Close other programs, or ask for a shorter context",
         needed.total() >> 20,
         needed.weights >> 20,
         needed.cache >> 20,
         needed.prompts >> 20,
+        needed.queues >> 20,
         needed.others >> 20,
         free >> 20
     )]

@@ -54,59 +54,8 @@ const MAX_GROUP: usize = 4;
 /// Columns that a lane of the attention takes.
 const LANE_COLUMNS: usize = 8;
 
-impl Memory {
-    /// What a model with one session of `context` positions needs.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::ContextTooLong`] if the model has fewer positions.
-    pub fn of(model: &Model, context: usize) -> Result<Self> {
-        let shape = model.shape();
-        if context > shape.context || context == 0 {
-            return Err(Error::ContextTooLong { wanted: context, most: shape.context });
-        }
-        let cache = shape.kv_bytes(context).ok_or(Error::TooLarge(context))?;
-        let widest = shape.width.max(shape.query_width()).max(shape.ffn);
-        let floats =
-            shape.width + 3 * shape.query_width() + 3 * shape.ffn + widest + shape.vocabulary + context;
-        let parts = shape.heads * (shape.head_size + 2) * MAX_CHUNKS;
-        let others = (floats + parts) * 4 + QUEUE_BYTES + OTHER_BYTES;
-        // CAST: usize is at most 64 bits.
-        let [cache, prompts, others] =
-            [cache, prompt::bytes(shape, context), others].map(|bytes| bytes as u64);
-        Ok(Self { weights: weights::bytes(model), cache, prompts, others })
-    }
-
-    /// What the model needs with as many sessions, and with a batch if there are several.
-    #[must_use]
-    pub const fn sessions(self, sessions: u64) -> Self {
-        let cache = self.cache.saturating_mul(sessions);
-        // The vectors and sums of a batch of more than 8, 1 MiB on an Orin and 10 on an H200, are among the others.
-        // CAST: 31 MiB.
-        let batch = if sessions > 1 { QUEUE_BYTES as u64 } else { 0 };
-        let others = self.others.saturating_mul(sessions).saturating_add(batch);
-        Self { cache, others, ..self }
-    }
-
-    /// Refuses a device that has less memory left.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Memory`] with all figures.
-    pub fn check(&self, device: &Device) -> Result<()> {
-        match device.memory_info() {
-            Some(info) if info.free < self.total() => Err(Error::Memory { needed: *self, free: info.free }),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// A queue, on an Orin: most of it is local memory for its threads.
-const QUEUE_BYTES: usize = 31 << 20;
-/// Programs, graphs, rings.
-const OTHER_BYTES: usize = 8 << 20;
 /// Most chunks of a context: enough for all SMs of the largest GPUs.
-const MAX_CHUNKS: usize = 256;
+pub(super) const MAX_CHUNKS: usize = 256;
 
 /// A model's weights and kernels on a device. Sessions share them; a clone is another handle.
 ///
@@ -243,7 +192,7 @@ impl Engine {
             let (size, most, multiple) = (shape.head_size, MAX_HEAD, LANE_COLUMNS);
             return Err(Error::HeadSize { size, most, multiple });
         }
-        Memory::of(model, context)?.check(device)?;
+        Memory::on(device, model, context)?.check(device)?;
         let products = of_formats(&Program::load_fitting(device, &PRODUCT)?, "product")?;
         let many = Program::load_fitting(device, &PRODUCTS)?;
         let group = match shape.heads / shape.kv_heads {

@@ -10,6 +10,7 @@ use bytemuck::{Pod, Zeroable};
 use tegra_hcq::{Arg, Buffer, Device, Dim3, Fence, Kernel, Program, Queue};
 
 use super::engine::{Inner, TIMEOUT};
+use super::memory::Sizes;
 use super::places::Addresses;
 use super::weights::{self, Packed};
 use crate::blocks::BlockType;
@@ -26,8 +27,8 @@ const PROMPT: [&[u8]; 2] = [
 pub(super) const TOKENS: usize = 512;
 /// Fewest tokens for which a batch pays.
 pub(super) const FEWEST: usize = 16;
-/// Most bytes for the vectors of a batch; wide models have smaller batches.
-const MOST_BYTES: usize = 40 << 20;
+/// Tokens of a tile of the products.
+const TILE: usize = 64;
 /// Threads of a block, but for the attention.
 pub(super) const BLOCK: u32 = 256;
 /// Heads of a block that rotates.
@@ -193,7 +194,7 @@ struct Shared {
 impl Scratch {
     /// Makes room for batches of `tokens` tokens.
     pub(super) fn reserve(&self, device: &Device, shape: &Shape, tokens: usize) -> Result<()> {
-        // CAST: at most 40 MiB.
+        // CAST: at most 64 MiB.
         let bytes = layout(shape, tokens, 0).1 as usize;
         let mut shared = self.lock();
         if bytes > shared.vectors.as_ref().map_or(0, Buffer::len) {
@@ -264,19 +265,21 @@ fn layout(shape: &Shape, tokens: usize, base: u64) -> (Vectors, u64) {
     (vectors, end.max(attention_end))
 }
 
-/// Tokens of a batch, at most `wanted`: as many as the context has and the memory allows; 0 if batches do not pay.
-pub(super) fn tokens(shape: &Shape, context: usize, wanted: usize) -> usize {
-    let per_token = layout(shape, 64, 0).1.div_ceil(64);
+/// Tokens of a batch, at most `wanted`: as many as the context has and the memory of a GPU allows, and then whole tiles
+/// of the products; 0 if batches do not pay.
+pub(super) fn tokens(shape: &Shape, context: usize, sizes: Sizes, wanted: usize) -> usize {
+    let per_token = layout(shape, TILE, 0).1.div_ceil(TILE as u64);
     // CAST: a few MiB.
-    let most = MOST_BYTES / per_token as usize;
+    let most = sizes.prompts / per_token as usize;
+    let most = if most > TILE { most / TILE * TILE } else { most };
     let tokens = wanted.min(context).min(most);
     if tokens < FEWEST { 0 } else { tokens }
 }
 
 /// Bytes of a batch of sessions with `context` positions and default options.
-pub(super) fn bytes(shape: &Shape, context: usize) -> usize {
-    // CAST: at most 40 MiB.
-    layout(shape, tokens(shape, context, TOKENS), 0).1 as usize
+pub(super) fn bytes(shape: &Shape, context: usize, sizes: Sizes) -> usize {
+    // CAST: at most 64 MiB.
+    layout(shape, tokens(shape, context, sizes, TOKENS), 0).1 as usize
 }
 
 /// Where tokens come from and where the context keeps them.

@@ -94,7 +94,7 @@ impl Loaded {
         (sessions, options): (usize, &SessionOptions),
     ) -> Result<Self> {
         let start = Instant::now();
-        let memory = Memory::of(model, context).map_err(refused)?.sessions(sessions as u64);
+        let memory = Memory::on(device, model, context).map_err(refused)?.sessions(sessions as u64);
         memory.check(device)?;
         let progress = Progress::new("loading");
         let engine = Engine::load(device, model, context, |done, all| {

@@ -179,6 +179,7 @@ fn add_needs(
     row("cache_positions", json!(context));
     row("cache_bytes", json!(memory.cache));
     row("prompts_bytes", json!(memory.prompts));
+    row("queues_bytes", json!(memory.queues));
     row("other_bytes", json!(memory.others));
     row("memory_bytes", json!(memory.total()));
     row("read_per_token_bytes", json!(token));

@@ -110,7 +110,7 @@ impl Statistics {
             loaded.time.as_secs_f64(),
             megabytes(memory.weights),
             megabytes(memory.cache),
-            megabytes(memory.prompts + memory.others)
+            megabytes(memory.prompts + memory.queues + memory.others)
         ));
         let (fed, feeding) = (self.fed, self.feeding);
         warn(format_args!(

@@ -59,9 +59,9 @@ fn info_names_shape_formats_memory_and_speed() {
     let several: Value = serde_json::from_slice(&several.stdout).unwrap();
     assert_eq!(several["cache_bytes"], 4 * memory.cache);
     assert_eq!(several["prompts_bytes"], json["prompts_bytes"]);
-    let (cache, others) =
-        (several["cache_bytes"].as_u64().unwrap(), several["other_bytes"].as_u64().unwrap());
-    assert_eq!(several["memory_bytes"], memory.weights + cache + memory.prompts + others);
+    let four = memory.sessions(4);
+    let printed = ["queues_bytes", "other_bytes", "memory_bytes"].map(|row| several[row].as_u64().unwrap());
+    assert_eq!(printed, [four.queues, four.others, four.total()]);
     let limit = 1e12 / model.bytes_per_token() as f64;
     assert!((json["computed_limit_tokens_per_s"].as_f64().unwrap() - limit).abs() < 0.1);
     assert_eq!(json["stop_tokens"], serde_json::json!([508, 511]));

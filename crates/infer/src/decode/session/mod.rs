@@ -14,6 +14,7 @@ use tegra_hcq::{Fence, Graph, Profile, Queue, QueueOptions, WaitPolicy};
 pub use tokens::Tokens;
 
 use super::engine::{Engine, Inner, TIMEOUT};
+use super::memory::Sizes;
 use super::parameters::{Seat, State, Step};
 use super::persistent::Persistent;
 use super::places::Addresses;
@@ -113,7 +114,8 @@ impl Session {
         if context == 0 || context > shape.context {
             return Err(Error::ContextTooLong { wanted: context, most: shape.context });
         }
-        let together = prompt::tokens(shape, context, options.prompt_batch);
+        let sizes = Sizes::of(engine.device.info());
+        let together = prompt::tokens(shape, context, sizes, options.prompt_batch);
         if together > 0 {
             engine.scratch.reserve(&engine.device, shape, together)?;
         }

@@ -265,7 +265,8 @@ fn mixed_formats_take_one_launch_more() {
     let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
     // Values of every other layer are in another format than queries and keys.
     assert_eq!(engine.session(64).unwrap().launches_per_token(), 2 + 5 + 6);
-    assert!(relative_error(&mixed, &TOKENS) < 1e-3);
+    // GPUs with other numbers of SMs add in another order: an H200 had 1.08e-3.
+    assert!(relative_error(&mixed, &TOKENS) < 1.5e-3);
 }
 
 /// Relative error of the logits after a prompt, of which all tokens but the last go through the layers together.
