@@ -12,22 +12,30 @@ use orin_cli::{Progress, say, write_file};
 use test_corpus::silicon::{self, Opinion};
 use test_corpus::{cases, on_the_model, table};
 
+/// Where an export goes.
+#[derive(clap::Args)]
+pub(crate) struct Export {
+    /// Folder to create
+    pub(crate) folder: PathBuf,
+    /// Compute capability of the GPU times ten: 90 for an H100 or H200, 87 for an Orin
+    #[arg(long, default_value_t = 90)]
+    pub(crate) sm: u32,
+}
+
+/// Where an import comes from.
+#[derive(clap::Args)]
+pub(crate) struct Import {
+    /// The output folder of the export's program
+    pub(crate) folder: PathBuf,
+}
+
 /// The commands.
 #[derive(clap::Subcommand)]
 pub(crate) enum Exchange {
     /// Write kernels, inputs and launches for tests/corpus/silicon/run.py
-    Export {
-        /// Folder to create
-        folder: PathBuf,
-        /// Compute capability of the GPU times ten: 90 for an H100 or H200, 87 for an Orin
-        #[arg(long, default_value_t = 90)]
-        sm: u32,
-    },
+    Export(Export),
     /// Store the output of run.py as the tests' reference data
-    Import {
-        /// The output folder of run.py
-        folder: PathBuf,
-    },
+    Import(Import),
     /// Write the table that compares the software Orin with silicon into docs/software-orin.md
     Table {
         /// Only compare; fail if the document is out of date
@@ -43,7 +51,7 @@ pub(crate) enum Exchange {
 /// Returns an error if files cannot be read or written or do not match the corpus; with `table`, if a case fails.
 pub(crate) fn run(exchange: &Exchange) -> Result<()> {
     match exchange {
-        Exchange::Export { folder, sm } => {
+        Exchange::Export(Export { folder, sm }) => {
             let count = silicon::export(folder, *sm, cases())?;
             say!("{count} cases for sm_{sm} in {}", folder.display())?;
             say!(
@@ -51,7 +59,7 @@ pub(crate) fn run(exchange: &Exchange) -> Result<()> {
             )?;
             Ok(())
         }
-        Exchange::Import { folder } => {
+        Exchange::Import(Import { folder }) => {
             let target = crate::workspace::root()?.join("tests/corpus/data/silicon");
             let remarks = silicon::import(folder, &target, cases())?;
             for remark in &remarks {

@@ -3,28 +3,19 @@
 //! `export` writes the kernels with planted errors and cases of the corpus as a folder; `vendor.py` in it runs both
 //! tools on any machine with an NVIDIA GPU that has them.
 
-use std::path::PathBuf;
-
 use anyhow::Result;
 use orin_cli::say;
 use test_corpus::vendor;
+
+use crate::silicon::{Export, Import};
 
 /// The commands.
 #[derive(clap::Subcommand)]
 pub(crate) enum Exchange {
     /// Write kernels, inputs and launches for vendor.py; compiles the planted errors with NVRTC
-    Export {
-        /// Folder to create
-        folder: PathBuf,
-        /// Compute capability of the GPU times ten
-        #[arg(long, default_value_t = 90)]
-        sm: u32,
-    },
+    Export(Export),
     /// Store the output of vendor.py as the tests' reference data
-    Import {
-        /// The output folder of vendor.py
-        folder: PathBuf,
-    },
+    Import(Import),
 }
 
 /// Runs one of the commands.
@@ -34,7 +25,7 @@ pub(crate) enum Exchange {
 /// Returns an error if files cannot be read or written, or a kernel does not compile.
 pub(crate) fn run(exchange: &Exchange) -> Result<()> {
     match exchange {
-        Exchange::Export { folder, sm } => {
+        Exchange::Export(Export { folder, sm }) => {
             let kernels = crate::workspace::root()?.join("kernels");
             let count = vendor::export(folder, *sm)?;
             crate::kernels::compile_planted(&kernels, &folder.join("planted"), &format!("sm_{sm}"))?;
@@ -44,7 +35,7 @@ pub(crate) fn run(exchange: &Exchange) -> Result<()> {
             )?;
             Ok(())
         }
-        Exchange::Import { folder } => {
+        Exchange::Import(Import { folder }) => {
             let target = crate::workspace::root()?.join("tests/corpus/data/vendor");
             vendor::import(folder, &target)?;
             say!("results are in {}; explain what differs in its differences.json", target.display())?;
