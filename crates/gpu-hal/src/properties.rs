@@ -65,9 +65,9 @@ impl Properties {
         )
     }
 
-    /// Memory in bytes that each queue keeps for the local memory of all threads that the GPU may hold, when its kernels
-    /// need up to `stack_bytes` bytes per thread. `None` for a GPU that is not supported, or if the size does not fit 64
-    /// bits.
+    /// Memory in bytes that each queue keeps for the local memory of all threads that the GPU may hold, when its
+    /// kernels need up to `stack_bytes` bytes per thread. `None` for a GPU that is not supported, or if the size does
+    /// not fit 64 bits.
     ///
     /// ```
     /// use gpu_hal::Properties;

@@ -249,8 +249,8 @@ pub enum Error {
 
     /// A device has too little memory for a model.
     #[error(
-        "the model needs {} MB: {} for weights, {} for the context's keys and values, {} for prompts, {} for queues, {} for \
-         the rest; {} MB are free. Close other programs, or ask for a shorter context",
+        "the model needs {} MB: {} for weights, {} for the context's keys and values, {} for prompts, {} for queues, \
+         {} for the rest; {} MB are free. Close other programs, or ask for a shorter context",
         needed.total() >> 20,
         needed.weights >> 20,
         needed.cache >> 20,

@@ -1,7 +1,7 @@
 //! The caller of one notification: its memory, descriptors and names, by its thread id.
 //!
-//! Thread ids are reused. What was read counts only if the notification is still valid afterwards, or has just arrived, and
-//! nothing is written before that is known.
+//! Thread ids are reused. What was read counts only if the notification is still valid afterwards, or has just arrived,
+//! and nothing is written before that is known.
 
 use core::ffi::c_void;
 use std::fs;

@@ -171,7 +171,8 @@ impl Listener {
     }
 
     /// Returns whether the caller still waits for the answer, as [`Listener::is_valid`] does. For a call that has just
-    /// been received the kernel is not asked: it can end between the question and what the supervisor does next as well.
+    /// been received the kernel is not asked: the caller can also end between the question and what the supervisor
+    /// does next.
     pub(crate) fn is_fresh_or_valid(&self, id: u64, received: Instant) -> bool {
         self.waits_killable && received.elapsed() < FRESH || self.is_valid(id)
     }

@@ -29,6 +29,7 @@
 mod batch;
 mod engine;
 pub(crate) mod memory;
+mod needs;
 pub(crate) mod pack;
 mod parameters;
 mod persistent;

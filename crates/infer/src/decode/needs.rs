@@ -1,0 +1,107 @@
+//! What a model needs on a GPU: the figures of [`Memory`].
+
+use tegra_hcq::Device;
+
+use super::engine::MAX_CHUNKS;
+use super::memory::{Memory, Sizes};
+use super::{prompt, weights};
+use crate::error::{Error, Result};
+use crate::model::{Model, Shape};
+
+/// Rings, records and pushbuffers of a queue, in bytes.
+const RINGS_BYTES: u64 = 1 << 20;
+/// Programs and graphs, in bytes.
+const OTHER_BYTES: u64 = 8 << 20;
+
+impl Memory {
+    /// What a model with one session of `context` positions needs on a Jetson AGX Orin.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ContextTooLong`] if the model has fewer positions.
+    pub fn of(model: &Model, context: usize) -> Result<Self> {
+        Self::with(model.shape(), weights::bytes(model), context, Sizes::ORIN)
+    }
+
+    /// What a model with one session of `context` positions needs on a device.
+    ///
+    /// # Errors
+    ///
+    /// As [`Memory::of`].
+    pub fn on(device: &Device, model: &Model, context: usize) -> Result<Self> {
+        Self::with(model.shape(), weights::bytes(model), context, Sizes::of(device.info()))
+    }
+
+    fn with(shape: &Shape, weights: u64, context: usize, sizes: Sizes) -> Result<Self> {
+        if context > shape.context || context == 0 {
+            return Err(Error::ContextTooLong { wanted: context, most: shape.context });
+        }
+        let cache = shape.kv_bytes(context).ok_or(Error::TooLarge(context))?;
+        let vectors = session_bytes(shape, context);
+        // CAST: usize is at most 64 bits.
+        let [cache, prompts, vectors] =
+            [cache, prompt::bytes(shape, context, sizes), vectors].map(|bytes| bytes as u64);
+        let (queues, others) = (sizes.local + RINGS_BYTES, vectors + OTHER_BYTES);
+        Ok(Self { weights, cache, prompts, queues, others })
+    }
+
+    /// Refuses a device that has less memory left.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Memory`] with all figures.
+    pub fn check(&self, device: &Device) -> Result<()> {
+        match device.memory_info() {
+            Some(info) if info.free < self.total() => Err(Error::Memory { needed: *self, free: info.free }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Vectors and sums of a session.
+fn session_bytes(shape: &Shape, context: usize) -> usize {
+    let widest = shape.width.max(shape.query_width()).max(shape.ffn);
+    let floats = shape.width + 3 * shape.query_width() + 3 * shape.ffn + widest + shape.vocabulary + context;
+    let parts = shape.heads * (shape.head_size + 2) * MAX_CHUNKS;
+    (floats + parts) * 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::synthetic::Recipe;
+
+    #[test]
+    fn a_larger_gpu_needs_more_for_each_queue() {
+        let model = Model::from_bytes(Recipe::tiny_llama().to_bytes().unwrap()).unwrap();
+        let orin = Memory::of(&model, 1024).unwrap();
+        // An H200: 144 SMs at most with 64 warps each.
+        let large = Sizes { local: 640 * 32 * 64 * 144, prompts: 64 << 20 };
+        let large = Memory::with(model.shape(), orin.weights, 1024, large).unwrap();
+        assert_eq!(large.queues - orin.queues, 640 * 32 * (64 * 144 - 96 * 16));
+        let [one, four] = [1, 4].map(|sessions| large.sessions(sessions));
+        assert_eq!((one, four.queues, four.others), (large, 5 * large.queues, 4 * large.others));
+    }
+
+    #[test]
+    fn an_orin_needs_at_most_64_mib_beside_weights_and_cache() {
+        let tiny = Model::from_bytes(Recipe::tiny_llama().to_bytes().unwrap()).unwrap();
+        let Recipe { width, ffn, heads, kv_heads, head_size, vocabulary, .. } = Recipe::llama_1b();
+        let context = 1 << 17;
+        let shape =
+            Shape { width, ffn, heads, kv_heads, head_size, vocabulary, context, ..tiny.shape().clone() };
+        let memory = Memory::with(&shape, 0, 4096, Sizes::ORIN).unwrap();
+        let rest = memory.total() - memory.cache;
+        assert!((32 << 20..=64 << 20).contains(&rest), "{rest} bytes");
+        assert_eq!(prompt::tokens(&shape, 4096, Sizes::ORIN, 512), 192);
+        let large = Sizes { prompts: 64 << 20, ..Sizes::ORIN };
+        assert_eq!(prompt::tokens(&shape, 4096, large, 512), 512);
+        assert_eq!(prompt::tokens(&shape, 100, large, 512), 100);
+    }
+
+    #[test]
+    fn the_software_orin_is_an_orin() {
+        let device = Device::open(tegra_hcq::DeviceKind::Sim).unwrap();
+        assert_eq!(Sizes::of(device.info()), Sizes::ORIN);
+    }
+}
