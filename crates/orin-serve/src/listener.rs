@@ -74,11 +74,20 @@ impl Listener {
         listener
     }
 
-    /// One of the listener's requests.
+    /// One of the listener's requests. A signal interrupts only the wait for a call.
     fn request<T>(&self, code: libc::Ioctl, argument: &mut T) -> Result<c_int, Errno> {
-        // SAFETY: the code belongs to the struct, which outlives the call.
-        let result = unsafe { libc::ioctl(self.descriptor.as_raw_fd(), code, core::ptr::from_mut(argument)) };
-        if result < 0 { Err(last_errno()) } else { Ok(result) }
+        loop {
+            // SAFETY: the code belongs to the struct, which outlives the call.
+            let result =
+                unsafe { libc::ioctl(self.descriptor.as_raw_fd(), code, core::ptr::from_mut(argument)) };
+            if result >= 0 {
+                return Ok(result);
+            }
+            match last_errno() {
+                Errno::INTR if code != libc::SECCOMP_IOCTL_NOTIF_RECV => {}
+                errno => return Err(errno),
+            }
+        }
     }
 
     /// Waits for the next call. Returns `None` if the call has gone since, or was taken by another thread.
