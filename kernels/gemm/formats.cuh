@@ -1,16 +1,16 @@
 // Packed weights: see `infer`'s module `decode::pack` for the tiles.
 //
-// A format has: UNIT, the columns of a unit; BYTES, the bytes of 8 units of one row; COLUMNS, the columns that a thread
+// A format has: UNIT, the columns of a unit; PAIRS, the pairs of rows of a tile; BYTES, the bytes of 8 units of one row; COLUMNS, the columns that a thread
 // takes at a time, 64 bytes of a row in shared memory; Raw, their bits; `expand`, the weights. Formats of quantised
 // weights are whole groups of 32 columns; of the others, columns after the last one are 0.
 #pragma once
 #include "mma.cuh"
 
-// A segment of a row: its tile, the number of units of a row in the tile, the segment's first unit in the tile,
-// counting those of the row before, and how many of its columns exist.
+// A segment of a row: its tile, the number of units of the first rows of the tile's pairs, the segment's first unit in
+// the tile, and how many of its columns exist.
 struct Segment {
     const u8* tile;
-    u32 units, at, columns;
+    u32 slots, at, columns;
 };
 
 // The packed rows of a matrix.
@@ -18,24 +18,26 @@ template <class F>
 struct Rows {
     const u8* tiles;
     u32 columns, steps, last_units;
-    u64 pair_bytes;
+    u64 band_bytes;
 
     __device__ Rows(const u8* tiles, u32 columns) : tiles(tiles), columns(columns)
     {
+        const u32 across = 32 / F::PAIRS;
         u32 units = columns / F::UNIT;
-        steps = (units + 31) / 32;
-        last_units = units - (steps - 1) * 32;
-        pair_bytes = (u64)(steps - 1) * 8 * F::BYTES + ((2 * last_units * F::BYTES / 8 + 15) & ~15u);
+        steps = (units + across - 1) / across;
+        last_units = units - (steps - 1) * across;
+        band_bytes = (u64)(steps - 1) * 8 * F::BYTES + ((2 * F::PAIRS * last_units * F::BYTES / 8 + 15) & ~15u);
     }
 
     // The segment from column `column` on, a multiple of F::COLUMNS.
     __device__ Segment segment(u32 row, u32 column) const
     {
+        const u32 across = 32 / F::PAIRS;
         Segment s;
-        u32 unit = column / F::UNIT, step = unit / 32;
-        s.units = step + 1 == steps ? last_units : 32;
-        s.tile = tiles + row / 2 * pair_bytes + step * 8 * F::BYTES;
-        s.at = row % 2 * s.units + unit % 32;
+        u32 unit = column / F::UNIT, step = unit / across, units = step + 1 == steps ? last_units : across;
+        s.slots = F::PAIRS * units;
+        s.tile = tiles + row / (2 * F::PAIRS) * band_bytes + step * 8 * F::BYTES;
+        s.at = row % 2 * s.slots + row / 2 % F::PAIRS * units + unit % across;
         s.columns = column >= columns ? 0 : columns - column < F::COLUMNS ? columns - column : F::COLUMNS;
         return s;
     }
@@ -71,7 +73,7 @@ static __device__ void four_with(float* to, u32 word, float scale, float minimum
 }
 
 struct Q4_0 {
-    static const u32 UNIT = 32, BYTES = 144, COLUMNS = 32;
+    static const u32 UNIT = 32, PAIRS = 4, BYTES = 144, COLUMNS = 32;
 
     struct Raw {
         uint4 q;
@@ -81,7 +83,7 @@ struct Q4_0 {
     static __device__ void load(Raw& raw, const Segment& s)
     {
         raw.q = ((const uint4*)s.tile)[s.at];
-        raw.factor = ((const u16*)(s.tile + 32 * s.units))[s.at];
+        raw.factor = ((const u16*)(s.tile + 32 * s.slots))[s.at];
     }
 
     static __device__ void expand(const Raw& raw, float (&to)[COLUMNS])
@@ -97,7 +99,7 @@ struct Q4_0 {
 };
 
 struct Q8_0 {
-    static const u32 UNIT = 16, BYTES = 136, COLUMNS = 32;
+    static const u32 UNIT = 32, PAIRS = 4, BYTES = 272, COLUMNS = 32;
 
     struct Raw {
         uint4 q[2];
@@ -107,8 +109,8 @@ struct Q8_0 {
     static __device__ void load(Raw& raw, const Segment& s)
     {
         raw.q[0] = ((const uint4*)s.tile)[s.at];
-        raw.q[1] = ((const uint4*)s.tile)[s.at + 1];
-        raw.factor = ((const u16*)(s.tile + 32 * s.units))[s.at / 2];
+        raw.q[1] = ((const uint4*)(s.tile + 32 * s.slots))[s.at];
+        raw.factor = ((const u16*)(s.tile + 64 * s.slots))[s.at];
     }
 
     static __device__ void expand(const Raw& raw, float (&to)[COLUMNS])
@@ -132,7 +134,7 @@ static __device__ void scales_of(uint4 header, u32 unit, float& scale, float& mi
 }
 
 struct Q4K {
-    static const u32 UNIT = 32, BYTES = 144, COLUMNS = 32;
+    static const u32 UNIT = 32, PAIRS = 4, BYTES = 144, COLUMNS = 32;
 
     struct Raw {
         uint4 q, header;
@@ -142,7 +144,7 @@ struct Q4K {
     static __device__ void load(Raw& raw, const Segment& s)
     {
         raw.q = ((const uint4*)s.tile)[s.at];
-        raw.header = ((const uint4*)(s.tile + 32 * s.units))[s.at / 8];
+        raw.header = ((const uint4*)(s.tile + 32 * s.slots))[s.at / 8];
         raw.unit = s.at;
     }
 
@@ -160,7 +162,7 @@ struct Q4K {
 };
 
 struct Q5K {
-    static const u32 UNIT = 32, BYTES = 176, COLUMNS = 32;
+    static const u32 UNIT = 32, PAIRS = 4, BYTES = 176, COLUMNS = 32;
 
     struct Raw {
         uint4 q, header;
@@ -170,8 +172,8 @@ struct Q5K {
     static __device__ void load(Raw& raw, const Segment& s)
     {
         raw.q = ((const uint4*)s.tile)[s.at];
-        raw.high = ((const u32*)(s.tile + 32 * s.units))[s.at];
-        raw.header = ((const uint4*)(s.tile + 40 * s.units))[s.at / 8];
+        raw.high = ((const u32*)(s.tile + 32 * s.slots))[s.at];
+        raw.header = ((const uint4*)(s.tile + 40 * s.slots))[s.at / 8];
         raw.unit = s.at;
     }
 
@@ -191,7 +193,7 @@ struct Q5K {
 };
 
 struct Q6K {
-    static const u32 UNIT = 32, BYTES = 210, COLUMNS = 32;
+    static const u32 UNIT = 32, PAIRS = 4, BYTES = 210, COLUMNS = 32;
 
     struct Raw {
         uint4 q;
@@ -202,9 +204,9 @@ struct Q6K {
     static __device__ void load(Raw& raw, const Segment& s)
     {
         raw.q = ((const uint4*)s.tile)[s.at];
-        raw.more = ((const uint2*)(s.tile + 32 * s.units))[s.at];
-        raw.scales = ((const u16*)(s.tile + 48 * s.units))[s.at];
-        raw.factor = ((const u16*)(s.tile + 52 * s.units))[s.at / 8];
+        raw.more = ((const uint2*)(s.tile + 32 * s.slots))[s.at];
+        raw.scales = ((const u16*)(s.tile + 48 * s.slots))[s.at];
+        raw.factor = ((const u16*)(s.tile + 52 * s.slots))[s.at / 8];
     }
 
     // The columns in the upper bits of three words.
@@ -229,7 +231,7 @@ struct Q6K {
 // Formats that are not quantised: pieces of 16 bytes.
 template <int PIECES, u32 OF_UNIT, u32 OF_SEGMENT>
 struct Plain {
-    static const u32 UNIT = OF_UNIT, BYTES = 128, COLUMNS = OF_SEGMENT;
+    static const u32 UNIT = OF_UNIT, PAIRS = 1, BYTES = 128, COLUMNS = OF_SEGMENT;
 
     struct Raw {
         uint4 q[PIECES];

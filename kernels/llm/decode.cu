@@ -62,7 +62,7 @@ static __device__ u32 kind_of(const Decode& d, u32 product)
 
 // Sizes of a kind that the copies need.
 struct Kind {
-    u32 batch_pairs, batches;
+    u32 batches;
 };
 
 // What a warp needs for its copies. It waits here during an attention, whose registers it would push to local memory
@@ -100,7 +100,7 @@ struct Chain {
         const Kind& k = s.kinds[kind];
         left = batch < k.batches ? l.count : 0;
         step = l.step;
-        at = tiles[product] + ((u64)batch * k.batch_pairs + l.pair) * l.pair_bytes;
+        at = tiles[product] + ((u64)batch * l.bands + l.band) * l.band_bytes;
         at += l.step * 8 * F::BYTES + threadIdx.x % 32 * 16;
     }
 
@@ -224,7 +224,6 @@ static __device__ void decode(const Decode& d)
         // Without logits, those of the last kind are not used.
         const Product& p = d.products[kind == LOGITS ? d.count - 1 : kind];
         s.layouts[kind][threadIdx.x % WARPS] = Layout::of<F>(p, threadIdx.x % WARPS);
-        s.kinds[kind].batch_pairs = p.batch_pairs;
         s.kinds[kind].batches = p.batches;
     }
     __syncthreads();

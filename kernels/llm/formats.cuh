@@ -1,12 +1,15 @@
 // Block formats, and the vector that they are multiplied with.
 //
-// A format has: UNIT, the columns of a lane in a tile; BYTES, the bytes of 8 units of one row; ROUNDS, whether the
-// vector is rounded; Vector, a lane's part of the vector; `dot`, the product of a lane's unit of row `row` (0 or 1) of
-// a tile that has `units` units per row. The parts of a tile follow each other: 16 bytes of integers of each unit of
-// row 0, then of row 1; upper bits likewise; scales; factors.
+// A format has: UNIT, the columns of a unit; PAIRS, the pairs of rows in a tile; BYTES, the bytes of 8 units of one row;
+// ROUNDS, whether the vector is rounded; Tile, a lane's weights: a unit of both rows of a pair; Vector, a lane's part of
+// the vector; `dot`, the lane's two sums. The parts of a tile follow each other: 16 bytes of integers of each unit of the
+// first rows of all pairs, then of the second rows; upper bits likewise; scales; factors.
+//
+// Floats have one pair in a tile and a unit for each lane. Quantised formats have four pairs, and 8 units in a row.
 //
 // Quantised formats multiply integers: each 32 elements of the vector share a scale, and each element is rounded to 14
-// bits, stored as a coarse and a fine byte (x = scale * (128 * coarse + fine)).
+// bits, stored as a coarse and a fine byte (x = scale * (128 * coarse + fine)). The tensor cores multiply them: see
+// `Group`.
 #pragma once
 #include "common.cuh"
 
@@ -15,55 +18,77 @@
 
 // ---- The vector in shared memory: a lane reads 16 bytes at a time, at the same distances in each step of a row ----
 
-// The rounded vector has chunks of 32 groups of 32 columns: coarse bytes 0-15 of each group, coarse bytes 16-31, fine
+// The rounded vector has chunks of 8 groups of 32 columns: coarse bytes 0-15 of each group, coarse bytes 16-31, fine
 // bytes 0-15, fine bytes 16-31, two sums of 16 elements each, scales.
-#define CHUNK_FINE 1024
-#define CHUNK_SUMS 2048
-#define CHUNK_SCALES 2304
-#define CHUNK_BYTES 2432
+#define CHUNK_FINE 256
+#define CHUNK_SUMS 512
+#define CHUNK_SCALES 576
+#define CHUNK_BYTES 608
 
 static __device__ u32 rounded_bytes(u32 columns)
 {
-    return (columns + 1023) / 1024 * CHUNK_BYTES;
+    return (columns + 255) / 256 * CHUNK_BYTES;
 }
 
-// One group of the rounded vector.
+// A lane's part of a chunk: lanes with the same lane % 8 have the same group.
+//
+// The tensor cores multiply 16 rows of weights (A) with 8 columns (B), over 4 units of 8 elements, one from each of four
+// lanes. Of a lane's row of A, lane / 4, only its own unit is wanted: column 2 t + h of B has the elements of group
+// t + 4 h where A has unit t, and zeros elsewhere. So the sum of the lane's unit is in the lane's own registers, in
+// column h = lane / 4 % 2 of its two. Eight lanes have elements of B, those of group lane % 8; the others keep zeros.
 struct Group {
-    int coarse[8], fine[8];
+    u32 coarse[8], fine[8];
     int sum[2];
     float scale;
+
+    __device__ Group()
+    {
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            coarse[i] = fine[i] = 0;
+    }
 
     __device__ void load(const u8* memory, u32 step, u32 lane)
     {
         const u8* chunk = memory + step * CHUNK_BYTES;
-        const uint4* at = (const uint4*)chunk + lane;
+        const uint4* at = (const uint4*)chunk + lane % 8;
+        if (lane % 4 == lane / 8) {
 #pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            uint4 c = at[32 * half], f = at[CHUNK_FINE / 16 + 32 * half];
-            coarse[4 * half] = c.x, coarse[4 * half + 1] = c.y, coarse[4 * half + 2] = c.z, coarse[4 * half + 3] = c.w;
-            fine[4 * half] = f.x, fine[4 * half + 1] = f.y, fine[4 * half + 2] = f.z, fine[4 * half + 3] = f.w;
+            for (int half = 0; half < 2; ++half) {
+                uint4 c = at[8 * half], f = at[CHUNK_FINE / 16 + 8 * half];
+                coarse[4 * half] = c.x, coarse[4 * half + 1] = c.y, coarse[4 * half + 2] = c.z, coarse[4 * half + 3] = c.w;
+                fine[4 * half] = f.x, fine[4 * half + 1] = f.y, fine[4 * half + 2] = f.z, fine[4 * half + 3] = f.w;
+            }
         }
-        int2 sums = ((const int2*)(chunk + CHUNK_SUMS))[lane];
+        int2 sums = ((const int2*)(chunk + CHUNK_SUMS))[lane % 8];
         sum[0] = sums.x, sum[1] = sums.y;
-        scale = ((const float*)(chunk + CHUNK_SCALES))[lane];
+        scale = ((const float*)(chunk + CHUNK_SCALES))[lane % 8];
     }
 };
 
-// Half a group of the rounded vector: lanes 2 g and 2 g + 1 share a group.
-struct HalfGroup {
-    uint4 coarse, fine;
-    float scale;
+// d += a * b on the tensor cores: signed bytes.
+static __device__ void multiply(int (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+                 "{%0, %1, %2, %3};"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
 
-    __device__ void load(const u8* memory, u32 step, u32 lane)
-    {
-        const u8* chunk = memory + step / 2 * CHUNK_BYTES;
-        u32 group = step % 2 * 16 + lane / 2;
-        const uint4* at = (const uint4*)chunk + lane % 2 * 32 + group;
-        coarse = at[0];
-        fine = at[CHUNK_FINE / 16];
-        scale = ((const float*)(chunk + CHUNK_SCALES))[group];
+// Sums of words FIRST to FIRST + COUNT of a lane's units of both rows.
+template <int FIRST, int COUNT>
+static __device__ int2 products(const u32 (&q)[2][8], const Group& v)
+{
+    int coarse[4] = {0, 0, 0, 0}, fine[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = FIRST; i < FIRST + COUNT; i += 2) {
+        multiply(coarse, q[0][i], q[1][i], q[0][i + 1], q[1][i + 1], v.coarse[i], v.coarse[i + 1]);
+        multiply(fine, q[0][i], q[1][i], q[0][i + 1], q[1][i + 1], v.fine[i], v.fine[i + 1]);
     }
-};
+    bool second = threadIdx.x & 4;
+    return make_int2((second ? coarse[1] : coarse[0]) * 128 + (second ? fine[1] : fine[0]),
+                     (second ? coarse[3] : coarse[2]) * 128 + (second ? fine[3] : fine[2]));
+}
 
 // Eight columns: the first four of 32 lanes are stored apart from the last four, to use all banks.
 struct Eight {
@@ -108,23 +133,44 @@ static __device__ u32 vector_bytes(u32 columns)
 
 // ---- Formats ----
 
-static __device__ void words(u32 (&to)[4], uint4 from)
+// The 16 bytes of integers of a unit. In `load` of a Tile, `slots` is the number of units of the first rows, `at` the
+// lane's.
+static __device__ void lower(u32 (&to)[4], const u8* part, u32 at)
 {
+    uint4 from = ((const uint4*)part)[at];
     to[0] = from.x, to[1] = from.y, to[2] = from.z, to[3] = from.w;
-}
-
-// The integers of a lane's unit.
-static __device__ void lower(u32 (&to)[4], const u8* tile, u32 units, u32 row, u32 unit)
-{
-    words(to, ((const uint4*)tile)[row * units + unit]);
 }
 
 // Byte b of word j (0 to 5) of a unit has column 4 j + b in its lower six bits. The upper two bits of words 0 to 2 are
 // bits 0-1, 2-3 and 4-5 of column 24 + b; those of words 3 to 5, of column 28 + b.
 struct Q6K {
-    static const u32 UNIT = 32, BYTES = 210;
+    static const u32 UNIT = 32, PAIRS = 4, BYTES = 210;
     static const bool ROUNDS = true;
     typedef Group Vector;
+
+    struct Tile {
+        u32 q[2][8], scales[2];
+        float factor[2];
+
+        __device__ void load(const u8* tile, u32 slots, u32 at)
+        {
+#pragma unroll
+            for (int row = 0; row < 2; ++row, at += slots) {
+                u32 w[4];
+                lower(w, tile, at);
+                uint2 more = ((const uint2*)(tile + 32 * slots))[at];
+                scales[row] = ((const u16*)(tile + 48 * slots))[at];
+                factor[row] = half_low(((const u16*)(tile + 52 * slots))[at / 8]);
+                q[row][6] = gather(w[0], w[1], w[2]);
+                q[row][7] = gather(w[3], more.x, more.y);
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    q[row][i] = w[i] & 0x3f3f3f3fu;
+                q[row][4] = more.x & 0x3f3f3f3fu;
+                q[row][5] = more.y & 0x3f3f3f3fu;
+            }
+        }
+    };
 
     // The columns in the upper bits of three words.
     static __device__ u32 gather(u32 a, u32 b, u32 c)
@@ -134,191 +180,247 @@ struct Q6K {
         return low | ((c >> 2) & 0x30303030u);
     }
 
-    static __device__ float dot(const u8* tile, u32 units, u32 row, u32 unit, const Group& v)
+    static __device__ float2 dot(const Tile& t, const Group& v)
     {
-        u32 low[4], at = row * units + unit;
-        lower(low, tile, units, row, unit);
-        uint2 more = ((const uint2*)(tile + 32 * units))[at];
-        u32 scales = ((const u16*)(tile + 48 * units))[at];
-        float factor = half_low(((const u16*)(tile + 52 * units))[at / 8]);
-        u32 w[8] = {low[0], low[1], low[2], low[3], more.x, more.y};
-        w[6] = gather(w[0], w[1], w[2]);
-        w[7] = gather(w[3], w[4], w[5]);
-        int sum[2];
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-            int coarse = 0, fine = -32 * v.sum[half];
-#pragma unroll
-            for (int i = 4 * half; i < 4 * half + 4; ++i) {
-                int q = (int)(i < 6 ? w[i] & 0x3f3f3f3fu : w[i]);
-                coarse = __dp4a(q, v.coarse[i], coarse);
-                fine = __dp4a(q, v.fine[i], fine);
-            }
-            sum[half] = coarse * 128 + fine;
-        }
-        int all = sum[0] * (signed char)scales + sum[1] * (signed char)(scales >> 8);
-        return (float)all * (factor * v.scale);
+        int2 first = products<0, 4>(t.q, v), second = products<4, 4>(t.q, v);
+        int below[2] = {-32 * v.sum[0], -32 * v.sum[1]};
+        int a = (first.x + below[0]) * (signed char)t.scales[0] + (second.x + below[1]) * (signed char)(t.scales[0] >> 8);
+        int b = (first.y + below[0]) * (signed char)t.scales[1] + (second.y + below[1]) * (signed char)(t.scales[1] >> 8);
+        return make_float2((float)a * (t.factor[0] * v.scale), (float)b * (t.factor[1] * v.scale));
     }
 };
 
 // A K format with minima. The 16 bytes of scales: two halves d and dmin; four bits of each of eight scales; four bits
 // of each minimum; the two upper bits of the scales, then those of the minima.
-static __device__ float with_minimum(uint4 header, u32 unit, int product, const Group& v)
-{
-    u32 at = unit % 8;
-    u32 scale = ((header.y >> (4 * at)) & 15) | ((header.w >> (2 * at)) & 3) << 4;
-    u32 minimum = ((header.z >> (4 * at)) & 15) | ((header.w >> (2 * at + 16)) & 3) << 4;
-    float sum = half_low(header.x) * (float)((int)scale * product);
-    return v.scale * (sum - half_high(header.x) * (float)((int)minimum * (v.sum[0] + v.sum[1])));
-}
+struct Minima {
+    u32 scale[2], minimum[2];
+    float d[2], dmin[2];
+
+    __device__ void load(const u8* part, u32 slots, u32 at)
+    {
+        u32 unit = at % 8;
+#pragma unroll
+        for (int row = 0; row < 2; ++row, at += slots) {
+            uint4 header = ((const uint4*)part)[at / 8];
+            scale[row] = ((header.y >> (4 * unit)) & 15) | ((header.w >> (2 * unit)) & 3) << 4;
+            minimum[row] = ((header.z >> (4 * unit)) & 15) | ((header.w >> (2 * unit + 16)) & 3) << 4;
+            d[row] = half_low(header.x);
+            dmin[row] = half_high(header.x);
+        }
+    }
+
+    __device__ float2 apply(int2 sums, const Group& v) const
+    {
+        int all = v.sum[0] + v.sum[1];
+        float a = d[0] * (float)((int)scale[0] * sums.x) - dmin[0] * (float)((int)minimum[0] * all);
+        float b = d[1] * (float)((int)scale[1] * sums.y) - dmin[1] * (float)((int)minimum[1] * all);
+        return make_float2(v.scale * a, v.scale * b);
+    }
+};
 
 struct Q4K {
-    static const u32 UNIT = 32, BYTES = 144;
+    static const u32 UNIT = 32, PAIRS = 4, BYTES = 144;
     static const bool ROUNDS = true;
     typedef Group Vector;
 
-    static __device__ float dot(const u8* tile, u32 units, u32 row, u32 unit, const Group& v)
-    {
-        u32 low[4];
-        lower(low, tile, units, row, unit);
-        uint4 header = ((const uint4*)(tile + 32 * units))[(row * units + unit) / 8];
-        int coarse = 0, fine = 0;
+    struct Tile {
+        u32 q[2][8];
+        Minima minima;
+
+        __device__ void load(const u8* tile, u32 slots, u32 at)
+        {
+            minima.load(tile + 32 * slots, slots, at);
 #pragma unroll
-        for (int word = 0; word < 4; ++word) {
-            int a = (int)(low[word] & 0x0f0f0f0fu), b = (int)((low[word] >> 4) & 0x0f0f0f0fu);
-            coarse = __dp4a(a, v.coarse[2 * word], coarse);
-            fine = __dp4a(a, v.fine[2 * word], fine);
-            coarse = __dp4a(b, v.coarse[2 * word + 1], coarse);
-            fine = __dp4a(b, v.fine[2 * word + 1], fine);
+            for (int row = 0; row < 2; ++row, at += slots) {
+                u32 w[4];
+                lower(w, tile, at);
+#pragma unroll
+                for (int word = 0; word < 4; ++word) {
+                    q[row][2 * word] = w[word] & 0x0f0f0f0fu;
+                    q[row][2 * word + 1] = (w[word] >> 4) & 0x0f0f0f0fu;
+                }
+            }
         }
-        return with_minimum(header, unit, coarse * 128 + fine, v);
+    };
+
+    static __device__ float2 dot(const Tile& t, const Group& v)
+    {
+        return t.minima.apply(products<0, 8>(t.q, v), v);
     }
 };
 
 struct Q5K {
-    static const u32 UNIT = 32, BYTES = 176;
+    static const u32 UNIT = 32, PAIRS = 4, BYTES = 176;
     static const bool ROUNDS = true;
     typedef Group Vector;
 
-    static __device__ float dot(const u8* tile, u32 units, u32 row, u32 unit, const Group& v)
-    {
-        u32 low[4];
-        lower(low, tile, units, row, unit);
-        u32 high = ((const u32*)(tile + 32 * units))[row * units + unit];
-        uint4 header = ((const uint4*)(tile + 40 * units))[(row * units + unit) / 8];
-        int coarse = 0, fine = 0;
+    struct Tile {
+        u32 q[2][8];
+        Minima minima;
+
+        __device__ void load(const u8* tile, u32 slots, u32 at)
+        {
+            minima.load(tile + 40 * slots, slots, at);
 #pragma unroll
-        for (int word = 0; word < 4; ++word) {
-            // Bit 2 * word of each byte of `high` belongs to the lower columns, bit 2 * word + 1 to the upper.
-            u32 fifth_a = word < 2 ? high << (4 - 2 * word) : high >> (2 * word - 4);
-            u32 fifth_b = word < 2 ? high << (3 - 2 * word) : high >> (2 * word - 3);
-            int a = (int)((low[word] & 0x0f0f0f0fu) | (fifth_a & 0x10101010u));
-            int b = (int)(((low[word] >> 4) & 0x0f0f0f0fu) | (fifth_b & 0x10101010u));
-            coarse = __dp4a(a, v.coarse[2 * word], coarse);
-            fine = __dp4a(a, v.fine[2 * word], fine);
-            coarse = __dp4a(b, v.coarse[2 * word + 1], coarse);
-            fine = __dp4a(b, v.fine[2 * word + 1], fine);
+            for (int row = 0; row < 2; ++row, at += slots) {
+                u32 w[4], high = ((const u32*)(tile + 32 * slots))[at];
+                lower(w, tile, at);
+#pragma unroll
+                for (int word = 0; word < 4; ++word) {
+                    // Bit 2 * word of each byte of `high` belongs to the lower columns, bit 2 * word + 1 to the upper.
+                    u32 fifth_a = word < 2 ? high << (4 - 2 * word) : high >> (2 * word - 4);
+                    u32 fifth_b = word < 2 ? high << (3 - 2 * word) : high >> (2 * word - 3);
+                    q[row][2 * word] = (w[word] & 0x0f0f0f0fu) | (fifth_a & 0x10101010u);
+                    q[row][2 * word + 1] = ((w[word] >> 4) & 0x0f0f0f0fu) | (fifth_b & 0x10101010u);
+                }
+            }
         }
-        return with_minimum(header, unit, coarse * 128 + fine, v);
+    };
+
+    static __device__ float2 dot(const Tile& t, const Group& v)
+    {
+        return t.minima.apply(products<0, 8>(t.q, v), v);
     }
 };
 
 // Word j of a unit: byte b has column 4 j + b in its lower and column 16 + 4 j + b in its upper four bits, as in the
 // file.
 struct Q4_0 {
-    static const u32 UNIT = 32, BYTES = 144;
+    static const u32 UNIT = 32, PAIRS = 4, BYTES = 144;
     static const bool ROUNDS = true;
     typedef Group Vector;
 
-    static __device__ float dot(const u8* tile, u32 units, u32 row, u32 unit, const Group& v)
-    {
-        u32 low[4];
-        lower(low, tile, units, row, unit);
-        float factor = half_low(((const u16*)(tile + 32 * units))[row * units + unit]);
-        int coarse = 0, fine = -8 * (v.sum[0] + v.sum[1]);
+    struct Tile {
+        u32 q[2][8];
+        float factor[2];
+
+        __device__ void load(const u8* tile, u32 slots, u32 at)
+        {
 #pragma unroll
-        for (int word = 0; word < 4; ++word) {
-            int a = (int)(low[word] & 0x0f0f0f0fu), b = (int)((low[word] >> 4) & 0x0f0f0f0fu);
-            coarse = __dp4a(a, v.coarse[word], coarse);
-            fine = __dp4a(a, v.fine[word], fine);
-            coarse = __dp4a(b, v.coarse[word + 4], coarse);
-            fine = __dp4a(b, v.fine[word + 4], fine);
+            for (int row = 0; row < 2; ++row, at += slots) {
+                u32 w[4];
+                lower(w, tile, at);
+                factor[row] = half_low(((const u16*)(tile + 32 * slots))[at]);
+#pragma unroll
+                for (int word = 0; word < 4; ++word) {
+                    q[row][word] = w[word] & 0x0f0f0f0fu;
+                    q[row][word + 4] = (w[word] >> 4) & 0x0f0f0f0fu;
+                }
+            }
         }
-        return (float)(coarse * 128 + fine) * (factor * v.scale);
+    };
+
+    static __device__ float2 dot(const Tile& t, const Group& v)
+    {
+        int2 sums = products<0, 8>(t.q, v);
+        int below = -8 * (v.sum[0] + v.sum[1]);
+        return make_float2((float)(sums.x + below) * (t.factor[0] * v.scale),
+                           (float)(sums.y + below) * (t.factor[1] * v.scale));
     }
 };
 
-// Two units share a factor.
 struct Q8_0 {
-    static const u32 UNIT = 16, BYTES = 136;
+    static const u32 UNIT = 32, PAIRS = 4, BYTES = 272;
     static const bool ROUNDS = true;
-    typedef HalfGroup Vector;
+    typedef Group Vector;
 
-    static __device__ float dot(const u8* tile, u32 units, u32 row, u32 unit, const HalfGroup& v)
-    {
-        u32 q[4], c[4], f[4];
-        lower(q, tile, units, row, unit);
-        words(c, v.coarse);
-        words(f, v.fine);
-        float factor = half_low(((const u16*)(tile + 32 * units))[(row * units + unit) / 2]);
-        int coarse = 0, fine = 0;
+    struct Tile {
+        u32 q[2][8];
+        float factor[2];
+
+        __device__ void load(const u8* tile, u32 slots, u32 at)
+        {
 #pragma unroll
-        for (int word = 0; word < 4; ++word) {
-            coarse = __dp4a((int)q[word], (int)c[word], coarse);
-            fine = __dp4a((int)q[word], (int)f[word], fine);
+            for (int row = 0; row < 2; ++row, at += slots) {
+                u32 first[4], second[4];
+                lower(first, tile, at);
+                lower(second, tile + 32 * slots, at);
+                factor[row] = half_low(((const u16*)(tile + 64 * slots))[at]);
+#pragma unroll
+                for (int i = 0; i < 4; ++i)
+                    q[row][i] = first[i], q[row][i + 4] = second[i];
+            }
         }
-        return (float)(coarse * 128 + fine) * (factor * v.scale);
+    };
+
+    static __device__ float2 dot(const Tile& t, const Group& v)
+    {
+        int2 sums = products<0, 8>(t.q, v);
+        return make_float2((float)sums.x * (t.factor[0] * v.scale), (float)sums.y * (t.factor[1] * v.scale));
+    }
+};
+
+// Floats: 16 bytes of each row.
+struct Plain {
+    u32 w[2][4];
+
+    __device__ void load(const u8* tile, u32 slots, u32 at)
+    {
+        lower(w[0], tile, at);
+        lower(w[1], tile, at + slots);
     }
 };
 
 struct F16 {
-    static const u32 UNIT = 8, BYTES = 128;
+    static const u32 UNIT = 8, PAIRS = 1, BYTES = 128;
     static const bool ROUNDS = false;
     typedef Eight Vector;
+    typedef Plain Tile;
 
     static __device__ float2 pair(u32 word)
     {
         return make_float2(half_low(word), half_high(word));
     }
 
-    static __device__ float dot(const u8* tile, u32 units, u32 row, u32 unit, const Eight& v)
+    static __device__ float row(const u32 (&w)[4], const Eight& v)
     {
-        u32 w[4];
-        lower(w, tile, units, row, unit);
         return v.dot(pair(w[0]), pair(w[1]), pair(w[2]), pair(w[3]));
+    }
+
+    static __device__ float2 dot(const Plain& t, const Eight& v)
+    {
+        return make_float2(row(t.w[0], v), row(t.w[1], v));
     }
 };
 
 struct BF16 {
-    static const u32 UNIT = 8, BYTES = 128;
+    static const u32 UNIT = 8, PAIRS = 1, BYTES = 128;
     static const bool ROUNDS = false;
     typedef Eight Vector;
+    typedef Plain Tile;
 
     static __device__ float2 pair(u32 word)
     {
         return make_float2(__uint_as_float(word << 16), __uint_as_float(word & 0xffff0000u));
     }
 
-    static __device__ float dot(const u8* tile, u32 units, u32 row, u32 unit, const Eight& v)
+    static __device__ float row(const u32 (&w)[4], const Eight& v)
     {
-        u32 w[4];
-        lower(w, tile, units, row, unit);
         return v.dot(pair(w[0]), pair(w[1]), pair(w[2]), pair(w[3]));
+    }
+
+    static __device__ float2 dot(const Plain& t, const Eight& v)
+    {
+        return make_float2(row(t.w[0], v), row(t.w[1], v));
     }
 };
 
 struct F32 {
-    static const u32 UNIT = 4, BYTES = 128;
+    static const u32 UNIT = 4, PAIRS = 1, BYTES = 128;
     static const bool ROUNDS = false;
     typedef Four Vector;
+    typedef Plain Tile;
 
-    static __device__ float dot(const u8* tile, u32 units, u32 row, u32 unit, const Four& v)
+    static __device__ float row(const u32 (&w)[4], const Four& v)
     {
-        u32 w[4];
-        lower(w, tile, units, row, unit);
         float sum = __uint_as_float(w[0]) * v.all.x;
         sum = fmaf(__uint_as_float(w[1]), v.all.y, sum);
         sum = fmaf(__uint_as_float(w[2]), v.all.z, sum);
         return fmaf(__uint_as_float(w[3]), v.all.w, sum);
+    }
+
+    static __device__ float2 dot(const Plain& t, const Four& v)
+    {
+        return make_float2(row(t.w[0], v), row(t.w[1], v));
     }
 };

@@ -2,10 +2,8 @@
 // what comes before the product (a norm, the rounding of the vector) and after it (bias, residual, activation,
 // maximum).
 //
-// A matrix is stored as tiles: two neighbouring rows and one step of columns, a unit of them for each lane of a warp.
-// The tiles of a pair of rows are neighbours in memory; see `infer`'s module `decode::pack`. Blocks take batches of
-// pairs. The warps of a block share the tiles of a batch equally, and each copies its tiles to shared memory several
-// tiles ahead of their use, beginning before the vector is ready. All sums have a fixed order.
+// The warps of a block share the tiles of a batch equally, and each copies its tiles to shared memory several tiles ahead
+// of their use, beginning before the vector is ready. All sums have a fixed order.
 //
 // Blocks of 512 threads, any grid. Dynamic shared memory: the vector (`vector_bytes`), then STAGES tiles per warp.
 #include <cuda_fp16.h>

@@ -1,8 +1,7 @@
 // The parts of a product of a matrix with one vector: what comes before, the tiles of a warp, what comes after.
 //
-// A matrix is stored as tiles: two neighbouring rows and one step of columns, a unit of them for each lane of a warp.
-// The tiles of a pair of rows are neighbours in memory; see `infer`'s module `decode::pack`. Blocks take batches of
-// pairs. The warps of a block share the tiles of a batch equally, and each copies its tiles to shared memory several
+// A matrix is stored as tiles: a unit of two neighbouring rows for each lane of a warp. The tiles of the same rows, a
+// band, are neighbours in memory; see `infer`'s module `decode::pack`. Blocks take batches of bands. The warps of a block share the tiles of a batch equally, and each copies its tiles to shared memory several
 // tiles ahead of their use. All sums have a fixed order.
 #pragma once
 #include "formats.cuh"
@@ -53,7 +52,7 @@ struct Product {
     u64 ahead_bytes;
     u32 rows, columns;
     u32 before, after, activation, packed_output;
-    // Pairs of rows per batch, at most 32, and number of batches. A block of the grid takes whole batches. With
+    // Pairs of rows per batch, at most 32 and whole bands, and number of batches. A block of the grid takes whole batches. With
     // `packed_output`, a batch makes 32 outputs.
     u32 batch_pairs, batches;
     float epsilon;
@@ -116,8 +115,8 @@ static __device__ void put(u8* memory, u32 at, float4 v, bool valid)
     sum += __shfl_xor_sync(ALL, sum, 2);
     if (!valid)
         return;
-    u8* chunk = memory + at / 1024 * CHUNK_BYTES;
-    u32 group = at / 32 % 32, word = at / 4 % 8, place = (word / 4 * 32 + group) * 4 + word % 4;
+    u8* chunk = memory + at / 256 * CHUNK_BYTES;
+    u32 group = at / 32 % 8, word = at / 4 % 8, place = (word / 4 * 8 + group) * 4 + word % 4;
     ((u32*)chunk)[place] = c[0] | c[1] << 8 | c[2] << 16 | c[3] << 24;
     ((u32*)(chunk + CHUNK_FINE))[place] = f[0] | f[1] << 8 | f[2] << 16 | f[3] << 24;
     if (word % 4 == 0)
@@ -216,9 +215,9 @@ static __device__ void put_group(u8* memory, u32 group, float v)
 #pragma unroll
     for (int offset = 8; offset > 0; offset >>= 1)
         sum += __shfl_xor_sync(ALL, sum, offset);
-    u8* chunk = memory + group / 32 * CHUNK_BYTES;
-    group %= 32;
-    u32 place = (lane / 16 * 32 + group) * 16 + lane % 16;
+    u8* chunk = memory + group / 8 * CHUNK_BYTES;
+    group %= 8;
+    u32 place = (lane / 16 * 8 + group) * 16 + lane % 16;
     chunk[place] = (u8)coarse;
     chunk[CHUNK_FINE + place] = (u8)fine;
     if (lane % 16 == 0)
@@ -229,33 +228,35 @@ static __device__ void put_group(u8* memory, u32 group, float v)
 
 // ---- The kernel ----
 
-// The tiles of a pair of rows, and the share of a warp in each batch.
+// The tiles of a band, and the share of a warp in each batch.
 struct Layout {
     // Steps of a row, units of the last one, bytes of its tile and of all tiles.
-    u32 steps, last_units, last_bytes, pair_bytes;
-    // The warp's first pair and step in a batch, and number of tiles.
-    u32 pair, step, count;
-    // The number of the warp's part of its first pair; of the others, it has part 0.
+    u32 steps, last_units, last_bytes, band_bytes;
+    // The warp's first band and step in a batch, and number of tiles.
+    u32 band, step, count;
+    // The number of the warp's part of its first band; of the others, it has part 0.
     u32 part;
-    // Warps that have tiles, and tiles of a batch.
-    u32 active, tiles;
+    // Warps that have tiles, and tiles and bands of a batch.
+    u32 active, tiles, bands;
 
     template <class F>
     static __device__ Layout of(const Product& p, u32 warp)
     {
         Layout l;
+        const u32 across = 32 / F::PAIRS;
         u32 units = p.columns / F::UNIT;
-        l.steps = (units + 31) / 32;
-        l.last_units = units - (l.steps - 1) * 32;
-        l.last_bytes = (2 * l.last_units * F::BYTES / 8 + 15) & ~15u;
-        l.pair_bytes = (l.steps - 1) * 8 * F::BYTES + l.last_bytes;
-        l.tiles = p.batch_pairs * l.steps;
+        l.steps = (units + across - 1) / across;
+        l.last_units = units - (l.steps - 1) * across;
+        l.last_bytes = (2 * F::PAIRS * l.last_units * F::BYTES / 8 + 15) & ~15u;
+        l.band_bytes = (l.steps - 1) * 8 * F::BYTES + l.last_bytes;
+        l.bands = p.batch_pairs / F::PAIRS;
+        l.tiles = l.bands * l.steps;
         l.active = l.tiles < WARPS ? l.tiles : WARPS;
         u32 start = warp < l.active ? divide(l.tiles * warp, l.active) : l.tiles;
         l.count = warp < l.active ? divide(l.tiles * (warp + 1), l.active) - start : 0;
-        l.pair = divide(start, l.steps);
-        l.step = start - l.pair * l.steps;
-        l.part = warp - l.owner(l.pair * l.steps);
+        l.band = divide(start, l.steps);
+        l.step = start - l.band * l.steps;
+        l.part = warp - l.owner(l.band * l.steps);
         return l;
     }
 
@@ -395,7 +396,7 @@ struct Stream {
     {
         left = batch < p.batches ? l.count : 0;
         step = l.step;
-        at = p.tiles + ((u64)batch * p.batch_pairs + l.pair) * l.pair_bytes;
+        at = p.tiles + ((u64)batch * l.bands + l.band) * l.band_bytes;
         at += l.step * 8 * F::BYTES + threadIdx.x % 32 * 16;
     }
 
@@ -418,26 +419,29 @@ struct Stream {
     }
 };
 
-// Sums of parts of rows: a warp that computes the n-th part of a pair's tiles stores it at [pair][n].
+// Sums of parts of rows: a warp that computes the n-th part of a band's tiles stores those of a pair at [pair][n].
 typedef float2 Parts[MAX_PAIRS][WARPS];
 
-// Stores the sums over the lanes.
-static __device__ void flush(float a, float b, float2* to)
+// Stores the sums of a band: those of its pairs are `distance` elements apart.
+template <u32 PAIRS>
+static __device__ void flush(float a, float b, float2* to, u32 distance)
 {
-    u32 lane = threadIdx.x % 32;
-    float own = lane < 16 ? a : b;
-    own += __shfl_xor_sync(ALL, lane < 16 ? b : a, 16);
+    const u32 lanes = 32 / PAIRS;
+    u32 lane = threadIdx.x % 32, of = lane % lanes;
+    float own = of < lanes / 2 ? a : b;
+    own += __shfl_xor_sync(ALL, of < lanes / 2 ? b : a, lanes / 2);
 #pragma unroll
-    for (int offset = 8; offset > 0; offset >>= 1)
+    for (int offset = lanes / 4; offset > 0; offset >>= 1)
         own += __shfl_xor_sync(ALL, own, offset);
-    if (lane % 16 == 0)
-        ((float*)to)[lane / 16] = own;
+    if (of % (lanes / 2) == 0)
+        ((float*)(to + lane / lanes * distance))[of / (lanes / 2)] = own;
 }
 
 // The sums of a pair of rows, over its parts.
+template <u32 PAIRS>
 static __device__ float2 sum_parts(const Parts& parts, u32 pair, const Layout& l)
 {
-    u32 count = l.owner((pair + 1) * l.steps - 1) - l.owner(pair * l.steps);
+    u32 band = pair / PAIRS, count = l.owner((band + 1) * l.steps - 1) - l.owner(band * l.steps);
     float2 sum = parts[pair][0];
     for (u32 i = 1; i <= count; ++i) {
         sum.x += parts[pair][i].x;
@@ -481,16 +485,30 @@ struct Output {
     }
 };
 
-// A tile with fewer than 32 units per row.
+// The sums of a lane's units of a tile.
+template <class F>
+static __device__ float2 whole(const u8* tile, const u8* memory, u32 step, typename F::Vector& v)
+{
+    typename F::Tile t;
+    t.load(tile, 32, threadIdx.x % 32);
+    v.load(memory, step, threadIdx.x % 32);
+    return F::dot(t, v);
+}
+
+// The same of a tile whose rows have `units` units, fewer than others.
 template <class F>
 static __device__ __noinline__ float2 partial(const u8* tile, const u8* memory, u32 step, u32 units)
 {
-    u32 lane = threadIdx.x % 32;
-    if (lane >= units)
-        return make_float2(0.0f, 0.0f);
+    const u32 across = 32 / F::PAIRS;
+    u32 lane = threadIdx.x % 32, unit = lane % across;
+    typename F::Tile t = {};
+    if (unit < units)
+        t.load(tile, F::PAIRS * units, lane / across * units + unit);
     typename F::Vector v;
     v.load(memory, step, lane);
-    return make_float2(F::dot(tile, units, 0, lane, v), F::dot(tile, units, 1, lane, v));
+    float2 sums = F::dot(t, v);
+    // The vector has no elements there.
+    return unit < units ? sums : make_float2(0.0f, 0.0f);
 }
 
 // What the threads of a block share during a product.
@@ -505,11 +523,12 @@ struct Bench {
 template <class F, class Copy>
 static __device__ void consume(const Product& p, const Layout& l, const u8* memory, Bench& bench, Ring& ring, Copy copy)
 {
-    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, parity = 0;
-    const u32 tile_bytes = 8 * F::BYTES;
+    u32 warp = threadIdx.x / 32, parity = 0;
+    const u32 tile_bytes = 8 * F::BYTES, across = 32 / F::PAIRS;
+    typename F::Vector v;
     u64 best = 0;
     for (u32 batch = blockIdx.x; batch < p.batches; batch += gridDim.x) {
-        u32 pair = l.pair, part = l.part, step = l.step;
+        u32 band = l.band, part = l.part, step = l.step;
         Output output(p, batch);
         float a = 0.0f, b = 0.0f;
 #pragma unroll 1
@@ -517,32 +536,26 @@ static __device__ void consume(const Product& p, const Layout& l, const u8* memo
             ring.wait();
             const u8* tile = ring.stages + ring.slot * tile_bytes;
             bool last = step + 1 == l.steps;
-            if (last && l.last_units < 32) {
-                float2 sums = partial<F>(tile, memory, step, l.last_units);
-                a += sums.x;
-                b += sums.y;
-            } else {
-                typename F::Vector v;
-                v.load(memory, step, lane);
-                a += F::dot(tile, 32, 0, lane, v);
-                b += F::dot(tile, 32, 1, lane, v);
-            }
+            float2 sums = last && l.last_units < across ? partial<F>(tile, memory, step, l.last_units)
+                                                        : whole<F>(tile, memory, step, v);
+            a += sums.x;
+            b += sums.y;
             __syncwarp();
             copy(ring.slot);
             ring.advance();
             step = last ? 0 : step + 1;
             if (last || left == 1) {
-                flush(a, b, &bench.parts[parity][pair][part]);
+                flush<F::PAIRS>(a, b, &bench.parts[parity][band * F::PAIRS][part], WARPS);
                 a = b = 0.0f;
                 part = 0;
-                ++pair;
+                ++band;
             }
         }
         __syncthreads();
         // Whole warps: `put_group` shuffles.
         if (warp < 2) {
             u32 own = p.after == AFTER_PAIR ? threadIdx.x : threadIdx.x / 2;
-            float v = output.valid ? output.value(p, sum_parts(bench.parts[parity], own, l)) : 0.0f;
+            float v = output.valid ? output.value(p, sum_parts<F::PAIRS>(bench.parts[parity], own, l)) : 0.0f;
             if (p.after == AFTER_LOGITS && output.valid) {
                 u64 key = (u64)ordered(v) << 32 | ~output.at;
                 best = key > best ? key : best;

@@ -50,8 +50,15 @@ static __device__ void prepare(const Products& all)
 
 // ---- The products ----
 
-// The sums of a warp over its part of a pair of rows are at [pair + warp]: pairs and warps only grow along the tiles.
-typedef float2 Segments[MAX_PAIRS + WARPS][GROUP];
+// The sums of a warp over its part of a band are at [band + warp]: bands and warps only grow along the tiles.
+typedef float2 Segments[(MAX_PAIRS + 4 * WARPS) * GROUP];
+
+// The place of a pair of a band of PAIRS, for sequence `column`.
+template <u32 PAIRS>
+static __device__ u32 place(u32 band, u32 warp, u32 pair, u32 column)
+{
+    return ((band + warp) * PAIRS + pair) * GROUP + column;
+}
 
 // What the threads of a block share.
 struct Table {
@@ -60,13 +67,15 @@ struct Table {
     u8* memory[GROUP];
 };
 
+template <u32 PAIRS>
 static __device__ float2 sum_segments(const Segments& segments, u32 pair, u32 column, const Layout& l)
 {
-    u32 warp = l.owner(pair * l.steps), last = l.owner((pair + 1) * l.steps - 1);
-    float2 sum = segments[pair + warp][column];
+    u32 band = pair / PAIRS, warp = l.owner(band * l.steps), last = l.owner((band + 1) * l.steps - 1);
+    float2 sum = segments[place<PAIRS>(band, warp, pair % PAIRS, column)];
     for (++warp; warp <= last; ++warp) {
-        sum.x += segments[pair + warp][column].x;
-        sum.y += segments[pair + warp][column].y;
+        float2 part = segments[place<PAIRS>(band, warp, pair % PAIRS, column)];
+        sum.x += part.x;
+        sum.y += part.y;
     }
     return sum;
 }
@@ -77,8 +86,9 @@ static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& st
                                 u32 stride, u32 columns, Segments& segments)
 {
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const u32 tile_bytes = 8 * F::BYTES;
-    u32 pair = l.pair, step = l.step;
+    const u32 tile_bytes = 8 * F::BYTES, across = 32 / F::PAIRS;
+    u32 band = l.band, step = l.step;
+    typename F::Vector v;
     float a[GROUP], b[GROUP];
 #pragma unroll
     for (int n = 0; n < GROUP; ++n)
@@ -88,7 +98,7 @@ static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& st
         ring.wait();
         const u8* tile = ring.stages + ring.slot * tile_bytes;
         bool last = step + 1 == l.steps;
-        if (last && l.last_units < 32) {
+        if (last && l.last_units < across) {
 #pragma unroll
             for (int n = 0; n < GROUP; ++n) {
                 if (n < columns) {
@@ -98,14 +108,15 @@ static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& st
                 }
             }
         } else {
-            // The compiler reads and unpacks the tile once.
+            typename F::Tile t;
+            t.load(tile, 32, lane);
 #pragma unroll
             for (int n = 0; n < GROUP; ++n) {
                 if (n == 0 || n < columns) {
-                    typename F::Vector v;
                     v.load(vectors + n * stride, step, lane);
-                    a[n] += F::dot(tile, 32, 0, lane, v);
-                    b[n] += F::dot(tile, 32, 1, lane, v);
+                    float2 sums = F::dot(t, v);
+                    a[n] += sums.x;
+                    b[n] += sums.y;
                 }
             }
         }
@@ -117,10 +128,10 @@ static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& st
 #pragma unroll
             for (int n = 0; n < GROUP; ++n) {
                 if (n < columns)
-                    flush(a[n], b[n], &segments[pair + warp][n]);
+                    flush<F::PAIRS>(a[n], b[n], &segments[place<F::PAIRS>(band, warp, 0, n)], GROUP);
                 a[n] = b[n] = 0.0f;
             }
-            ++pair;
+            ++band;
         }
     }
 }
@@ -180,7 +191,7 @@ static __device__ void products(const Products& all)
             u32 pair = p.after == AFTER_PAIR ? thread : thread / 2;
             float v = 0.0f;
             if (output.valid)
-                v = output.value(own, sum_segments(table.segments[parity], pair, column, l), thread);
+                v = output.value(own, sum_segments<F::PAIRS>(table.segments[parity], pair, column, l), thread);
             if (p.after == AFTER_LOGITS && output.valid) {
                 u64 key = (u64)ordered(v) << 32 | ~output.at;
                 best = key > best ? key : best;

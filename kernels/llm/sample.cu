@@ -89,20 +89,21 @@ static __device__ float half_at(const u8* from)
     return __half2float(__ushort_as_half(*(const u16*)from));
 }
 
-// Columns of a lane, and bytes of 8 lanes of a row, in the tiles that `product.cu` reads.
-static __device__ void unit_of(u32 type, u32& columns, u32& bytes)
+// Columns of a unit, pairs of rows of a tile, and bytes of 8 units of a row, in the tiles that `product.cu` reads.
+static __device__ void unit_of(u32 type, u32& columns, u32& pairs, u32& bytes)
 {
     columns = 32;
+    pairs = 4;
     switch (type) {
     case TYPE_F32:
-        columns = 4, bytes = 128;
+        columns = 4, pairs = 1, bytes = 128;
         return;
     case TYPE_F16:
     case TYPE_BF16:
-        columns = 8, bytes = 128;
+        columns = 8, pairs = 1, bytes = 128;
         return;
     case TYPE_Q8_0:
-        columns = 16, bytes = 136;
+        bytes = 272;
         return;
     case TYPE_Q6_K:
         bytes = 210;
@@ -116,21 +117,24 @@ static __device__ void unit_of(u32 type, u32& columns, u32& bytes)
 }
 
 // Byte `byte` of word `word` of a unit in Q6_K.
-static __device__ u32 six_bits(const u8* tile, u32 units, u32 unit, u32 word, u32 byte)
+static __device__ u32 six_bits(const u8* tile, u32 slots, u32 unit, u32 word, u32 byte)
 {
-    return word < 4 ? tile[unit * 16 + word * 4 + byte] : tile[32 * units + unit * 8 + (word - 4) * 4 + byte];
+    return word < 4 ? tile[unit * 16 + word * 4 + byte] : tile[32 * slots + unit * 8 + (word - 4) * 4 + byte];
 }
 
 // Column `column` of row `row`.
 static __device__ float weight(const Step& p, u32 row, u32 column)
 {
-    u32 columns, bytes;
-    unit_of(p.type, columns, bytes);
-    u32 all = p.width / columns, step = column / columns / 32, steps = (all + 31) / 32;
-    u32 last = all - (steps - 1) * 32, units = step + 1 == steps ? last : 32;
-    u64 tile_bytes = 8 * bytes, last_bytes = (2 * last * bytes / 8 + 15) & ~15u;
-    const u8* tile = p.tiles + row / 2 * ((steps - 1) * tile_bytes + last_bytes) + step * tile_bytes;
-    u32 unit = column / columns % 32 + row % 2 * units, within = column % columns;
+    u32 columns, pairs, bytes;
+    unit_of(p.type, columns, pairs, bytes);
+    u32 across = 32 / pairs, all = p.width / columns, step = column / columns / across;
+    u32 steps = (all + across - 1) / across, last = all - (steps - 1) * across;
+    // Units of the first rows of all pairs.
+    u32 slots = pairs * (step + 1 == steps ? last : across);
+    u64 tile_bytes = 8 * bytes, last_bytes = (2 * pairs * last * bytes / 8 + 15) & ~15u;
+    const u8* tile = p.tiles + row / (2 * pairs) * ((steps - 1) * tile_bytes + last_bytes) + step * tile_bytes;
+    u32 unit = row % 2 * slots + row / 2 % pairs * (slots / pairs) + column / columns % across;
+    u32 within = column % columns;
     u32 word = within / 8, upper = within / 4 % 2, byte = within % 4;
     switch (p.type) {
     case TYPE_F32:
@@ -140,27 +144,28 @@ static __device__ float weight(const Step& p, u32 row, u32 column)
     case TYPE_BF16:
         return __uint_as_float((u32)((const u16*)tile)[unit * 8 + within] << 16);
     case TYPE_Q8_0:
-        return half_at(tile + 32 * units + unit / 2 * 2) * (float)((const signed char*)tile)[unit * 16 + within];
+        return half_at(tile + 64 * slots + unit * 2)
+               * (float)((const signed char*)tile)[within / 16 * 32 * slots + unit * 16 + within % 16];
     case TYPE_Q4_0: {
         u32 q = tile[unit * 16 + within % 16] >> (within < 16 ? 0 : 4) & 15;
-        return half_at(tile + 32 * units + unit * 2) * (float)((int)q - 8);
+        return half_at(tile + 32 * slots + unit * 2) * (float)((int)q - 8);
     }
     }
     if (p.type == TYPE_Q6_K) {
         u32 q = 0;
         if (within < 24)
-            q = six_bits(tile, units, unit, within / 4, byte) & 63;
+            q = six_bits(tile, slots, unit, within / 4, byte) & 63;
         else
             for (u32 i = 0; i < 3; ++i)
-                q |= six_bits(tile, units, unit, (within - 24) / 4 * 3 + i, byte) >> 6 << (2 * i);
-        float scale = (float)((const signed char*)(tile + 48 * units))[unit * 2 + within / 16];
-        return half_at(tile + 52 * units + unit / 8 * 2) * scale * (float)((int)q - 32);
+                q |= six_bits(tile, slots, unit, (within - 24) / 4 * 3 + i, byte) >> 6 << (2 * i);
+        float scale = (float)((const signed char*)(tile + 48 * slots))[unit * 2 + within / 16];
+        return half_at(tile + 52 * slots + unit / 8 * 2) * scale * (float)((int)q - 32);
     }
     u32 q = tile[unit * 16 + word * 4 + byte] >> (4 * upper) & 15;
-    tile += 32 * units;
+    tile += 32 * slots;
     if (p.type == TYPE_Q5_K) {
         q |= (tile[unit * 4 + byte] >> (2 * word + upper) & 1) << 4;
-        tile += 8 * units;
+        tile += 8 * slots;
     }
     uint4 header = ((const uint4*)tile)[unit / 8];
     u32 of = unit % 8;

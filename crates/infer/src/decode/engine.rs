@@ -149,9 +149,9 @@ pub(super) fn rounds(block: BlockType) -> bool {
     !matches!(block, BlockType::F32 | BlockType::F16 | BlockType::Bf16)
 }
 
-/// Bytes of a rounded vector: chunks of 1,024 columns.
+/// Bytes of a rounded vector: chunks of 256 columns.
 pub(super) fn rounded_bytes(columns: usize) -> usize {
-    columns.div_ceil(1024) * 2432
+    columns.div_ceil(256) * 608
 }
 
 /// Bytes of a product's vector in shared memory.
@@ -164,7 +164,7 @@ pub(super) fn vector_bytes(block: BlockType, columns: usize) -> usize {
 
 /// Bytes of the tiles of all warps in shared memory.
 pub(super) fn tiles_bytes(block: BlockType) -> usize {
-    WARPS * STAGES * Unit::of(block).tile_bytes(32)
+    WARPS * STAGES * Unit::of(block).tile_bytes()
 }
 
 /// A size that the model's parser has limited to 20 bits, or a product of such sizes that fits buffers of the device.
@@ -271,12 +271,13 @@ impl Inner {
         batches.min(self.sms)
     }
 
-    /// Pairs of rows of a batch, and number of batches: each SM gets the same number of batches, if possible.
+    /// Pairs of rows of a batch, whole bands, and number of batches: each SM gets the same number of batches, if
+    /// possible.
     fn batches(&self, place: &Place) -> (usize, usize) {
-        let pairs = place.pairs();
-        let rounds = pairs.div_ceil(self.sms * MAX_PAIRS);
-        let size = pairs.div_ceil(self.sms * rounds);
-        (size, pairs.div_ceil(size))
+        let (bands, pairs) = (place.bands(), place.band_rows() / 2);
+        let rounds = bands.div_ceil(self.sms * MAX_PAIRS / pairs);
+        let size = bands.div_ceil(self.sms * rounds);
+        (size * pairs, bands.div_ceil(size))
     }
 
     /// Groups of query heads that share a block of the attention.
@@ -314,7 +315,7 @@ impl Inner {
         let place = &call.matrix.place;
         let (batch_pairs, batches) = if call.packed_output {
             let pairs = if call.after == After::Pair { PACKED_OUTPUTS } else { PACKED_OUTPUTS / 2 };
-            (pairs, place.pairs().div_ceil(pairs))
+            (pairs, place.rows.div_ceil(2 * pairs))
         } else {
             self.batches(place)
         };

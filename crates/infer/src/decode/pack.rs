@@ -1,22 +1,23 @@
 //! Weights in the order in which kernels read them.
 //!
 //! A file stores blocks whose parts have odd sizes: 210 bytes per 256 weights in `Q6_K`. Kernels read 16 bytes at a
-//! time, and a warp reads consecutive memory. Packing therefore sorts a matrix into *tiles*: two neighbouring rows and
-//! one step of columns, a *unit* for each of a warp's 32 lanes. The tiles of a pair of rows follow each other; the
-//! last one has fewer units if the row is not a multiple of 32 units. A tile's bytes are padded to a multiple of 16.
-//! No bit of a weight is added, lost or rounded.
+//! time, and a warp reads consecutive memory. Packing therefore sorts a matrix into *tiles*: a *unit* of two neighbouring
+//! rows for each of a warp's 32 lanes. A tile of floats has two rows of 32 units. A tile of a quantised format has eight
+//! rows of 8 units, because its products take place on the tensor cores, which multiply rows of the same columns. The
+//! tiles of the same rows, a *band*, follow each other; the last one has fewer units if a row is not a whole number of
+//! tiles. A tile's bytes are padded to a multiple of 16. No bit of a weight is added, lost or rounded.
 //!
 //! | format | unit | parts of a tile |
 //! |---|---|---|
 //! | F32 | 4 weights | the weights |
 //! | F16, BF16 | 8 weights | the weights |
 //! | `Q4_0` | 32 weights | 16 bytes of integers, as in the file; `d` |
-//! | `Q8_0` | 16 weights | 16 integers; `d` for two units |
+//! | `Q8_0` | 32 weights | the first 16 integers; the others; `d` |
 //! | `Q4_K` | 32 weights | 16 bytes of integers; 16 bytes of scales for eight units |
 //! | `Q5_K` | 32 weights | 16 bytes of lower bits; 4 bytes of upper bits; 16 bytes of scales for eight units |
 //! | `Q6_K` | 32 weights | words 0 to 3 of the integers; words 4 and 5; 2 scales; `d` for eight units |
 //!
-//! A part has all units of the first row, then those of the second. A word and a mask give four weights that are
+//! A part has the units of the first rows of all pairs, then those of the second rows. A word and a mask give four weights that are
 //! neighbours. In `Q4_K` and `Q5_K`, byte `b` of word `j` has weight `8 j + b` in its lower and weight `8 j + 4 + b`
 //! in its upper half; the upper bits of these weights are bits `2 j` and `2 j + 1` of byte `b` of their word. In
 //! `Q6_K`, byte `b` of word `j` has weight `4 j + b` in six bits. The other two bits of words 0 to 2 have the bits
@@ -35,28 +36,32 @@ const LANES: usize = 32;
 const ALIGNMENT: usize = 256;
 /// Number of parts of a tile; formats leave some empty.
 const PARTS: usize = 4;
+/// Pairs of rows in a tile of a quantised format.
+const QUANTISED_PAIRS: usize = 4;
 
 /// The units of a format.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unit {
     /// Weights.
     pub(crate) weights: usize,
+    /// Pairs of rows in a tile.
+    pub(crate) pairs: usize,
     /// Bytes of each part in 8 units of a row.
     parts: [usize; PARTS],
 }
 
 impl Unit {
     pub(crate) const fn of(block: BlockType) -> Self {
-        let (weights, parts) = match block {
-            BlockType::F32 => (4, [128, 0, 0, 0]),
-            BlockType::F16 | BlockType::Bf16 => (8, [128, 0, 0, 0]),
-            BlockType::Q4_0 => (32, [128, 0, 0, 16]),
-            BlockType::Q8_0 => (16, [128, 0, 0, 8]),
-            BlockType::Q4K => (32, [128, 0, 16, 0]),
-            BlockType::Q5K => (32, [128, 32, 16, 0]),
-            BlockType::Q6K => (32, [128, 64, 16, 2]),
+        let (weights, pairs, parts) = match block {
+            BlockType::F32 => (4, 1, [128, 0, 0, 0]),
+            BlockType::F16 | BlockType::Bf16 => (8, 1, [128, 0, 0, 0]),
+            BlockType::Q4_0 => (32, QUANTISED_PAIRS, [128, 0, 0, 16]),
+            BlockType::Q8_0 => (32, QUANTISED_PAIRS, [128, 128, 0, 16]),
+            BlockType::Q4K => (32, QUANTISED_PAIRS, [128, 0, 16, 0]),
+            BlockType::Q5K => (32, QUANTISED_PAIRS, [128, 32, 16, 0]),
+            BlockType::Q6K => (32, QUANTISED_PAIRS, [128, 64, 16, 2]),
         };
-        Self { weights, parts }
+        Self { weights, pairs, parts }
     }
 
     /// Bytes of 8 units of a row.
@@ -64,16 +69,26 @@ impl Unit {
         self.parts[0] + self.parts[1] + self.parts[2] + self.parts[3]
     }
 
-    /// Bytes of a tile whose rows have `units` units.
-    pub(crate) const fn tile_bytes(self, units: usize) -> usize {
-        (2 * units * self.bytes() / 8).next_multiple_of(16)
+    /// Units of a row in a whole tile.
+    const fn across(self) -> usize {
+        LANES / self.pairs
     }
 
-    /// Bytes of the tiles of two rows.
-    fn pair_bytes(self, columns: usize) -> usize {
+    /// Bytes of a whole tile.
+    pub(crate) const fn tile_bytes(self) -> usize {
+        self.bytes_of(self.across())
+    }
+
+    /// Bytes of a tile whose rows have `units` units.
+    const fn bytes_of(self, units: usize) -> usize {
+        (2 * self.pairs * units * self.bytes() / 8).next_multiple_of(16)
+    }
+
+    /// Bytes of a band.
+    fn band_bytes(self, columns: usize) -> usize {
         let units = columns / self.weights;
-        let rest = units % LANES;
-        units / LANES * self.tile_bytes(LANES) + if rest == 0 { 0 } else { self.tile_bytes(rest) }
+        let rest = units % self.across();
+        units / self.across() * self.tile_bytes() + if rest == 0 { 0 } else { self.bytes_of(rest) }
     }
 }
 
@@ -153,46 +168,53 @@ impl Place {
     pub(crate) fn new(start: usize, rows: &Rows<'_>) -> Self {
         let Matrix { block, inputs: columns, .. } = rows.matrices()[0];
         let start = start.next_multiple_of(ALIGNMENT);
-        let end = start + rows.len().div_ceil(2) * Unit::of(block).pair_bytes(columns);
+        let unit = Unit::of(block);
+        let end = start + rows.len().div_ceil(2 * unit.pairs) * unit.band_bytes(columns);
         Self { block, columns, rows: rows.len(), start, end }
     }
 
-    /// Bytes of two rows.
-    pub(crate) fn pair_bytes(&self) -> usize {
-        Unit::of(self.block).pair_bytes(self.columns)
+    /// Bytes of a band.
+    pub(crate) fn band_bytes(&self) -> usize {
+        Unit::of(self.block).band_bytes(self.columns)
     }
 
-    /// Number of pairs of rows.
-    pub(crate) fn pairs(&self) -> usize {
-        self.rows.div_ceil(2)
+    /// Rows of a band.
+    pub(crate) fn band_rows(&self) -> usize {
+        2 * Unit::of(self.block).pairs
+    }
+
+    /// Number of bands.
+    pub(crate) fn bands(&self) -> usize {
+        self.rows.div_ceil(self.band_rows())
     }
 }
 
-/// Packs the pairs of rows from pair `first` on, as many as `out` has room for. A missing last row becomes zeros.
+/// Packs the bands from `first` on, as many as `out` has room for. Missing last rows become zeros.
 pub(crate) fn pack(rows: &Rows<'_>, first: usize, out: &mut [u8]) {
     let Matrix { block, inputs, .. } = rows.matrices()[0];
     let unit = Unit::of(block);
-    for (at, out) in out.chunks_exact_mut(unit.pair_bytes(inputs)).enumerate() {
-        let pair = first + at;
+    for (at, out) in out.chunks_exact_mut(unit.band_bytes(inputs)).enumerate() {
+        let start = (first + at) * 2 * unit.pairs;
         out.fill(0);
-        pack_row(block, rows.row(2 * pair), 0, out);
-        if 2 * pair + 1 < rows.len() {
-            pack_row(block, rows.row(2 * pair + 1), 1, out);
+        for row in start..(start + 2 * unit.pairs).min(rows.len()) {
+            pack_row(block, rows.row(row), row - start, out);
         }
     }
 }
 
-/// Packs row `row` (0 or 1) of a pair.
+/// Packs row `row` of a band.
 fn pack_row(block: BlockType, from: &[u8], row: usize, out: &mut [u8]) {
     let unit = Unit::of(block);
     // Bytes of the file for a whole tile of a row.
-    let step = LANES * unit.weights / block.weights() * block.bytes();
-    for (from, out) in from.chunks(step).zip(out.chunks_mut(unit.tile_bytes(LANES))) {
+    let step = unit.across() * unit.weights / block.weights() * block.bytes();
+    for (from, out) in from.chunks(step).zip(out.chunks_mut(unit.tile_bytes())) {
         let units = from.len() / block.bytes() * block.weights() / unit.weights;
+        // First rows of all pairs, then second rows.
+        let first = (row % 2 * unit.pairs + row / 2) * units;
         let mut rest = out;
         let parts = unit.parts.map(|bytes| {
-            let both = front(&mut rest, 2 * units * bytes / 8);
-            &mut both[row * units * bytes / 8..][..units * bytes / 8]
+            let all = front(&mut rest, 2 * unit.pairs * units * bytes / 8);
+            &mut all[first * bytes / 8..][..units * bytes / 8]
         });
         if block.weights() == 1 {
             parts[0].copy_from_slice(from);
@@ -218,7 +240,8 @@ fn pack_block(block: BlockType, from: &[u8], [quants, high, scales, factors]: [&
         BlockType::F32 | BlockType::F16 | BlockType::Bf16 => {}
         BlockType::Q4_0 | BlockType::Q8_0 => {
             factors.copy_from_slice(&from[..2]);
-            quants.copy_from_slice(&from[2..]);
+            quants.copy_from_slice(&from[2..18]);
+            high.copy_from_slice(&from[18..]);
         }
         BlockType::Q4K => {
             scales.copy_from_slice(&header(from));
@@ -340,9 +363,9 @@ mod tests {
         for block in BlockType::ALL {
             let bytes = bytes_of(block);
             let tiles = packed(&Rows::of(matrix(block, &bytes)));
-            // The last pair has one row; the last tiles of Q6_K rows are padded.
-            let padding = if block == BlockType::Q6K { 2 * 12 } else { 0 };
-            assert_eq!(tiles.len(), bytes.len() / 3 * 4 + padding, "{block}");
+            // The last pair of floats has one row; the other formats have eight rows in a tile.
+            let rows = if block.weights() == 1 { 4 } else { 8 };
+            assert_eq!(tiles.len(), bytes.len() / 3 * rows, "{block}");
             let ones = |bytes: &[u8]| bytes.iter().map(|byte| byte.count_ones()).sum::<u32>();
             assert_eq!(ones(&tiles), ones(&bytes), "{block}");
         }
@@ -374,21 +397,46 @@ mod tests {
         let pairs = Rows::Pairs([first, second]);
         assert_eq!((pairs.len(), pairs.row(2), pairs.row(5)), (6, first.row(1), second.row(2)));
 
-        let whole = packed(&pairs);
         let parts: Vec<_> = chain.parts(2, 2).collect();
         assert_eq!(parts, [first.row(2), second.row(0)]);
         assert!(pairs.parts(2, 100).eq([first, second].map(|matrix| &matrix.bytes[matrix.row_bytes()..])));
+    }
 
-        let mut end = vec![0; whole.len() / 3 * 2];
-        pack(&pairs, 1, &mut end);
-        assert_eq!(end, whole[whole.len() / 3..]);
+    #[test]
+    fn bands_are_packed_apart_or_together() {
+        for block in BlockType::ALL {
+            let bytes = bytes_of(block);
+            let rows = Rows::Chain(vec![matrix(block, &bytes); 4]);
+            let place = Place::new(0, &rows);
+            let whole = packed(&rows);
+            let mut end = vec![0; whole.len() - place.band_bytes()];
+            pack(&rows, 1, &mut end);
+            assert_eq!(end, whole[place.band_bytes()..], "{block}");
+            assert!(place.bands() > 1);
+        }
+    }
+
+    #[test]
+    fn a_partial_tile_has_the_units_of_its_columns() {
+        // 5 units of 32 columns: fewer than the 8 of a whole tile.
+        let bytes: Vec<u8> = (0..8 * 5 * 34).map(|at| (at / 34 + 1) as u8).collect();
+        let one = Matrix { name: "test", inputs: 160, outputs: 8, block: BlockType::Q8_0, bytes: &bytes };
+        let tiles = packed(&Rows::of(one));
+        assert_eq!(tiles.len(), bytes.len());
+        // Row 6 is the first one of the last pair; its unit 2 is block 32 of the file.
+        let unit = 3 * 5 + 2;
+        assert_eq!(tiles[16 * unit..][..16], [33; 16]);
+        assert_eq!(tiles[16 * (40 + unit)..][..16], [33; 16]);
+        assert_eq!(tiles[32 * 40 + 2 * unit..][..2], [33; 2]);
+        // Row 7 is the second one.
+        assert_eq!(tiles[16 * (20 + unit)], 38);
     }
 
     #[test]
     fn matrices_are_aligned() {
         let bytes = bytes_of(BlockType::Q6K);
         let place = Place::new(300, &Rows::of(matrix(BlockType::Q6K, &bytes)));
-        // 40 units: a tile of 32 and one of 8, padded from 420 to 432 bytes.
-        assert_eq!((place.start, place.pair_bytes(), place.end), (512, 1680 + 432, 512 + 2 * 2112));
+        // 40 units of each row: five tiles of 8 rows.
+        assert_eq!((place.start, place.band_bytes(), place.end), (512, 5 * 1680, 512 + 5 * 1680));
     }
 }

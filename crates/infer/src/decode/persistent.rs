@@ -103,7 +103,7 @@ impl Persistent {
         let kernel = Program::load_fitting(&engine.device, &DECODE)?
             .kernel(&format!("decode_{}", block.name().to_lowercase()))?;
         let front = vector.next_multiple_of(16);
-        let tiles = WARPS * STAGES * Unit::of(block).tile_bytes(32);
+        let tiles = WARPS * STAGES * Unit::of(block).tile_bytes();
         let shared_bytes = word(front + tiles + products.len() * size_of::<u64>())?;
         let most = kernel.attributes().max_dynamic_shared_bytes;
         if shared_bytes > most {

@@ -259,7 +259,7 @@ fn check(matrix: &Matrix<'_>) -> Result<()> {
     Err(Error::RowLength { name, inputs, multiple })
 }
 
-/// Writes some packed pairs of rows, from a number on, to a place in the buffer.
+/// Writes some packed bands, from a number on, to a place in the buffer.
 type Write<'a> = dyn FnMut(&Rows<'_>, usize, Range<usize>) -> Result<()> + 'a;
 
 /// Packs all matrices into the buffer: in place where the CPU sees it, else through pieces.
@@ -279,14 +279,14 @@ fn fill(
     // What was packed is not needed in the file's form.
     let mut each_piece = |write: &mut Write<'_>| {
         for (place, rows) in &plan.matrices {
-            let pair_bytes = place.pair_bytes();
-            let step = (PIECE_BYTES / pair_bytes).max(1);
-            for first in (0..place.pairs()).step_by(step) {
-                let pairs = step.min(place.pairs() - first);
-                let start = place.start + first * pair_bytes;
-                write(rows, first, start..start + pairs * pair_bytes)?;
-                tell(pairs * pair_bytes);
-                rows.parts(2 * first, 2 * pairs).for_each(|part| model.file().release(part));
+            let (band_bytes, band_rows) = (place.band_bytes(), place.band_rows());
+            let step = (PIECE_BYTES / band_bytes).max(1);
+            for first in (0..place.bands()).step_by(step) {
+                let bands = step.min(place.bands() - first);
+                let start = place.start + first * band_bytes;
+                write(rows, first, start..start + bands * band_bytes)?;
+                tell(bands * band_bytes);
+                rows.parts(band_rows * first, band_rows * bands).for_each(|part| model.file().release(part));
             }
         }
         Ok::<(), Error>(())
@@ -311,14 +311,14 @@ fn fill(
     model.file().unchanged()
 }
 
-/// Packs pairs of rows from `first` on with all cores.
+/// Packs bands from `first` on with all cores.
 fn pack_in_parallel(rows: &Rows<'_>, first: usize, out: &mut [u8]) {
-    let pair_bytes = Place::new(0, rows).pair_bytes();
+    let band_bytes = Place::new(0, rows).band_bytes();
     let cores = thread::available_parallelism().map_or(1, usize::from);
     let threads = cores.min(out.len() / THREAD_BYTES).max(1);
-    let share = (out.len() / pair_bytes).div_ceil(threads);
+    let share = (out.len() / band_bytes).div_ceil(threads);
     thread::scope(|scope| {
-        for (thread, out) in out.chunks_mut(share * pair_bytes).enumerate() {
+        for (thread, out) in out.chunks_mut(share * band_bytes).enumerate() {
             let mut work = move || pack::pack(rows, first + thread * share, out);
             if threads == 1 {
                 work();
