@@ -6,11 +6,11 @@
 #pragma once
 #include "mma.cuh"
 
-// A segment of a row: its tile, the number of units of the first rows of the tile's pairs, the segment's first unit in
-// the tile, and how many of its columns exist.
+// A segment of a row: its tile, the number of pairs of units of the tile, the segment's pair, its place among the units of
+// the first rows and then of the second rows, that among the rows of each unit, and how many of its columns exist.
 struct Segment {
     const u8* tile;
-    u32 slots, at, columns;
+    u32 slots, slot, at, both, columns;
 };
 
 // The packed rows of a matrix.
@@ -37,7 +37,9 @@ struct Rows {
         u32 unit = column / F::UNIT, step = unit / across, units = step + 1 == steps ? last_units : across;
         s.slots = F::PAIRS * units;
         s.tile = tiles + row / (2 * F::PAIRS) * band_bytes + step * 8 * F::BYTES;
-        s.at = row % 2 * s.slots + row / 2 % F::PAIRS * units + unit % across;
+        s.slot = row / 2 % F::PAIRS * units + unit % across;
+        s.at = row % 2 * s.slots + s.slot;
+        s.both = 2 * s.slot + row % 2;
         s.columns = column >= columns ? 0 : columns - column < F::COLUMNS ? columns - column : F::COLUMNS;
         return s;
     }
@@ -83,7 +85,7 @@ struct Q4_0 {
     static __device__ void load(Raw& raw, const Segment& s)
     {
         raw.q = ((const uint4*)s.tile)[s.at];
-        raw.factor = ((const u16*)(s.tile + 32 * s.slots))[s.at];
+        raw.factor = ((const u16*)(s.tile + 32 * s.slots))[s.both];
     }
 
     static __device__ void expand(const Raw& raw, float (&to)[COLUMNS])
@@ -102,33 +104,33 @@ struct Q8_0 {
     static const u32 UNIT = 32, PAIRS = 4, BYTES = 272, COLUMNS = 32;
 
     struct Raw {
-        uint4 q[2];
-        u32 factor;
+        u32 q[8], factor;
     };
 
     static __device__ void load(Raw& raw, const Segment& s)
     {
-        raw.q[0] = ((const uint4*)s.tile)[s.at];
-        raw.q[1] = ((const uint4*)(s.tile + 32 * s.slots))[s.at];
-        raw.factor = ((const u16*)(s.tile + 64 * s.slots))[s.at];
+        // Words of both rows follow each other.
+        const u32* words = (const u32*)s.tile + 4 * s.slot + s.both % 2;
+#pragma unroll
+        for (int i = 0; i < 8; ++i)
+            raw.q[i] = words[i / 2 * 4 * s.slots + i % 2 * 2];
+        raw.factor = ((const u16*)(s.tile + 64 * s.slots))[s.both];
     }
 
     static __device__ void expand(const Raw& raw, float (&to)[COLUMNS])
     {
-        u32 q[8] = {raw.q[0].x, raw.q[0].y, raw.q[0].z, raw.q[0].w, raw.q[1].x, raw.q[1].y, raw.q[1].z, raw.q[1].w};
         float factor = low_half(raw.factor);
 #pragma unroll
         for (int i = 0; i < 8; ++i)
-            four<128>(&to[4 * i], q[i] ^ 0x80808080u, factor);
+            four<128>(&to[4 * i], raw.q[i] ^ 0x80808080u, factor);
     }
 };
 
 // Scale and minimum of unit `unit`, from the 16 bytes of scales of eight units.
 static __device__ void scales_of(uint4 header, u32 unit, float& scale, float& minimum)
 {
-    u32 at = unit % 8;
-    u32 s = ((header.y >> (4 * at)) & 15) | ((header.w >> (2 * at)) & 3) << 4;
-    u32 m = ((header.z >> (4 * at)) & 15) | ((header.w >> (2 * at + 16)) & 3) << 4;
+    u32 own = __byte_perm(header.y, header.z, unit % 8);
+    u32 s = own & 63, m = ((header.w >> (4 * (unit % 8))) & 15) | ((own >> 2) & 0x30);
     scale = low_half(header.x) * (float)s;
     minimum = low_half(header.x >> 16) * (float)m;
 }
@@ -172,7 +174,7 @@ struct Q5K {
     static __device__ void load(Raw& raw, const Segment& s)
     {
         raw.q = ((const uint4*)s.tile)[s.at];
-        raw.high = ((const u32*)(s.tile + 32 * s.slots))[s.at];
+        raw.high = ((const u32*)(s.tile + 32 * s.slots))[s.both];
         raw.header = ((const uint4*)(s.tile + 40 * s.slots))[s.at / 8];
         raw.unit = s.at;
     }
@@ -204,9 +206,9 @@ struct Q6K {
     static __device__ void load(Raw& raw, const Segment& s)
     {
         raw.q = ((const uint4*)s.tile)[s.at];
-        raw.more = ((const uint2*)(s.tile + 32 * s.slots))[s.at];
-        raw.scales = ((const u16*)(s.tile + 48 * s.slots))[s.at];
-        raw.factor = ((const u16*)(s.tile + 52 * s.slots))[s.at / 8];
+        raw.more = ((const uint2*)(s.tile + 32 * s.slots))[s.both];
+        raw.scales = ((const u16*)(s.tile + 48 * s.slots))[s.both];
+        raw.factor = ((const u16*)(s.tile + 52 * s.slots))[s.slot / 8 * 2 + s.both % 2];
     }
 
     // The columns in the upper bits of three words.

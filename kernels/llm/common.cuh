@@ -19,6 +19,12 @@ static __device__ float half_high(u32 word)
     return __half2float(__ushort_as_half((u16)(word >> 16)));
 }
 
+// The lane. The compiler does not read it again where it is used, which takes longer than a product.
+static __device__ u32 fixed_lane()
+{
+    return __shfl_sync(ALL, threadIdx.x % 32, threadIdx.x % 32);
+}
+
 static __device__ float warp_sum(float v)
 {
 #pragma unroll

@@ -10,10 +10,12 @@
 // the state of an attention, then STAGES tiles per warp, then 8 bytes per product.
 #include <cuda_fp16.h>
 
-// More fill the queues of the memory, and what the blocks wait for comes later.
-#define STAGES 4
+// More fill the queues of the memory, and what the blocks wait for comes later; an SM of an Orin has no room for more.
 #if __CUDA_ARCH__ >= 900
+#define STAGES 4
 #define BULK
+#else
+#define STAGES 3
 #endif
 #include "product.cuh"
 
@@ -60,16 +62,11 @@ static __device__ u32 kind_of(const Decode& d, u32 product)
     return product == 4 * d.layers ? LOGITS : product % 4;
 }
 
-// Sizes of a kind that the copies need.
-struct Kind {
-    u32 batches;
-};
-
 // What a warp needs for its copies. It waits here during an attention, whose registers it would push to local memory
 // for the products as well.
 struct Parked {
     const u8* at;
-    u32 product, batch, left, step, slot, parity;
+    u32 product, batch, left, step, steps, last_bytes, slot, parity;
 };
 
 // What the threads of a block share.
@@ -78,7 +75,7 @@ struct Shared {
     // Barriers of the tiles.
     u64 landed[WARPS][STAGES];
     Layout layouts[KINDS][WARPS];
-    Kind kinds[KINDS];
+    u32 batches[KINDS];
     Parked parked[WARPS];
     // Parameters of the current phase.
     Product product;
@@ -89,27 +86,21 @@ struct Shared {
 template <class F>
 struct Chain {
     const u8* const* tiles;
-    u32 product, batch, left, step;
-    // The next tile, at the lane's first 16 bytes.
-    const u8* at;
+    u32 product, batch, lane;
+    Range<F> range;
 
     __device__ void enter(const Decode& d, const Shared& s, u32 warp)
     {
         u32 kind = kind_of(d, product);
-        const Layout& l = s.layouts[kind][warp];
-        const Kind& k = s.kinds[kind];
-        left = batch < k.batches ? l.count : 0;
-        step = l.step;
-        at = tiles[product] + ((u64)batch * l.bands + l.band) * l.band_bytes;
-        at += l.step * 8 * F::BYTES + threadIdx.x % 32 * 16;
+        range.enter(tiles[product], s.layouts[kind][warp], batch, batch < s.batches[kind]);
     }
 
     // Goes to the next batch or product that has tiles for the warp.
     __device__ void advance(const Decode& d, const Shared& s, u32 warp)
     {
-        while (left == 0 && product < d.count) {
+        while (range.left == 0 && product < d.count) {
             batch += gridDim.x;
-            if (batch >= s.kinds[kind_of(d, product)].batches) {
+            if (batch >= s.batches[kind_of(d, product)]) {
                 batch = blockIdx.x;
                 if (++product == d.count)
                     return;
@@ -121,15 +112,9 @@ struct Chain {
     // Starts the copy of the next tile to place `to`.
     __device__ void copy(const Decode& d, const Shared& s, u32 warp, const Ring& ring, u32 to)
     {
-        if (left > 0) {
-            const Layout& l = s.layouts[kind_of(d, product)][warp];
-            bool last = step + 1 == l.steps;
-            u32 bytes = last ? l.last_bytes : 8 * F::BYTES;
-            // The last batch of a matrix may go on after its last row.
-            ring.copy<8 * F::BYTES>(to, at, bytes, at < d.tiles_end);
-            at += bytes;
-            step = last ? 0 : step + 1;
-            if (--left == 0)
+        if (range.left > 0) {
+            range.copy(ring, to, d.tiles_end, lane);
+            if (range.left == 0)
                 advance(d, s, warp);
         }
         ring.commit();
@@ -139,9 +124,10 @@ struct Chain {
 template <class F>
 static __device__ void park(Parked& to, const Chain<F>& chain, const Ring& ring)
 {
-    if (threadIdx.x % 32 == 0) {
-        to.at = chain.at;
-        to.product = chain.product, to.batch = chain.batch, to.left = chain.left, to.step = chain.step;
+    if (chain.lane == 0) {
+        const Range<F>& r = chain.range;
+        to.at = r.at, to.left = r.left, to.step = r.step, to.steps = r.steps, to.last_bytes = r.last_bytes;
+        to.product = chain.product, to.batch = chain.batch;
         to.slot = ring.slot;
 #ifdef BULK
         to.parity = ring.parity;
@@ -153,8 +139,9 @@ static __device__ void park(Parked& to, const Chain<F>& chain, const Ring& ring)
 template <class F>
 static __device__ void unpark(const Parked& from, Chain<F>& chain, Ring& ring)
 {
-    chain.at = from.at + threadIdx.x % 32 * 16;
-    chain.product = from.product, chain.batch = from.batch, chain.left = from.left, chain.step = from.step;
+    Range<F>& r = chain.range;
+    r.at = from.at, r.left = from.left, r.step = from.step, r.steps = from.steps, r.last_bytes = from.last_bytes;
+    chain.product = from.product, chain.batch = from.batch;
     ring.slot = from.slot;
 #ifdef BULK
     ring.parity = from.parity;
@@ -224,11 +211,12 @@ static __device__ void decode(const Decode& d)
         // Without logits, those of the last kind are not used.
         const Product& p = d.products[kind == LOGITS ? d.count - 1 : kind];
         s.layouts[kind][threadIdx.x % WARPS] = Layout::of<F>(p, threadIdx.x % WARPS);
-        s.kinds[kind].batches = p.batches;
+        s.batches[kind] = p.batches;
     }
     __syncthreads();
 
     Chain<F> chain;
+    chain.lane = fixed_lane();
     chain.tiles = tiles;
     chain.product = 0;
     chain.batch = blockIdx.x;
@@ -272,7 +260,7 @@ static __device__ void decode(const Decode& d)
                 before<F>(s.product, memory, s.bench.scratch, quads);
             }
             __syncthreads();
-            consume<F>(s.product, s.layouts[kind][warp], memory, s.bench, ring,
+            consume<F>(s.product, s.layouts[kind][warp], memory, s.bench, ring, chain.lane,
                        [&](u32 to) { chain.copy(d, s, warp, ring, to); });
         }
         if (product + 1 == d.count)

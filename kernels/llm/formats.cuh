@@ -2,8 +2,8 @@
 //
 // A format has: UNIT, the columns of a unit; PAIRS, the pairs of rows in a tile; BYTES, the bytes of 8 units of one row;
 // ROUNDS, whether the vector is rounded; Tile, a lane's weights: a unit of both rows of a pair; Vector, a lane's part of
-// the vector; `dot`, the lane's two sums. The parts of a tile follow each other: 16 bytes of integers of each unit of the
-// first rows of all pairs, then of the second rows; upper bits likewise; scales; factors.
+// the vector; `dot`, the lane's two sums; WHOLE, whether all tiles have all units. `infer`'s module `decode::pack` says
+// what a tile has where.
 //
 // Floats have one pair in a tile and a unit for each lane. Quantised formats have four pairs, and 8 units in a row.
 //
@@ -41,14 +41,16 @@ struct Group {
     int sum[2];
     float scale;
 
-    __device__ Group()
+    u32 lane;
+
+    __device__ Group(u32 lane) : lane(lane)
     {
 #pragma unroll
         for (int i = 0; i < 8; ++i)
             coarse[i] = fine[i] = 0;
     }
 
-    __device__ void load(const u8* memory, u32 step, u32 lane)
+    __device__ void load(const u8* memory, u32 step)
     {
         const u8* chunk = memory + step * CHUNK_BYTES;
         const uint4* at = (const uint4*)chunk + lane % 8;
@@ -85,7 +87,7 @@ static __device__ int2 products(const u32 (&q)[2][8], const Group& v)
         multiply(coarse, q[0][i], q[1][i], q[0][i + 1], q[1][i + 1], v.coarse[i], v.coarse[i + 1]);
         multiply(fine, q[0][i], q[1][i], q[0][i + 1], q[1][i + 1], v.fine[i], v.fine[i + 1]);
     }
-    bool second = threadIdx.x & 4;
+    bool second = v.lane & 4;
     return make_int2((second ? coarse[1] : coarse[0]) * 128 + (second ? fine[1] : fine[0]),
                      (second ? coarse[3] : coarse[2]) * 128 + (second ? fine[3] : fine[2]));
 }
@@ -93,8 +95,11 @@ static __device__ int2 products(const u32 (&q)[2][8], const Group& v)
 // Eight columns: the first four of 32 lanes are stored apart from the last four, to use all banks.
 struct Eight {
     float4 first, last;
+    u32 lane;
 
-    __device__ void load(const u8* memory, u32 step, u32 lane)
+    __device__ Eight(u32 lane) : lane(lane) {}
+
+    __device__ void load(const u8* memory, u32 step)
     {
         const float4* at = (const float4*)memory + step * 64 + lane;
         first = at[0];
@@ -117,8 +122,11 @@ struct Eight {
 // Four columns.
 struct Four {
     float4 all;
+    u32 lane;
 
-    __device__ void load(const u8* memory, u32 step, u32 lane)
+    __device__ Four(u32 lane) : lane(lane) {}
+
+    __device__ void load(const u8* memory, u32 step)
     {
         all = ((const float4*)memory)[step * 32 + lane];
     }
@@ -133,41 +141,48 @@ static __device__ u32 vector_bytes(u32 columns)
 
 // ---- Formats ----
 
-// The 16 bytes of integers of a unit. In `load` of a Tile, `slots` is the number of units of the first rows, `at` the
-// lane's.
-static __device__ void lower(u32 (&to)[4], const u8* part, u32 at)
+// 16 bytes of integers of a unit.
+static __device__ void words(u32 (&to)[4], uint4 from)
 {
-    uint4 from = ((const uint4*)part)[at];
     to[0] = from.x, to[1] = from.y, to[2] = from.z, to[3] = from.w;
+}
+
+// In `load` of a Tile, `slots` is the number of pairs of units of the tile, `at` the lane's.
+static __device__ void integers(u32 (&to)[2][4], const u8* tile, u32 slots, u32 at)
+{
+    words(to[0], ((const uint4*)tile)[at]);
+    words(to[1], ((const uint4*)tile)[slots + at]);
 }
 
 // Byte b of word j (0 to 5) of a unit has column 4 j + b in its lower six bits. The upper two bits of words 0 to 2 are
 // bits 0-1, 2-3 and 4-5 of column 24 + b; those of words 3 to 5, of column 28 + b.
 struct Q6K {
     static const u32 UNIT = 32, PAIRS = 4, BYTES = 210;
-    static const bool ROUNDS = true;
+    static const bool ROUNDS = true, WHOLE = true;
     typedef Group Vector;
 
     struct Tile {
-        u32 q[2][8], scales[2];
+        u32 q[2][8], scales;
         float factor[2];
 
         __device__ void load(const u8* tile, u32 slots, u32 at)
         {
+            u32 w[2][4], both[4];
+            integers(w, tile, slots, at);
+            words(both, ((const uint4*)(tile + 32 * slots))[at]);
+            scales = ((const u32*)(tile + 48 * slots))[at];
+            u32 factors = ((const u32*)(tile + 52 * slots))[at / 8];
+            factor[0] = half_low(factors), factor[1] = half_high(factors);
 #pragma unroll
-            for (int row = 0; row < 2; ++row, at += slots) {
-                u32 w[4];
-                lower(w, tile, at);
-                uint2 more = ((const uint2*)(tile + 32 * slots))[at];
-                scales[row] = ((const u16*)(tile + 48 * slots))[at];
-                factor[row] = half_low(((const u16*)(tile + 52 * slots))[at / 8]);
-                q[row][6] = gather(w[0], w[1], w[2]);
-                q[row][7] = gather(w[3], more.x, more.y);
+            for (int row = 0; row < 2; ++row) {
+                u32 fourth = both[2 * row], fifth = both[2 * row + 1];
+                q[row][6] = gather(w[row][0], w[row][1], w[row][2]);
+                q[row][7] = gather(w[row][3], fourth, fifth);
 #pragma unroll
                 for (int i = 0; i < 4; ++i)
-                    q[row][i] = w[i] & 0x3f3f3f3fu;
-                q[row][4] = more.x & 0x3f3f3f3fu;
-                q[row][5] = more.y & 0x3f3f3f3fu;
+                    q[row][i] = w[row][i] & 0x3f3f3f3fu;
+                q[row][4] = fourth & 0x3f3f3f3fu;
+                q[row][5] = fifth & 0x3f3f3f3fu;
             }
         }
     };
@@ -184,14 +199,14 @@ struct Q6K {
     {
         int2 first = products<0, 4>(t.q, v), second = products<4, 4>(t.q, v);
         int below[2] = {-32 * v.sum[0], -32 * v.sum[1]};
-        int a = (first.x + below[0]) * (signed char)t.scales[0] + (second.x + below[1]) * (signed char)(t.scales[0] >> 8);
-        int b = (first.y + below[0]) * (signed char)t.scales[1] + (second.y + below[1]) * (signed char)(t.scales[1] >> 8);
+        int a = (first.x + below[0]) * (signed char)t.scales + (second.x + below[1]) * (signed char)(t.scales >> 8);
+        int b = (first.y + below[0]) * (signed char)(t.scales >> 16) + (second.y + below[1]) * ((int)t.scales >> 24);
         return make_float2((float)a * (t.factor[0] * v.scale), (float)b * (t.factor[1] * v.scale));
     }
 };
 
-// A K format with minima. The 16 bytes of scales: two halves d and dmin; four bits of each of eight scales; four bits
-// of each minimum; the two upper bits of the scales, then those of the minima.
+// A K format with minima. The 16 bytes of scales: two halves d and dmin; a byte of each of eight units, its scale and the
+// upper two bits of its minimum; four bits of each minimum.
 struct Minima {
     u32 scale[2], minimum[2];
     float d[2], dmin[2];
@@ -202,8 +217,9 @@ struct Minima {
 #pragma unroll
         for (int row = 0; row < 2; ++row, at += slots) {
             uint4 header = ((const uint4*)part)[at / 8];
-            scale[row] = ((header.y >> (4 * unit)) & 15) | ((header.w >> (2 * unit)) & 3) << 4;
-            minimum[row] = ((header.z >> (4 * unit)) & 15) | ((header.w >> (2 * unit + 16)) & 3) << 4;
+            u32 own = __byte_perm(header.y, header.z, unit);
+            scale[row] = own & 63;
+            minimum[row] = ((header.w >> (4 * unit)) & 15) | ((own >> 2) & 0x30);
             d[row] = half_low(header.x);
             dmin[row] = half_high(header.x);
         }
@@ -220,7 +236,7 @@ struct Minima {
 
 struct Q4K {
     static const u32 UNIT = 32, PAIRS = 4, BYTES = 144;
-    static const bool ROUNDS = true;
+    static const bool ROUNDS = true, WHOLE = true;
     typedef Group Vector;
 
     struct Tile {
@@ -229,15 +245,15 @@ struct Q4K {
 
         __device__ void load(const u8* tile, u32 slots, u32 at)
         {
+            u32 w[2][4];
+            integers(w, tile, slots, at);
             minima.load(tile + 32 * slots, slots, at);
 #pragma unroll
-            for (int row = 0; row < 2; ++row, at += slots) {
-                u32 w[4];
-                lower(w, tile, at);
+            for (int row = 0; row < 2; ++row) {
 #pragma unroll
                 for (int word = 0; word < 4; ++word) {
-                    q[row][2 * word] = w[word] & 0x0f0f0f0fu;
-                    q[row][2 * word + 1] = (w[word] >> 4) & 0x0f0f0f0fu;
+                    q[row][2 * word] = w[row][word] & 0x0f0f0f0fu;
+                    q[row][2 * word + 1] = (w[row][word] >> 4) & 0x0f0f0f0fu;
                 }
             }
         }
@@ -251,7 +267,7 @@ struct Q4K {
 
 struct Q5K {
     static const u32 UNIT = 32, PAIRS = 4, BYTES = 176;
-    static const bool ROUNDS = true;
+    static const bool ROUNDS = true, WHOLE = true;
     typedef Group Vector;
 
     struct Tile {
@@ -260,18 +276,20 @@ struct Q5K {
 
         __device__ void load(const u8* tile, u32 slots, u32 at)
         {
+            u32 w[2][4];
+            integers(w, tile, slots, at);
+            uint2 high = ((const uint2*)(tile + 32 * slots))[at];
             minima.load(tile + 40 * slots, slots, at);
 #pragma unroll
-            for (int row = 0; row < 2; ++row, at += slots) {
-                u32 w[4], high = ((const u32*)(tile + 32 * slots))[at];
-                lower(w, tile, at);
+            for (int row = 0; row < 2; ++row) {
+                u32 fifth = row == 0 ? high.x : high.y;
 #pragma unroll
                 for (int word = 0; word < 4; ++word) {
-                    // Bit 2 * word of each byte of `high` belongs to the lower columns, bit 2 * word + 1 to the upper.
-                    u32 fifth_a = word < 2 ? high << (4 - 2 * word) : high >> (2 * word - 4);
-                    u32 fifth_b = word < 2 ? high << (3 - 2 * word) : high >> (2 * word - 3);
-                    q[row][2 * word] = (w[word] & 0x0f0f0f0fu) | (fifth_a & 0x10101010u);
-                    q[row][2 * word + 1] = ((w[word] >> 4) & 0x0f0f0f0fu) | (fifth_b & 0x10101010u);
+                    // Bit 2 * word of each byte belongs to the lower columns, bit 2 * word + 1 to the upper.
+                    u32 a = word < 2 ? fifth << (4 - 2 * word) : fifth >> (2 * word - 4);
+                    u32 b = word < 2 ? fifth << (3 - 2 * word) : fifth >> (2 * word - 3);
+                    q[row][2 * word] = (w[row][word] & 0x0f0f0f0fu) | (a & 0x10101010u);
+                    q[row][2 * word + 1] = ((w[row][word] >> 4) & 0x0f0f0f0fu) | (b & 0x10101010u);
                 }
             }
         }
@@ -287,7 +305,7 @@ struct Q5K {
 // file.
 struct Q4_0 {
     static const u32 UNIT = 32, PAIRS = 4, BYTES = 144;
-    static const bool ROUNDS = true;
+    static const bool ROUNDS = true, WHOLE = false;
     typedef Group Vector;
 
     struct Tile {
@@ -296,15 +314,15 @@ struct Q4_0 {
 
         __device__ void load(const u8* tile, u32 slots, u32 at)
         {
+            u32 w[2][4], factors = ((const u32*)(tile + 32 * slots))[at];
+            integers(w, tile, slots, at);
+            factor[0] = half_low(factors), factor[1] = half_high(factors);
 #pragma unroll
-            for (int row = 0; row < 2; ++row, at += slots) {
-                u32 w[4];
-                lower(w, tile, at);
-                factor[row] = half_low(((const u16*)(tile + 32 * slots))[at]);
+            for (int row = 0; row < 2; ++row) {
 #pragma unroll
                 for (int word = 0; word < 4; ++word) {
-                    q[row][word] = w[word] & 0x0f0f0f0fu;
-                    q[row][word + 4] = (w[word] >> 4) & 0x0f0f0f0fu;
+                    q[row][word] = w[row][word] & 0x0f0f0f0fu;
+                    q[row][word + 4] = (w[row][word] >> 4) & 0x0f0f0f0fu;
                 }
             }
         }
@@ -321,7 +339,7 @@ struct Q4_0 {
 
 struct Q8_0 {
     static const u32 UNIT = 32, PAIRS = 4, BYTES = 272;
-    static const bool ROUNDS = true;
+    static const bool ROUNDS = true, WHOLE = false;
     typedef Group Vector;
 
     struct Tile {
@@ -330,15 +348,13 @@ struct Q8_0 {
 
         __device__ void load(const u8* tile, u32 slots, u32 at)
         {
+            u32 factors = ((const u32*)(tile + 64 * slots))[at];
+            factor[0] = half_low(factors), factor[1] = half_high(factors);
 #pragma unroll
-            for (int row = 0; row < 2; ++row, at += slots) {
-                u32 first[4], second[4];
-                lower(first, tile, at);
-                lower(second, tile + 32 * slots, at);
-                factor[row] = half_low(((const u16*)(tile + 64 * slots))[at]);
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    q[row][i] = first[i], q[row][i + 4] = second[i];
+            for (int i = 0; i < 8; i += 2) {
+                // As the tensor cores take them.
+                uint4 two = ((const uint4*)tile)[i / 2 * slots + at];
+                q[0][i] = two.x, q[1][i] = two.y, q[0][i + 1] = two.z, q[1][i + 1] = two.w;
             }
         }
     };
@@ -356,14 +372,13 @@ struct Plain {
 
     __device__ void load(const u8* tile, u32 slots, u32 at)
     {
-        lower(w[0], tile, at);
-        lower(w[1], tile, at + slots);
+        integers(w, tile, slots, at);
     }
 };
 
 struct F16 {
     static const u32 UNIT = 8, PAIRS = 1, BYTES = 128;
-    static const bool ROUNDS = false;
+    static const bool ROUNDS = false, WHOLE = false;
     typedef Eight Vector;
     typedef Plain Tile;
 
@@ -385,7 +400,7 @@ struct F16 {
 
 struct BF16 {
     static const u32 UNIT = 8, PAIRS = 1, BYTES = 128;
-    static const bool ROUNDS = false;
+    static const bool ROUNDS = false, WHOLE = false;
     typedef Eight Vector;
     typedef Plain Tile;
 
@@ -407,7 +422,7 @@ struct BF16 {
 
 struct F32 {
     static const u32 UNIT = 4, PAIRS = 1, BYTES = 128;
-    static const bool ROUNDS = false;
+    static const bool ROUNDS = false, WHOLE = false;
     typedef Four Vector;
     typedef Plain Tile;
 

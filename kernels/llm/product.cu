@@ -41,9 +41,7 @@ static __device__ void product(const Product& p)
     // No barriers: the lanes copy, which is as fast here.
     ring.init(memory + vector_bytes<F>(p.columns) + warp * STAGES * tile_bytes, 0, true);
 
-    Stream<F> stream;
-    stream.batch = blockIdx.x;
-    stream.enter(p, l);
+    Stream<F> stream(p, l, fixed_lane());
     // A rounded vector comes first, then as many tiles as the memory delivers while another vector is prepared: with
     // more, warps would wait for room in the queue of copies.
     if (p.before == BEFORE_PACKED)
@@ -59,7 +57,7 @@ static __device__ void product(const Product& p)
 #pragma unroll 1
     for (u32 s = EARLY; s < STAGES; ++s)
         stream.copy(p, l, ring, s);
-    consume<F>(p, l, memory, bench, ring, [&](u32 to) { stream.copy(p, l, ring, to); });
+    consume<F>(p, l, memory, bench, ring, stream.lane, [&](u32 to) { stream.copy(p, l, ring, to); });
     fetch_ahead(p.ahead, p.ahead_bytes, blockIdx.x, gridDim.x);
 }
 

@@ -274,7 +274,7 @@ struct Layout {
 // a barrier in shared memory; otherwise the lanes copy it.
 struct Ring {
     const u8* stages;
-    // The lane's first 16 bytes of the first place, in the address space of shared memory.
+    // The first place, in the address space of shared memory.
     u32 places;
     // The place that is used next.
     u32 slot;
@@ -289,7 +289,7 @@ struct Ring {
     __device__ void place(u8* memory, u64* landed)
     {
         stages = memory;
-        places = (u32)__cvta_generic_to_shared(memory) + threadIdx.x % 32 * 16;
+        places = (u32)__cvta_generic_to_shared(memory);
 #ifdef BULK
         barriers = (u32)__cvta_generic_to_shared(landed);
 #endif
@@ -317,14 +317,14 @@ struct Ring {
 #endif
     }
 
-    // Starts the copy of a tile to place `to`. `at` is the lane's first 16 bytes. Tiles that are not `valid` are not
-    // copied, but waited for; `valid` is the same for all lanes.
+    // Starts the copy of a tile to place `to`. Tiles that are not `valid` are not copied, but waited for. Parameters are
+    // the same for all lanes but `lane`.
     template <u32 TILE_BYTES>
-    __device__ void copy(u32 to, const u8* at, u32 bytes, bool valid) const
+    __device__ void copy(u32 to, const u8* at, u32 bytes, bool valid, u32 lane) const
     {
         u32 place = places + to * TILE_BYTES;
 #ifdef BULK
-        if (threadIdx.x % 32 == 0) {
+        if (lane == 0) {
             u32 barrier = barriers + 8 * to;
             if (valid) {
                 asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -336,7 +336,9 @@ struct Ring {
             }
         }
 #else
-        u32 offset = threadIdx.x % 32 * 16;
+        u32 offset = lane * 16;
+        place += offset;
+        at += offset;
 #pragma unroll
         for (u32 i = 0; i < TILE_BYTES; i += 512) {
             if (!valid || offset + i >= bytes)
@@ -385,34 +387,56 @@ struct Ring {
     }
 };
 
+// The tiles of a warp in a batch: neighbours in memory.
+template <class F>
+struct Range {
+    // The next tile.
+    const u8* at;
+    u32 left;
+    // Of formats whose last tiles of rows may be smaller: the step of the next tile, and their number and size.
+    u32 step, steps, last_bytes;
+
+    __device__ void enter(const u8* tiles, const Layout& l, u32 batch, bool exists)
+    {
+        left = exists ? l.count : 0;
+        at = tiles + ((u64)batch * l.bands + l.band) * l.band_bytes + l.step * 8 * F::BYTES;
+        step = l.step, steps = l.steps, last_bytes = l.last_bytes;
+    }
+
+    // Starts the copy of the next tile to place `to`. The last batch may go on after the last row.
+    __device__ void copy(const Ring& ring, u32 to, const u8* end, u32 lane)
+    {
+        u32 bytes = 8 * F::BYTES;
+        if (!F::WHOLE) {
+            bool last = ++step == steps;
+            bytes = last ? last_bytes : bytes;
+            step = last ? 0 : step;
+        }
+        ring.copy<8 * F::BYTES>(to, at, bytes, at < end, lane);
+        at += bytes;
+        --left;
+    }
+};
+
 // The tiles of a warp, in the order of their use: a range of each of the block's batches.
 template <class F>
 struct Stream {
-    u32 batch, step, left;
-    // The next tile, at the lane's first 16 bytes.
-    const u8* at;
+    u32 batch, lane;
+    Range<F> range;
 
-    __device__ void enter(const Product& p, const Layout& l)
+    __device__ Stream(const Product& p, const Layout& l, u32 lane) : batch(blockIdx.x), lane(lane)
     {
-        left = batch < p.batches ? l.count : 0;
-        step = l.step;
-        at = p.tiles + ((u64)batch * l.bands + l.band) * l.band_bytes;
-        at += l.step * 8 * F::BYTES + threadIdx.x % 32 * 16;
+        range.enter(p.tiles, l, batch, batch < p.batches);
     }
 
     // Starts the copy of the next tile to place `to`.
     __device__ void copy(const Product& p, const Layout& l, const Ring& ring, u32 to)
     {
-        if (left > 0) {
-            bool last = step + 1 == l.steps;
-            u32 bytes = last ? l.last_bytes : 8 * F::BYTES;
-            // The last batch may go on after the last row.
-            ring.copy<8 * F::BYTES>(to, at, bytes, at < p.tiles_end);
-            at += bytes;
-            step = last ? 0 : step + 1;
-            if (--left == 0) {
+        if (range.left > 0) {
+            range.copy(ring, to, p.tiles_end, lane);
+            if (range.left == 0) {
                 batch += gridDim.x;
-                enter(p, l);
+                range.enter(p.tiles, l, batch, batch < p.batches);
             }
         }
         ring.commit();
@@ -424,10 +448,10 @@ typedef float2 Parts[MAX_PAIRS][WARPS];
 
 // Stores the sums of a band: those of its pairs are `distance` elements apart.
 template <u32 PAIRS>
-static __device__ void flush(float a, float b, float2* to, u32 distance)
+static __device__ void flush(float a, float b, float2* to, u32 distance, u32 lane)
 {
     const u32 lanes = 32 / PAIRS;
-    u32 lane = threadIdx.x % 32, of = lane % lanes;
+    u32 of = lane % lanes;
     float own = of < lanes / 2 ? a : b;
     own += __shfl_xor_sync(ALL, of < lanes / 2 ? b : a, lanes / 2);
 #pragma unroll
@@ -490,8 +514,8 @@ template <class F>
 static __device__ float2 whole(const u8* tile, const u8* memory, u32 step, typename F::Vector& v)
 {
     typename F::Tile t;
-    t.load(tile, 32, threadIdx.x % 32);
-    v.load(memory, step, threadIdx.x % 32);
+    t.load(tile, 32, v.lane);
+    v.load(memory, step);
     return F::dot(t, v);
 }
 
@@ -504,8 +528,8 @@ static __device__ __noinline__ float2 partial(const u8* tile, const u8* memory, 
     typename F::Tile t = {};
     if (unit < units)
         t.load(tile, F::PAIRS * units, lane / across * units + unit);
-    typename F::Vector v;
-    v.load(memory, step, lane);
+    typename F::Vector v(lane);
+    v.load(memory, step);
     float2 sums = F::dot(t, v);
     // The vector has no elements there.
     return unit < units ? sums : make_float2(0.0f, 0.0f);
@@ -521,11 +545,13 @@ struct Bench {
 // All batches of a block, once the vector is in `memory`. `copy(to)` starts the copy of the
 // warp's next tile to a place.
 template <class F, class Copy>
-static __device__ void consume(const Product& p, const Layout& l, const u8* memory, Bench& bench, Ring& ring, Copy copy)
+static __device__ void consume(const Product& p, const Layout& l, const u8* memory, Bench& bench, Ring& ring, u32 lane,
+                               Copy copy)
 {
-    u32 warp = threadIdx.x / 32, parity = 0;
+    u32 warp = threadIdx.x / 32, parity = 0, steps = l.steps;
     const u32 tile_bytes = 8 * F::BYTES, across = 32 / F::PAIRS;
-    typename F::Vector v;
+    bool has_partial = !F::WHOLE && l.last_units < across;
+    typename F::Vector v(lane);
     u64 best = 0;
     for (u32 batch = blockIdx.x; batch < p.batches; batch += gridDim.x) {
         u32 band = l.band, part = l.part, step = l.step;
@@ -535,9 +561,9 @@ static __device__ void consume(const Product& p, const Layout& l, const u8* memo
         for (u32 left = l.count; left > 0; --left) {
             ring.wait();
             const u8* tile = ring.stages + ring.slot * tile_bytes;
-            bool last = step + 1 == l.steps;
-            float2 sums = last && l.last_units < across ? partial<F>(tile, memory, step, l.last_units)
-                                                        : whole<F>(tile, memory, step, v);
+            bool last = step + 1 == steps;
+            float2 sums = last && has_partial ? partial<F>(tile, memory, step, l.last_units)
+                                              : whole<F>(tile, memory, step, v);
             a += sums.x;
             b += sums.y;
             __syncwarp();
@@ -545,7 +571,7 @@ static __device__ void consume(const Product& p, const Layout& l, const u8* memo
             ring.advance();
             step = last ? 0 : step + 1;
             if (last || left == 1) {
-                flush<F::PAIRS>(a, b, &bench.parts[parity][band * F::PAIRS][part], WARPS);
+                flush<F::PAIRS>(a, b, &bench.parts[parity][band * F::PAIRS][part], WARPS, lane);
                 a = b = 0.0f;
                 part = 0;
                 ++band;

@@ -85,10 +85,10 @@ template <class F>
 static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& stream, Ring& ring, const u8* vectors,
                                 u32 stride, u32 columns, Segments& segments)
 {
-    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    u32 lane = stream.lane, warp = threadIdx.x / 32;
     const u32 tile_bytes = 8 * F::BYTES, across = 32 / F::PAIRS;
     u32 band = l.band, step = l.step;
-    typename F::Vector v;
+    typename F::Vector v(lane);
     float a[GROUP], b[GROUP];
 #pragma unroll
     for (int n = 0; n < GROUP; ++n)
@@ -98,7 +98,7 @@ static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& st
         ring.wait();
         const u8* tile = ring.stages + ring.slot * tile_bytes;
         bool last = step + 1 == l.steps;
-        if (last && l.last_units < across) {
+        if (!F::WHOLE && last && l.last_units < across) {
 #pragma unroll
             for (int n = 0; n < GROUP; ++n) {
                 if (n < columns) {
@@ -113,7 +113,7 @@ static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& st
 #pragma unroll
             for (int n = 0; n < GROUP; ++n) {
                 if (n == 0 || n < columns) {
-                    v.load(vectors + n * stride, step, lane);
+                    v.load(vectors + n * stride, step);
                     float2 sums = F::dot(t, v);
                     a[n] += sums.x;
                     b[n] += sums.y;
@@ -128,7 +128,7 @@ static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& st
 #pragma unroll
             for (int n = 0; n < GROUP; ++n) {
                 if (n < columns)
-                    flush<F::PAIRS>(a[n], b[n], &segments[place<F::PAIRS>(band, warp, 0, n)], GROUP);
+                    flush<F::PAIRS>(a[n], b[n], &segments[place<F::PAIRS>(band, warp, 0, n)], GROUP, lane);
                 a[n] = b[n] = 0.0f;
             }
             ++band;
@@ -155,9 +155,7 @@ static __device__ void products(const Products& all)
     Layout l = Layout::of<F>(p, warp);
     Ring ring;
     ring.init(vectors + all.group * stride + warp * STAGES * tile_bytes, 0, gridDim.y == 1);
-    Stream<F> stream;
-    stream.batch = blockIdx.x;
-    stream.enter(p, l);
+    Stream<F> stream(p, l, fixed_lane());
 #pragma unroll 1
     for (u32 s = 0; s < STAGES; ++s)
         stream.copy(p, l, ring, s);

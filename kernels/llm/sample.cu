@@ -116,10 +116,11 @@ static __device__ void unit_of(u32 type, u32& columns, u32& pairs, u32& bytes)
     }
 }
 
-// Byte `byte` of word `word` of a unit in Q6_K.
-static __device__ u32 six_bits(const u8* tile, u32 slots, u32 unit, u32 word, u32 byte)
+// Byte `byte` of word `word` of row `second` (0 or 1) of a unit in Q6_K.
+static __device__ u32 six_bits(const u8* tile, u32 slots, u32 slot, u32 second, u32 word, u32 byte)
 {
-    return word < 4 ? tile[unit * 16 + word * 4 + byte] : tile[32 * slots + unit * 8 + (word - 4) * 4 + byte];
+    return word < 4 ? tile[(second * slots + slot) * 16 + word * 4 + byte]
+                    : tile[32 * slots + (2 * slot + second) * 8 + (word - 4) * 4 + byte];
 }
 
 // Column `column` of row `row`.
@@ -133,8 +134,8 @@ static __device__ float weight(const Step& p, u32 row, u32 column)
     u32 slots = pairs * (step + 1 == steps ? last : across);
     u64 tile_bytes = 8 * bytes, last_bytes = (2 * pairs * last * bytes / 8 + 15) & ~15u;
     const u8* tile = p.tiles + row / (2 * pairs) * ((steps - 1) * tile_bytes + last_bytes) + step * tile_bytes;
-    u32 unit = row % 2 * slots + row / 2 % pairs * (slots / pairs) + column / columns % across;
-    u32 within = column % columns;
+    u32 second = row % 2, slot = row / 2 % pairs * (slots / pairs) + column / columns % across;
+    u32 unit = second * slots + slot, both = 2 * slot + second, within = column % columns;
     u32 word = within / 8, upper = within / 4 % 2, byte = within % 4;
     switch (p.type) {
     case TYPE_F32:
@@ -143,34 +144,34 @@ static __device__ float weight(const Step& p, u32 row, u32 column)
         return half_at(tile + (unit * 8 + within) * 2);
     case TYPE_BF16:
         return __uint_as_float((u32)((const u16*)tile)[unit * 8 + within] << 16);
-    case TYPE_Q8_0:
-        return half_at(tile + 64 * slots + unit * 2)
-               * (float)((const signed char*)tile)[within / 16 * 32 * slots + unit * 16 + within % 16];
+    case TYPE_Q8_0: {
+        u32 at = (word * slots + slot) * 16 + upper * 8 + second * 4 + byte;
+        return half_at(tile + 64 * slots + both * 2) * (float)((const signed char*)tile)[at];
+    }
     case TYPE_Q4_0: {
         u32 q = tile[unit * 16 + within % 16] >> (within < 16 ? 0 : 4) & 15;
-        return half_at(tile + 32 * slots + unit * 2) * (float)((int)q - 8);
+        return half_at(tile + 32 * slots + both * 2) * (float)((int)q - 8);
     }
     }
     if (p.type == TYPE_Q6_K) {
         u32 q = 0;
         if (within < 24)
-            q = six_bits(tile, slots, unit, within / 4, byte) & 63;
+            q = six_bits(tile, slots, slot, second, within / 4, byte) & 63;
         else
             for (u32 i = 0; i < 3; ++i)
-                q |= six_bits(tile, slots, unit, (within - 24) / 4 * 3 + i, byte) >> 6 << (2 * i);
-        float scale = (float)((const signed char*)(tile + 48 * slots))[unit * 2 + within / 16];
-        return half_at(tile + 52 * slots + unit / 8 * 2) * scale * (float)((int)q - 32);
+                q |= six_bits(tile, slots, slot, second, (within - 24) / 4 * 3 + i, byte) >> 6 << (2 * i);
+        float scale = (float)((const signed char*)(tile + 48 * slots))[both * 2 + within / 16];
+        return half_at(tile + 52 * slots + (slot / 8 * 2 + second) * 2) * scale * (float)((int)q - 32);
     }
     u32 q = tile[unit * 16 + word * 4 + byte] >> (4 * upper) & 15;
     tile += 32 * slots;
     if (p.type == TYPE_Q5_K) {
-        q |= (tile[unit * 4 + byte] >> (2 * word + upper) & 1) << 4;
+        q |= (tile[both * 4 + byte] >> (2 * word + upper) & 1) << 4;
         tile += 8 * slots;
     }
     uint4 header = ((const uint4*)tile)[unit / 8];
-    u32 of = unit % 8;
-    u32 scale = (header.y >> (4 * of) & 15) | (header.w >> (2 * of) & 3) << 4;
-    u32 minimum = (header.z >> (4 * of) & 15) | (header.w >> (2 * of + 16) & 3) << 4;
+    u32 own = ((const u8*)tile)[unit / 8 * 16 + 4 + unit % 8];
+    u32 scale = own & 63, minimum = (header.w >> (4 * (unit % 8)) & 15) | (own >> 6) << 4;
     float d = __half2float(__ushort_as_half((u16)header.x));
     float dmin = __half2float(__ushort_as_half((u16)(header.x >> 16)));
     return d * (float)scale * (float)q - dmin * (float)minimum;

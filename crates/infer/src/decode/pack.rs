@@ -12,18 +12,22 @@
 //! | F32 | 4 weights | the weights |
 //! | F16, BF16 | 8 weights | the weights |
 //! | `Q4_0` | 32 weights | 16 bytes of integers, as in the file; `d` |
-//! | `Q8_0` | 32 weights | the first 16 integers; the others; `d` |
+//! | `Q8_0` | 32 weights | the integers; `d` |
 //! | `Q4_K` | 32 weights | 16 bytes of integers; 16 bytes of scales for eight units |
 //! | `Q5_K` | 32 weights | 16 bytes of lower bits; 4 bytes of upper bits; 16 bytes of scales for eight units |
 //! | `Q6_K` | 32 weights | words 0 to 3 of the integers; words 4 and 5; 2 scales; `d` for eight units |
 //!
-//! A part has the units of the first rows of all pairs, then those of the second rows. A word and a mask give four weights that are
-//! neighbours. In `Q4_K` and `Q5_K`, byte `b` of word `j` has weight `8 j + b` in its lower and weight `8 j + 4 + b`
+//! A part with 16 bytes for a unit has the units of the first rows of all pairs, then those of the second rows; the other
+//! parts have both rows of a pair next to each other. The integers of `Q8_0` are four times 16 bytes for all pairs of
+//! units: word 0 of the first row, of the second row, word 1 of the first row, of the second row; words 2 and 3; and so
+//! on.
+//!
+//! A word and a mask give four weights that are neighbours. In `Q4_K` and `Q5_K`, byte `b` of word `j` has weight `8 j + b` in its lower and weight `8 j + 4 + b`
 //! in its upper half; the upper bits of these weights are bits `2 j` and `2 j + 1` of byte `b` of their word. In
 //! `Q6_K`, byte `b` of word `j` has weight `4 j + b` in six bits. The other two bits of words 0 to 2 have the bits
 //! 0-1, 2-3 and 4-5 of weight `24 + b`, those of words 3 to 5 the bits of weight `28 + b`. The 16 bytes of scales are
-//! `d`, `dmin`, four bits of each of eight scales, four bits of each of eight minima, and the upper two bits of the
-//! scales and of the minima.
+//! `d`, `dmin`, a byte for each of eight units, with its scale and the upper two bits of its minimum, and the lower four
+//! bits of each minimum.
 
 use crate::blocks::{BlockType, group_scale};
 use crate::model::Matrix;
@@ -36,8 +40,71 @@ const LANES: usize = 32;
 const ALIGNMENT: usize = 256;
 /// Number of parts of a tile; formats leave some empty.
 const PARTS: usize = 4;
+/// Bytes of the largest block.
+const BLOCK_BYTES: usize = 210;
 /// Pairs of rows in a tile of a quantised format.
 const QUANTISED_PAIRS: usize = 4;
+
+/// How a part of a tile orders the two rows of its pairs.
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    /// First rows of all pairs, then second rows.
+    Rows,
+    /// Both rows of a unit next to each other.
+    Units,
+    /// Two words of both rows, in turn, for all units, then the next two.
+    Words,
+}
+
+/// A part of a tile.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// Bytes of an element of a row.
+    element: usize,
+    /// Units that share an element.
+    units: usize,
+    order: Order,
+}
+
+impl Part {
+    const NONE: Self = Self::new(0, 1, Order::Rows);
+
+    const fn new(element: usize, units: usize, order: Order) -> Self {
+        Self { element, units, order }
+    }
+
+    /// Bytes of 8 units of a row.
+    const fn bytes(self) -> usize {
+        8 / self.units * self.element
+    }
+
+    /// Copies the elements `from` to those of row `row` (0 or 1) of a pair, from the tile's unit `slot` on. `all` has
+    /// `slots` units of each row.
+    fn scatter(self, from: &[u8], all: &mut [u8], slots: usize, slot: usize, row: usize) {
+        if self.element == 0 {
+            return;
+        }
+        for (at, from) in from.chunks_exact(self.element).enumerate() {
+            let element = slot / self.units + at;
+            match self.order {
+                Order::Rows => {
+                    let start = (row * slots / self.units + element) * self.element;
+                    all[start..start + self.element].copy_from_slice(from);
+                }
+                Order::Units => {
+                    let start = (2 * element + row) * self.element;
+                    all[start..start + self.element].copy_from_slice(from);
+                }
+                Order::Words => {
+                    for (word, from) in from.chunks_exact(4).enumerate() {
+                        let start = (word / 2 * slots + element) * 16 + word % 2 * 8 + row * 4;
+                        all[start..start + 4].copy_from_slice(from);
+                    }
+                }
+            }
+        }
+    }
+}
 
 /// The units of a format.
 #[derive(Clone, Copy, Debug)]
@@ -46,27 +113,39 @@ pub(crate) struct Unit {
     pub(crate) weights: usize,
     /// Pairs of rows in a tile.
     pub(crate) pairs: usize,
-    /// Bytes of each part in 8 units of a row.
-    parts: [usize; PARTS],
+    parts: [Part; PARTS],
 }
 
 impl Unit {
     pub(crate) const fn of(block: BlockType) -> Self {
-        let (weights, pairs, parts) = match block {
-            BlockType::F32 => (4, 1, [128, 0, 0, 0]),
-            BlockType::F16 | BlockType::Bf16 => (8, 1, [128, 0, 0, 0]),
-            BlockType::Q4_0 => (32, QUANTISED_PAIRS, [128, 0, 0, 16]),
-            BlockType::Q8_0 => (32, QUANTISED_PAIRS, [128, 128, 0, 16]),
-            BlockType::Q4K => (32, QUANTISED_PAIRS, [128, 0, 16, 0]),
-            BlockType::Q5K => (32, QUANTISED_PAIRS, [128, 32, 16, 0]),
-            BlockType::Q6K => (32, QUANTISED_PAIRS, [128, 64, 16, 2]),
+        const NONE: Part = Part::NONE;
+        const INTEGERS: Part = Part::new(16, 1, Order::Rows);
+        const SCALES: Part = Part::new(16, 8, Order::Rows);
+        const D: Part = Part::new(2, 1, Order::Units);
+        let (weights, parts) = match block {
+            BlockType::F32 => (4, [INTEGERS, NONE, NONE, NONE]),
+            BlockType::F16 | BlockType::Bf16 => (8, [INTEGERS, NONE, NONE, NONE]),
+            BlockType::Q4_0 => (32, [INTEGERS, NONE, NONE, D]),
+            BlockType::Q8_0 => (32, [Part::new(32, 1, Order::Words), NONE, NONE, D]),
+            BlockType::Q4K => (32, [INTEGERS, NONE, SCALES, NONE]),
+            BlockType::Q5K => (32, [INTEGERS, Part::new(4, 1, Order::Units), SCALES, NONE]),
+            BlockType::Q6K => (
+                32,
+                [
+                    INTEGERS,
+                    Part::new(8, 1, Order::Units),
+                    Part::new(2, 1, Order::Units),
+                    Part::new(2, 8, Order::Units),
+                ],
+            ),
         };
+        let pairs = if block.weights() == 1 { 1 } else { QUANTISED_PAIRS };
         Self { weights, pairs, parts }
     }
 
     /// Bytes of 8 units of a row.
     const fn bytes(self) -> usize {
-        self.parts[0] + self.parts[1] + self.parts[2] + self.parts[3]
+        self.parts[0].bytes() + self.parts[1].bytes() + self.parts[2].bytes() + self.parts[3].bytes()
     }
 
     /// Units of a row in a whole tile.
@@ -209,26 +288,24 @@ fn pack_row(block: BlockType, from: &[u8], row: usize, out: &mut [u8]) {
     let step = unit.across() * unit.weights / block.weights() * block.bytes();
     for (from, out) in from.chunks(step).zip(out.chunks_mut(unit.tile_bytes())) {
         let units = from.len() / block.bytes() * block.weights() / unit.weights;
-        // First rows of all pairs, then second rows.
-        let first = (row % 2 * unit.pairs + row / 2) * units;
+        let (slots, first) = (unit.pairs * units, row / 2 * units);
         let mut rest = out;
-        let parts = unit.parts.map(|bytes| {
-            let all = front(&mut rest, 2 * unit.pairs * units * bytes / 8);
-            &mut all[first * bytes / 8..][..units * bytes / 8]
-        });
+        let mut all = unit.parts.map(|part| front(&mut rest, 2 * slots * part.bytes() / 8));
         if block.weights() == 1 {
-            parts[0].copy_from_slice(from);
+            unit.parts[0].scatter(from, all[0], slots, first, row % 2);
             continue;
         }
-        let mut parts = parts;
-        for from in from.chunks_exact(block.bytes()) {
-            let mut next = 0;
-            let own = parts.each_mut().map(|part| {
-                let bytes = unit.parts[next] * (block.weights() / unit.weights) / 8;
-                next += 1;
-                front(part, bytes)
-            });
+        for (at, from) in from.chunks_exact(block.bytes()).enumerate() {
+            let mut sorted = [0; BLOCK_BYTES];
+            let mut rest = &mut sorted[..block.bytes()];
+            let own = unit.parts.map(|part| front(&mut rest, part.bytes() * (block.weights() / unit.weights) / 8));
             pack_block(block, from, own);
+            let (mut rest, slot) = (&sorted[..], first + at * (block.weights() / unit.weights));
+            for (part, all) in unit.parts.iter().zip(&mut all) {
+                let (own, others) = rest.split_at(part.bytes() * (block.weights() / unit.weights) / 8);
+                part.scatter(own, all, slots, slot, row % 2);
+                rest = others;
+            }
         }
     }
 }
@@ -240,8 +317,7 @@ fn pack_block(block: BlockType, from: &[u8], [quants, high, scales, factors]: [&
         BlockType::F32 | BlockType::F16 | BlockType::Bf16 => {}
         BlockType::Q4_0 | BlockType::Q8_0 => {
             factors.copy_from_slice(&from[..2]);
-            quants.copy_from_slice(&from[2..18]);
-            high.copy_from_slice(&from[18..]);
+            quants.copy_from_slice(&from[2..]);
         }
         BlockType::Q4K => {
             scales.copy_from_slice(&header(from));
@@ -318,19 +394,15 @@ fn join_six(low: &[u8; GROUP], high: &[u8], shift: usize, front: &mut [u8], back
 fn header(block: &[u8]) -> [u8; 16] {
     let mut packed = [0; 12];
     packed.copy_from_slice(&block[4..16]);
-    let mut words = [0_u32; 3];
-    for group in 0..8 {
-        let (scale, minimum) = group_scale(&packed, group);
-        let (scale, minimum) = (u32::from(scale), u32::from(minimum));
-        words[0] |= (scale & 15) << (4 * group);
-        words[1] |= (minimum & 15) << (4 * group);
-        words[2] |= scale >> 4 << (2 * group) | minimum >> 4 << (16 + 2 * group);
-    }
+    let mut minima = 0_u32;
     let mut header = [0; 16];
     header[..4].copy_from_slice(&block[..4]);
-    for (out, word) in header[4..].chunks_exact_mut(4).zip(words) {
-        out.copy_from_slice(&word.to_le_bytes());
+    for group in 0..8 {
+        let (scale, minimum) = group_scale(&packed, group);
+        header[4 + group] = scale | minimum >> 4 << 6;
+        minima |= u32::from(minimum & 15) << (4 * group);
     }
+    header[12..].copy_from_slice(&minima.to_le_bytes());
     header
 }
 
@@ -423,13 +495,13 @@ mod tests {
         let one = Matrix { name: "test", inputs: 160, outputs: 8, block: BlockType::Q8_0, bytes: &bytes };
         let tiles = packed(&Rows::of(one));
         assert_eq!(tiles.len(), bytes.len());
-        // Row 6 is the first one of the last pair; its unit 2 is block 32 of the file.
+        // Row 6 is the first one of the last pair; its unit 2 is block 32 of the file, and that of row 7 block 37.
         let unit = 3 * 5 + 2;
-        assert_eq!(tiles[16 * unit..][..16], [33; 16]);
-        assert_eq!(tiles[16 * (40 + unit)..][..16], [33; 16]);
-        assert_eq!(tiles[32 * 40 + 2 * unit..][..2], [33; 2]);
-        // Row 7 is the second one.
-        assert_eq!(tiles[16 * (20 + unit)], 38);
+        let expected: Vec<u8> = [[33; 4], [38; 4], [33; 4], [38; 4]].concat();
+        for quarter in 0..4 {
+            assert_eq!(tiles[16 * (20 * quarter + unit)..][..16], expected);
+        }
+        assert_eq!(tiles[64 * 20 + 4 * unit..][..4], [33, 33, 38, 38]);
     }
 
     #[test]

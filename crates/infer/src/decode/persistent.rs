@@ -33,7 +33,9 @@ const DESK_BYTES: usize = 36_864;
 const PATIENCE: u32 = 1 << 24;
 
 /// Tiles that a warp keeps in shared memory: `STAGES` of `decode.cu`.
-const STAGES: usize = 4;
+const fn stages(sm: (u32, u32)) -> usize {
+    if sm.0 >= HOPPER.0 { 4 } else { 3 }
+}
 
 /// The launch of a session.
 pub(super) struct Persistent {
@@ -103,7 +105,7 @@ impl Persistent {
         let kernel = Program::load_fitting(&engine.device, &DECODE)?
             .kernel(&format!("decode_{}", block.name().to_lowercase()))?;
         let front = vector.next_multiple_of(16);
-        let tiles = WARPS * STAGES * Unit::of(block).tile_bytes();
+        let tiles = WARPS * stages(engine.device.info().sm_version) * Unit::of(block).tile_bytes();
         let shared_bytes = word(front + tiles + products.len() * size_of::<u64>())?;
         let most = kernel.attributes().max_dynamic_shared_bytes;
         if shared_bytes > most {
