@@ -298,7 +298,8 @@ fn pack_row(block: BlockType, from: &[u8], row: usize, out: &mut [u8]) {
         for (at, from) in from.chunks_exact(block.bytes()).enumerate() {
             let mut sorted = [0; BLOCK_BYTES];
             let mut rest = &mut sorted[..block.bytes()];
-            let own = unit.parts.map(|part| front(&mut rest, part.bytes() * (block.weights() / unit.weights) / 8));
+            let own =
+                unit.parts.map(|part| front(&mut rest, part.bytes() * (block.weights() / unit.weights) / 8));
             pack_block(block, from, own);
             let (mut rest, slot) = (&sorted[..], first + at * (block.weights() / unit.weights));
             for (part, all) in unit.parts.iter().zip(&mut all) {
