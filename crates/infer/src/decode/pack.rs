@@ -1,11 +1,12 @@
 //! Weights in the order in which kernels read them.
 //!
 //! A file stores blocks whose parts have odd sizes: 210 bytes per 256 weights in `Q6_K`. Kernels read 16 bytes at a
-//! time, and a warp reads consecutive memory. Packing therefore sorts a matrix into *tiles*: a *unit* of two neighbouring
-//! rows for each of a warp's 32 lanes. A tile of floats has two rows of 32 units. A tile of a quantised format has eight
-//! rows of 8 units, because its products take place on the tensor cores, which multiply rows of the same columns. The
-//! tiles of the same rows, a *band*, follow each other; the last one has fewer units if a row is not a whole number of
-//! tiles. A tile's bytes are padded to a multiple of 16. No bit of a weight is added, lost or rounded.
+//! time, and a warp reads consecutive memory. Packing therefore sorts a matrix into *tiles*: a *unit* of two
+//! neighbouring rows for each of a warp's 32 lanes. A tile of floats has two rows of 32 units. A tile of a quantised
+//! format has eight rows of 8 units, because its products take place on the tensor cores, which multiply rows of the
+//! same columns. The tiles of the same rows, a *band*, follow each other; the last one has fewer units if a row is not
+//! a whole number of tiles. A tile's bytes are padded to a multiple of 16. No bit of a weight is added, lost or
+//! rounded.
 //!
 //! | format | unit | parts of a tile |
 //! |---|---|---|
@@ -17,17 +18,17 @@
 //! | `Q5_K` | 32 weights | 16 bytes of lower bits; 4 bytes of upper bits; 16 bytes of scales for eight units |
 //! | `Q6_K` | 32 weights | words 0 to 3 of the integers; words 4 and 5; 2 scales; `d` for eight units |
 //!
-//! A part with 16 bytes for a unit has the units of the first rows of all pairs, then those of the second rows; the other
-//! parts have both rows of a pair next to each other. The integers of `Q8_0` are four times 16 bytes for all pairs of
-//! units: word 0 of the first row, of the second row, word 1 of the first row, of the second row; words 2 and 3; and so
-//! on.
+//! A part with 16 bytes for a unit has the units of the first rows of all pairs, then those of the second rows; the
+//! other parts have both rows of a pair next to each other. The integers of `Q8_0` are four times 16 bytes for all
+//! pairs of units: word 0 of the first row, of the second row, word 1 of the first row, of the second row; words 2 and
+//! 3; and so on.
 //!
-//! A word and a mask give four weights that are neighbours. In `Q4_K` and `Q5_K`, byte `b` of word `j` has weight `8 j + b` in its lower and weight `8 j + 4 + b`
-//! in its upper half; the upper bits of these weights are bits `2 j` and `2 j + 1` of byte `b` of their word. In
-//! `Q6_K`, byte `b` of word `j` has weight `4 j + b` in six bits. The other two bits of words 0 to 2 have the bits
-//! 0-1, 2-3 and 4-5 of weight `24 + b`, those of words 3 to 5 the bits of weight `28 + b`. The 16 bytes of scales are
-//! `d`, `dmin`, a byte for each of eight units, with its scale and the upper two bits of its minimum, and the lower four
-//! bits of each minimum.
+//! A word and a mask give four weights that are neighbours. In `Q4_K` and `Q5_K`, byte `b` of word `j` has weight
+//! `8 j + b` in its lower and weight `8 j + 4 + b` in its upper half; the upper bits of these weights are bits `2 j`
+//! and `2 j + 1` of byte `b` of their word. In `Q6_K`, byte `b` of word `j` has weight `4 j + b` in six bits. The other
+//! two bits of words 0 to 2 have the bits 0-1, 2-3 and 4-5 of weight `24 + b`, those of words 3 to 5 the bits of weight
+//! `28 + b`. The 16 bytes of scales are `d`, `dmin`, a byte for each of eight units, with its scale and the upper two
+//! bits of its minimum, and the lower four bits of each minimum.
 
 use crate::blocks::{BlockType, group_scale};
 use crate::model::Matrix;
