@@ -16,7 +16,7 @@ static __device__ void run(const Attention& p)
 {
     __shared__ Desk<HEADS> desk;
     fetch_ahead(p.ahead, p.ahead_bytes, blockIdx.y * gridDim.x + blockIdx.x, gridDim.x * gridDim.y);
-    attend_group<HEADS, LANES>(p, desk, blockIdx.x, blockIdx.y, gridDim.y);
+    attend_group<HEADS, LANES>(p, desk, blockIdx.x, blockIdx.y, gridDim.y, Settled());
 }
 
 // As `run`, for several sequences: `p` has places in the memory of a sequence, and the cache's first byte is that of
@@ -51,7 +51,7 @@ static __device__ void run(const Attentions& all)
     u64 layer = (u64)all.layer * p.key_heads * p.context * p.head_size;
     p.keys = (__half*)seat.keys + layer;
     p.values = (__half*)seat.values + layer;
-    attend_group<HEADS, LANES>(p, desk, blockIdx.x, blockIdx.y, gridDim.y);
+    attend_group<HEADS, LANES>(p, desk, blockIdx.x, blockIdx.y, gridDim.y, Settled());
 }
 
 #define KERNEL(name, parameters, heads, lanes)                                                                        \

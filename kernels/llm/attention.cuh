@@ -46,6 +46,9 @@ struct Attention {
     u32 heads, key_heads, head_size, context;
     u32 rotate, rotated;
     float scale, epsilon;
+    // See `Exchange`; 0 between launches.
+    long long next;
+    u64 unused;
 };
 
 // The columns of pair `pair`.
@@ -61,7 +64,8 @@ struct Head {
     float a[2], b[2];
     float2 turn[2];
 
-    __device__ void load(const Attention& p, const float* from)
+    template <class Link>
+    __device__ void load(const Attention& p, const float* from, const Link& link)
     {
         u32 lane = threadIdx.x % 32, pairs = p.head_size / 2;
 #pragma unroll
@@ -70,8 +74,15 @@ struct Head {
             columns_of(p, pair, first, second);
             bool turns = p.rotate != ROTATE_NOTHING && pair < p.rotated / 2;
             turn[i] = turns ? p.rotation[pair] : make_float2(1.0f, 0.0f);
-            a[i] = pair < pairs ? from[first] : 0.0f;
-            b[i] = pair < pairs ? from[second] : 0.0f;
+            a[i] = pair < pairs ? link.load(from + first) : 0.0f;
+            b[i] = pair < pairs ? link.load(from + second) : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+            u32 first, second;
+            columns_of(p, lane + 32 * i, first, second);
+            link.complete(a[i], from + first);
+            link.complete(b[i], from + second);
         }
     }
 
@@ -85,7 +96,7 @@ struct Head {
             float sum = 0.0f;
 #pragma unroll
             for (int i = 0; i < 2; ++i)
-                sum += a[i] * a[i] + b[i] * b[i];
+                sum += fmaf(a[i], a[i], b[i] * b[i]);
             factor = 1.0f / sqrtf(warp_sum(sum) / (float)p.head_size + p.epsilon);
         }
 #pragma unroll
@@ -100,8 +111,8 @@ struct Head {
                 y *= norm[second];
             }
             if (p.rotate != ROTATE_NOTHING && pair < p.rotated / 2) {
-                float rotated = x * turn[i].x - y * turn[i].y;
-                y = x * turn[i].y + y * turn[i].x;
+                float rotated = fmaf(x, turn[i].x, -(y * turn[i].y));
+                y = fmaf(x, turn[i].y, y * turn[i].x);
                 x = rotated;
             }
             store(first, x);
@@ -188,8 +199,8 @@ struct Share {
 };
 
 // At most HEADS query heads. LANES lanes, 8 columns each, take one position. Blocks of 512 threads.
-template <int HEADS, int LANES>
-static __device__ void attend(const Attention& p, Desk<HEADS>& desk, const Share& share)
+template <int HEADS, int LANES, class Link>
+static __device__ void attend(const Attention& p, Desk<HEADS>& desk, const Share& share, const Link& link)
 {
     auto& queries = desk.queries;
     auto& made = desk.made;
@@ -212,12 +223,17 @@ static __device__ void attend(const Attention& p, Desk<HEADS>& desk, const Share
     Head head;
     float own_values[MAX_HEAD / 32];
     if (EARLY_HEAD && (prepares_query || prepares_key))
-        head.load(p, prepares_query ? query_from : own);
-    if (EARLY_HEAD && prepares_value) {
+        head.load(p, prepares_query ? query_from : own, link);
+    auto load_values = [&] {
 #pragma unroll
         for (u32 i = 0; i < MAX_HEAD / 32; ++i)
-            own_values[i] = i * 32 + lane < p.head_size ? value_from[i * 32 + lane] : 0.0f;
-    }
+            own_values[i] = i * 32 + lane < p.head_size ? link.load(value_from + i * 32 + lane) : 0.0f;
+#pragma unroll
+        for (u32 i = 0; i < MAX_HEAD / 32; ++i)
+            link.complete(own_values[i], value_from + i * 32 + lane);
+    };
+    if (EARLY_HEAD && prepares_value)
+        load_values();
     u32 column = lane % LANES * 8, place = warp * (32 / LANES) + lane / LANES;
     bool in_head = column < p.head_size;
     const u32 step = ATTENTION_WARPS * (32 / LANES);
@@ -240,13 +256,13 @@ static __device__ void attend(const Attention& p, Desk<HEADS>& desk, const Share
     float scale = p.scale * 1.4426950408889634f;
     if (prepares_query) {
         if (!EARLY_HEAD)
-            head.load(p, query_from);
+            head.load(p, query_from, link);
         head.finish(p, p.query_norm, [&](u32 column, float x) { queries[warp][column] = x * scale; });
     }
     u64 at = (u64)position * p.head_size;
     if (prepares_key) {
         if (!EARLY_HEAD)
-            head.load(p, own);
+            head.load(p, own, link);
         head.finish(p, p.key_norm, [&](u32 column, float x) {
             own_key[column] = __float2half_rn(x);
             if (share.appends)
@@ -254,11 +270,13 @@ static __device__ void attend(const Attention& p, Desk<HEADS>& desk, const Share
         });
     }
     if (prepares_value) {
+        if (!EARLY_HEAD)
+            load_values();
 #pragma unroll
         for (u32 i = 0; i < MAX_HEAD / 32; ++i) {
             u32 column = i * 32 + lane;
             if (column < p.head_size) {
-                own_value[column] = __float2half_rn(EARLY_HEAD ? own_values[i] : value_from[column]);
+                own_value[column] = __float2half_rn(own_values[i]);
                 if (share.appends)
                     values[at + column] = own_value[column];
             }
@@ -372,9 +390,9 @@ static __device__ void attend(const Attention& p, Desk<HEADS>& desk, const Share
         float top = desk.tops[h], weight = desk.weights[h], sum = 0.0f;
 #pragma unroll
         for (int w = 0; w < ATTENTION_WARPS; ++w)
-            sum += desk.factors[h][w] * made[w][h][of];
+            sum = fmaf(desk.factors[h][w], made[w][h][of], sum);
         if (chunks == 1) {
-            p.output[(first_head + h) * p.head_size + of] = sum / weight;
+            link.store(p.output + (first_head + h) * p.head_size + of, sum / weight, p.next);
             continue;
         }
         float* part = p.parts + ((u64)(first_head + h) * share.most_chunks + share.chunk) * width;
@@ -385,7 +403,9 @@ static __device__ void attend(const Attention& p, Desk<HEADS>& desk, const Share
 }
 
 // Combines the chunks of `heads` heads.
-static __device__ void combine(const Attention& p, u32 first_head, u32 heads, u32 chunks, u32 most_chunks)
+template <class Link>
+static __device__ void combine(const Attention& p, u32 first_head, u32 heads, u32 chunks, u32 most_chunks,
+                               const Link& link)
 {
     u32 width = p.head_size + 2;
     for (u32 i = threadIdx.x; i < heads * p.head_size; i += ATTENTION_THREADS) {
@@ -399,14 +419,15 @@ static __device__ void combine(const Attention& p, u32 first_head, u32 heads, u3
             weight += factor * __ldcg(&part[c * width + 1]);
             sum += factor * __ldcg(&part[c * width + 2 + of]);
         }
-        p.output[(first_head + h) * p.head_size + of] = sum / weight;
+        link.store(p.output + (first_head + h) * p.head_size + of, sum / weight, p.next);
     }
 }
 
 // Block `at` of `most_chunks` that have group `group`: one of the key_heads * ceil(heads per key head / HEADS) groups of
 // at most HEADS heads. If the context has fewer chunks than there are blocks, the blocks of a chunk share its heads.
-template <int HEADS, int LANES>
-static __device__ void attend_group(const Attention& p, Desk<HEADS>& desk, u32 group, u32 at, u32 most_chunks)
+template <int HEADS, int LANES, class Link>
+static __device__ void attend_group(const Attention& p, Desk<HEADS>& desk, u32 group, u32 at, u32 most_chunks,
+                                    const Link& link)
 {
     // Quotients of small numbers: integer divisions would take a good part of a short attention.
     u32 ratio = divide(p.heads, p.key_heads), groups = (ratio + HEADS - 1) / HEADS;
@@ -432,14 +453,14 @@ static __device__ void attend_group(const Attention& p, Desk<HEADS>& desk, u32 g
         share.first_head = first_head;
         share.heads = heads;
         share.appends = appends;
-        attend<HEADS, LANES>(p, desk, share);
+        attend<HEADS, LANES>(p, desk, share, link);
     } else {
         share.heads = 1;
 #pragma unroll 1
         for (u32 h = first; h < heads; h += sharers) {
             share.first_head = first_head + h;
             share.appends = appends && h == 0;
-            attend<1, LANES>(p, (Desk<1>&)desk, share);
+            attend<1, LANES>(p, (Desk<1>&)desk, share, link);
             __syncthreads();
         }
     }
@@ -455,7 +476,7 @@ static __device__ void attend_group(const Attention& p, Desk<HEADS>& desk, u32 g
     if (!desk.last)
         return;
     __threadfence();
-    combine(p, first_head, heads, chunks, most_chunks);
+    combine(p, first_head, heads, chunks, most_chunks, link);
     if (threadIdx.x == 0)
         p.tickets[group] = 0;
 }

@@ -45,6 +45,19 @@ static __device__ float from_ordered(u32 bits)
     return __uint_as_float(bits & 0x80000000u ? bits & 0x7fffffffu : ~bits);
 }
 
+// How vectors pass between phases. `load` reads a part of a vector that an earlier phase writes, `complete` reads it
+// again until it is there, `store` and `store_word` write.
+//
+// Between launches, all is there.
+struct Settled {
+    template <class T>
+    __device__ T load(const T* at) const { return *at; }
+    template <class T>
+    __device__ void complete(T&, const T*) const {}
+    __device__ void store(float* at, float v, long long) const { *at = v; }
+    __device__ void store_word(u32* at, u32 v, long long) const { *at = v; }
+};
+
 // Starts the transfer of block `block`'s share of the next launches' weights to the L2 cache.
 static __device__ void fetch_ahead(const u8* ahead, u64 ahead_bytes, u32 block, u32 blocks)
 {

@@ -2,12 +2,13 @@
 // format.
 //
 // One block per SM runs all phases: the products and attentions that `product.cu` and `attention.cu` run as launches.
-// Between two phases the blocks wait for each other at a counter. Weights depend on nothing: each warp copies its tiles
-// to shared memory ahead of their use, across phases, so the memory is busy while blocks wait and vectors are prepared.
-// All sums have the order that they have in the launches: the results have the same bits.
+// A phase reads the words of its vector until all of them are there (see `Exchange`): nothing else orders the blocks.
+// Weights depend on nothing: each warp copies its tiles to shared memory ahead of their use, across phases, so the memory
+// is busy while vectors are prepared. All sums have the order that they have in the launches: the results have the same
+// bits.
 //
 // Blocks of 512 threads, at most as many as are resident together. Dynamic shared memory: `front_bytes` for a vector or
-// the state of an attention, then STAGES tiles per warp, then 8 bytes per product.
+// the state of an attention, then STAGES tiles per warp, then the parameters of all phases.
 #include <cuda_fp16.h>
 
 // More fill the queues of the memory, and what the blocks wait for comes later; an SM of an Orin has no room for more.
@@ -39,8 +40,12 @@ struct Decode {
     const Product* products;
     // One per layer.
     const Attention* attentions;
-    // 0 before and after the launch.
+    // Blocks that have ended, 0 before and after the launch; and the half of the exchange that the launch uses, which
+    // the next one does not.
     u32* counter;
+    // Two halves, each with the vectors of all phases. Addresses in parameters are those of the first.
+    u8* exchange;
+    u64 half_bytes;
     // End of all matrices.
     const u8* tiles_end;
     u32 layers;
@@ -50,11 +55,8 @@ struct Decode {
     u32 groups, chunks;
     // Bytes before the tiles in shared memory, a multiple of 16.
     u32 front_bytes;
-    // Blocks of the grid.
-    u32 blocks;
-    // Looks at the counter after which a block gives up.
+    // Readings of words that are not there after which a thread gives up.
     u32 patience;
-    u32 unused;
 };
 
 static __device__ u32 kind_of(const Decode& d, u32 product)
@@ -77,22 +79,99 @@ struct Shared {
     Layout layouts[KINDS][WARPS];
     u32 batches[KINDS];
     Parked parked[WARPS];
-    // Parameters of the current phase.
-    Product product;
-    Attention attention;
 };
+
+// Words of a vector that are not there yet: a number that no sum has, because arithmetic makes another NaN; and four
+// bytes that no rounded element has, a sum of elements out of reach, a negative scale.
+#define ABSENT 0xffffffffu
+#define ABSENT_ROUNDED 0x80808080u
+
+// Passes vectors between the blocks of a launch. Each phase has memory of its own for its output, whose words are absent
+// until they are written; a block reads a word until it is there. So a word crosses the L2 cache once, and no block waits
+// for a phase to end. What a phase writes, it makes absent in the other half, `next` bytes away, for the next launch; the
+// launch before is over and needs it no more.
+struct Exchange {
+    u32 patience;
+
+    __device__ float load(const float* at) const
+    {
+        float v;
+        asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(at));
+        return v;
+    }
+
+    __device__ float4 load(const float4* at) const
+    {
+        float4 v;
+        asm volatile("ld.relaxed.gpu.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(at));
+        return v;
+    }
+
+    // Of a rounded vector.
+    __device__ uint4 load(const uint4* at) const
+    {
+        uint4 v;
+        asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at));
+        return v;
+    }
+
+    // A block that is not resident never writes: gives up after a time.
+    template <class T>
+    __device__ void complete(T& v, const T* at) const
+    {
+        for (u32 looks = 0; lacks(v); v = load(at))
+            if (++looks > patience)
+                asm volatile("trap;");
+    }
+
+    __device__ void store(float* at, float v, long long next) const
+    {
+        put((u32*)at, __float_as_uint(v), ABSENT, next);
+    }
+
+    // Of a rounded vector.
+    __device__ void store_word(u32* at, u32 v, long long next) const { put(at, v, ABSENT_ROUNDED, next); }
+
+private:
+    static __device__ bool lacks(float v) { return __float_as_uint(v) == ABSENT; }
+
+    static __device__ bool lacks(float4 v) { return lacks(v.x) || lacks(v.y) || lacks(v.z) || lacks(v.w); }
+
+    static __device__ bool lacks(uint4 v)
+    {
+        return v.x == ABSENT_ROUNDED || v.y == ABSENT_ROUNDED || v.z == ABSENT_ROUNDED || v.w == ABSENT_ROUNDED;
+    }
+
+    static __device__ void put(u32* at, u32 v, u32 absent, long long next)
+    {
+        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory");
+        if (next)
+            asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"((u64)at + next), "r"(absent) : "memory");
+    }
+};
+
+// Moves a place in the first half of the exchange by `half` bytes. Other places stay.
+template <class T>
+static __device__ bool move(const Decode& d, u64 half, T*& at)
+{
+    bool inside = (u64)at - (u64)d.exchange < d.half_bytes;
+    at = (T*)((u64)at + (inside ? half : 0));
+    return inside;
+}
 
 // The tiles of a warp over all products: as `Stream` for each.
 template <class F>
 struct Chain {
-    const u8* const* tiles;
+    const Product* products;
     u32 product, batch, lane;
     Range<F> range;
 
     __device__ void enter(const Decode& d, const Shared& s, u32 warp)
     {
         u32 kind = kind_of(d, product);
-        range.enter(tiles[product], s.layouts[kind][warp], batch, batch < s.batches[kind]);
+        range.enter(products[product].tiles, s.layouts[kind][warp], batch, batch < s.batches[kind]);
     }
 
     // Goes to the next batch or product that has tiles for the warp.
@@ -148,49 +227,47 @@ static __device__ void unpark(const Parked& from, Chain<F>& chain, Ring& ring)
 #endif
 }
 
-// Copies parameters to shared memory with one warp.
+// Copies parameters to shared memory.
 template <class T>
-static __device__ void fetch(T* to, const T* from)
+static __device__ void fetch(T* to, const T* from, u32 count)
 {
-    if (threadIdx.x < sizeof(T) / 4)
-        ((u32*)to)[threadIdx.x] = ((const u32*)from)[threadIdx.x];
+    for (u32 i = threadIdx.x; i < count * sizeof(T) / 16; i += THREADS)
+        ((uint4*)to)[i] = ((const uint4*)from)[i];
 }
 
-// Ends a phase: what this block wrote becomes visible to blocks that pass the next `wait`.
-static __device__ void arrive(u32* counter)
+// The last block to end prepares the counter for the next launch: all have read it.
+static __device__ void end(const Decode& d)
 {
-    __syncthreads();
-    if (threadIdx.x == 0)
-        asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(counter) : "memory");
+    if (threadIdx.x == 0 && atomicAdd(d.counter, 1) == gridDim.x - 1) {
+        d.counter[0] = 0;
+        d.counter[1] ^= 1;
+    }
 }
 
-// Waits until all blocks have ended `phases` phases. A block that is not resident never ends one: gives up after a time.
-static __device__ void wait(const Decode& d, u32 phases)
+// Copies a rounded vector to shared memory.
+static __device__ void load_rounded(const Product& p, u8* memory, const Exchange& link)
 {
-    if (threadIdx.x == 0) {
-        u32 target = phases * d.blocks, looks = 0, now;
-        while (true) {
-            asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(d.counter) : "memory");
-            if (now >= target)
-                break;
-            if (++looks > d.patience)
-                asm volatile("trap;");
+    // Words of a thread that are read together.
+    const u32 TOGETHER = 4;
+    u32 bytes = rounded_bytes(p.columns);
+#pragma unroll 1
+    for (u32 base = threadIdx.x * 16; base < bytes; base += TOGETHER * THREADS * 16) {
+        uint4 v[TOGETHER];
+#pragma unroll
+        for (u32 i = 0; i < TOGETHER; ++i) {
+            u32 at = base + i * THREADS * 16;
+            if (at < bytes)
+                v[i] = link.load((const uint4*)((const u8*)p.input + at));
+        }
+#pragma unroll
+        for (u32 i = 0; i < TOGETHER; ++i) {
+            u32 at = base + i * THREADS * 16;
+            if (at >= bytes)
+                continue;
+            link.complete(v[i], (const uint4*)((const u8*)p.input + at));
+            *(uint4*)(memory + at) = v[i];
         }
     }
-    __syncthreads();
-}
-
-// Ends the last phase. The last block to arrive prepares the counter for the next launch: none waits any more.
-static __device__ void end(const Decode& d, u32 phases)
-{
-    if (threadIdx.x == 0 && atomicAdd(d.counter, 1) == (phases + 1) * d.blocks - 1)
-        *d.counter = 0;
-}
-
-static __device__ void load_packed(const Product& p, u8* memory)
-{
-    for (u32 at = threadIdx.x * 16; at < rounded_bytes(p.columns); at += THREADS * 16)
-        *(uint4*)(memory + at) = *(const uint4*)((const u8*)p.input + at);
 }
 
 template <class F>
@@ -203,9 +280,13 @@ static __device__ void decode(const Decode& d)
     const u32 tile_bytes = 8 * F::BYTES;
     Ring ring;
     ring.init(memory + d.front_bytes + warp * STAGES * tile_bytes, s.landed[warp], true);
-    const u8** tiles = (const u8**)(memory + d.front_bytes + WARPS * STAGES * tile_bytes);
-    for (u32 i = threadIdx.x; i < d.count; i += THREADS)
-        tiles[i] = d.products[i].tiles;
+    Product* products = (Product*)(memory + d.front_bytes + WARPS * STAGES * tile_bytes);
+    Attention* attentions = (Attention*)(products + d.count);
+    fetch(products, d.products, d.count);
+    fetch(attentions, d.attentions, d.layers);
+    u64 half = (d.counter[1] & 1) * d.half_bytes;
+    long long next = half ? -(long long)d.half_bytes : (long long)d.half_bytes;
+    Exchange link = {d.patience};
     if (threadIdx.x < KINDS * WARPS) {
         u32 kind = threadIdx.x / WARPS;
         // Without logits, those of the last kind are not used.
@@ -214,10 +295,20 @@ static __device__ void decode(const Decode& d)
         s.batches[kind] = p.batches;
     }
     __syncthreads();
+    for (u32 i = threadIdx.x; i < d.count; i += THREADS) {
+        move(d, half, products[i].input);
+        move(d, half, products[i].other);
+        products[i].next = move(d, half, products[i].output) ? next : 0;
+    }
+    for (u32 i = threadIdx.x; i < d.layers; i += THREADS) {
+        move(d, half, attentions[i].qkv);
+        attentions[i].next = move(d, half, attentions[i].output) ? next : 0;
+    }
+    __syncthreads();
 
     Chain<F> chain;
     chain.lane = fixed_lane();
-    chain.tiles = tiles;
+    chain.products = products;
     chain.product = 0;
     chain.batch = blockIdx.x;
     chain.enter(d, s, warp);
@@ -226,49 +317,41 @@ static __device__ void decode(const Decode& d)
     for (u32 i = 0; i < STAGES; ++i)
         chain.copy(d, s, warp, ring, i);
 
-    u32 phases = 0;
+    u32 parity = 0;
 #pragma unroll 1
     for (u32 product = 0; product < d.count; ++product) {
         u32 kind = kind_of(d, product);
         if (kind == 1) {
             park(s.parked[warp], chain, ring);
-            fetch(&s.attention, d.attentions + product / 4);
-            wait(d, phases);
+            const Attention& attention = attentions[product / 4];
             Desk<HEADS>& desk = *(Desk<HEADS>*)memory;
 #pragma unroll 1
             for (u32 block = blockIdx.x; block < d.groups * d.chunks; block += gridDim.x) {
-                if (s.attention.head_size <= 64)
-                    attend_group<HEADS, 8>(s.attention, desk, block % d.groups, block / d.groups, d.chunks);
+                if (attention.head_size <= 64)
+                    attend_group<HEADS, 8>(attention, desk, block % d.groups, block / d.groups, d.chunks, link);
                 else
-                    attend_group<HEADS, 16>(s.attention, desk, block % d.groups, block / d.groups, d.chunks);
+                    attend_group<HEADS, 16>(attention, desk, block % d.groups, block / d.groups, d.chunks, link);
                 __syncthreads();
             }
-            arrive(d.counter);
-            ++phases;
             unpark(s.parked[warp], chain, ring);
             ring.place(memory + d.front_bytes + warp * STAGES * tile_bytes, s.landed[warp]);
         }
-        fetch(&s.product, d.products + product);
-        Quads quads;
-        quads.load_norm(d.products[product]);
-        wait(d, phases);
-        if (blockIdx.x < s.product.batches) {
-            if (s.product.before == BEFORE_PACKED) {
-                load_packed(s.product, memory);
-            } else {
-                quads.load_vector(s.product);
-                before<F>(s.product, memory, s.bench.scratch, quads);
-            }
-            __syncthreads();
-            consume<F>(s.product, s.layouts[kind][warp], memory, s.bench, ring, chain.lane,
-                       [&](u32 to) { chain.copy(d, s, warp, ring, to); });
+        const Product& p = products[product];
+        if (blockIdx.x >= p.batches)
+            continue;
+        if (p.before == BEFORE_PACKED) {
+            load_rounded(p, memory, link);
+        } else {
+            Quads quads;
+            quads.load_norm(p);
+            quads.load_vector(p, link);
+            before<F>(p, memory, s.bench.scratch, quads, link);
         }
-        if (product + 1 == d.count)
-            end(d, phases);
-        else
-            arrive(d.counter);
-        ++phases;
+        __syncthreads();
+        consume<F>(p, s.layouts[kind][warp], memory, s.bench, parity, ring, chain.lane, link,
+                   [&](u32 to) { chain.copy(d, s, warp, ring, to); });
     }
+    end(d);
 }
 
 #define KERNEL(name, format)                                                                                          \

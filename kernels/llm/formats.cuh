@@ -228,8 +228,8 @@ struct Minima {
     __device__ float2 apply(int2 sums, const Group& v) const
     {
         int all = v.sum[0] + v.sum[1];
-        float a = d[0] * (float)((int)scale[0] * sums.x) - dmin[0] * (float)((int)minimum[0] * all);
-        float b = d[1] * (float)((int)scale[1] * sums.y) - dmin[1] * (float)((int)minimum[1] * all);
+        float a = fmaf(d[0], (float)((int)scale[0] * sums.x), -(dmin[0] * (float)((int)minimum[0] * all)));
+        float b = fmaf(d[1], (float)((int)scale[1] * sums.y), -(dmin[1] * (float)((int)minimum[1] * all)));
         return make_float2(v.scale * a, v.scale * b);
     }
 };

@@ -34,7 +34,8 @@ static __device__ void product(const Product& p)
     const u32 tile_bytes = 8 * F::BYTES;
     // Before the tiles: the memory answers in order.
     Quads quads;
-    quads.load_vector(p);
+    if (p.before != BEFORE_PACKED)
+        quads.load_vector(p, Settled());
     quads.load_norm(p);
     Layout l = Layout::of<F>(p, warp);
     Ring ring;
@@ -52,12 +53,14 @@ static __device__ void product(const Product& p)
     if (p.before == BEFORE_PACKED)
         asm volatile("cp.async.wait_group %0;" ::"n"(EARLY) : "memory");
     else
-        before<F>(p, memory, bench.scratch, quads);
+        before<F>(p, memory, bench.scratch, quads, Settled());
     __syncthreads();
 #pragma unroll 1
     for (u32 s = EARLY; s < STAGES; ++s)
         stream.copy(p, l, ring, s);
-    consume<F>(p, l, memory, bench, ring, stream.lane, [&](u32 to) { stream.copy(p, l, ring, to); });
+    u32 parity = 0;
+    consume<F>(p, l, memory, bench, parity, ring, stream.lane, Settled(),
+               [&](u32 to) { stream.copy(p, l, ring, to); });
     fetch_ahead(p.ahead, p.ahead_bytes, blockIdx.x, gridDim.x);
 }
 

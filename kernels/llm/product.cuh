@@ -1,8 +1,9 @@
 // The parts of a product of a matrix with one vector: what comes before, the tiles of a warp, what comes after.
 //
 // A matrix is stored as tiles: a unit of two neighbouring rows for each lane of a warp. The tiles of the same rows, a
-// band, are neighbours in memory; see `infer`'s module `decode::pack`. Blocks take batches of bands. The warps of a block share the tiles of a batch equally, and each copies its tiles to shared memory several
-// tiles ahead of their use. All sums have a fixed order.
+// band, are neighbours in memory; see `infer`'s module `decode::pack`. Blocks take batches of bands. The warps of a
+// block share the tiles of a batch equally, and each copies its tiles to shared memory several tiles ahead of their use.
+// All sums have a fixed order.
 #pragma once
 #include "formats.cuh"
 
@@ -28,7 +29,7 @@
 // output[r] = activation(row 2r) * row (2r + 1)
 #define AFTER_PAIR 2
 #define AFTER_ACTIVATE 3
-// output[r] = activation(gate[r]) * row r
+// output[r] = activation(other[r]) * row r
 #define AFTER_GATE 4
 // output[r] = row r, and the largest of the block's sums to best[block]
 #define AFTER_LOGITS 5
@@ -43,7 +44,8 @@ struct Product {
     const float *norm_weight, *norm_bias;
     // One per row, or null.
     const float* bias;
-    const float* gate;
+    // One per row: AFTER_ADD adds it, AFTER_GATE activates it.
+    const float* other;
     float* output;
     // One per block of the grid: order-preserving bits of the largest sum, and the complement of its row.
     u64* best;
@@ -52,11 +54,15 @@ struct Product {
     u64 ahead_bytes;
     u32 rows, columns;
     u32 before, after, activation, packed_output;
-    // Pairs of rows per batch, at most 32 and whole bands, and number of batches. A block of the grid takes whole batches. With
-    // `packed_output`, a batch makes 32 outputs.
+    // Pairs of rows per batch, at most 32 and whole bands, and number of batches. A block of the grid takes whole
+    // batches. With `packed_output`, a batch makes 32 outputs.
     u32 batch_pairs, batches;
     float epsilon;
     u32 unused;
+    // A second place of the outputs, or null.
+    float* copy;
+    // See `Exchange`; 0 between launches.
+    long long next;
 };
 
 // ---- Before the product ----
@@ -130,6 +136,19 @@ static __device__ float4 quad(const float* from, u32 at, u32 columns)
     return from && at < columns ? *(const float4*)(from + at) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 }
 
+// Four columns of the vector, once they are there.
+template <class Link>
+static __device__ float4 input_quad(const Product& p, u32 at, const Link& link)
+{
+    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (at < p.columns) {
+        const float4* from = (const float4*)(p.input + at);
+        v = link.load(from);
+        link.complete(v, from);
+    }
+    return v;
+}
+
 // A thread's first quads of the vector, of the norm's weights and of its bias.
 struct Quads {
     float4 x, w, b;
@@ -141,15 +160,16 @@ struct Quads {
         b = quad(norm ? p.norm_bias : 0, threadIdx.x * 4, p.columns);
     }
 
-    __device__ void load_vector(const Product& p)
+    template <class Link>
+    __device__ void load_vector(const Product& p, const Link& link)
     {
-        x = quad(p.before == BEFORE_PACKED ? 0 : p.input, threadIdx.x * 4, p.columns);
+        x = input_quad(p, threadIdx.x * 4, link);
     }
 };
 
 // Fills the shared memory with the product's input, unless it is rounded already.
-template <class F>
-static __device__ void before(const Product& p, u8* memory, float* scratch, const Quads& quads)
+template <class F, class Link>
+static __device__ void before(const Product& p, u8* memory, float* scratch, const Quads& quads, const Link& link)
 {
     u32 columns = p.columns, first = threadIdx.x * 4;
     // The first quad of a thread stays in registers; there are more in wide models.
@@ -160,7 +180,7 @@ static __device__ void before(const Product& p, u8* memory, float* scratch, cons
         float sum = (x.x + x.y) + (x.z + x.w);
 #pragma unroll 1
         for (u32 at = first + THREADS * 4; at < columns; at += THREADS * 4) {
-            float4 v = quad(p.input, at, columns);
+            float4 v = input_quad(p, at, link);
             sum += (v.x + v.y) + (v.z + v.w);
         }
         mean = block_sum(sum, scratch + WARPS) / (float)columns;
@@ -169,9 +189,9 @@ static __device__ void before(const Product& p, u8* memory, float* scratch, cons
         float sum = 0.0f;
         float4 v = x;
 #pragma unroll 1
-        for (u32 at = first; at < columns; v = quad(p.input, at, columns)) {
+        for (u32 at = first; at < columns; v = input_quad(p, at, link)) {
             v.x -= mean, v.y -= mean, v.z -= mean, v.w -= mean;
-            sum += (v.x * v.x + v.y * v.y) + (v.z * v.z + v.w * v.w);
+            sum += fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w);
             at += THREADS * 4;
         }
         factor = rsqrtf(__fdividef(block_sum(sum, scratch), (float)columns) + p.epsilon);
@@ -181,7 +201,7 @@ static __device__ void before(const Product& p, u8* memory, float* scratch, cons
     for (u32 base = 0; base < columns; base += THREADS * 4) {
         u32 at = base + first;
         if (base > 0) {
-            x = quad(p.input, at, columns);
+            x = input_quad(p, at, link);
             w = quad(norm ? p.norm_weight : 0, at, columns), b = quad(norm ? p.norm_bias : 0, at, columns);
         }
         float4 v = x;
@@ -203,7 +223,8 @@ static __device__ float activate(float x, u32 activation)
 }
 
 // One warp rounds 32 outputs and stores them as group `group` of the next product's vector.
-static __device__ void put_group(u8* memory, u32 group, float v)
+template <class Link>
+static __device__ void put_group(const Product& p, u32 group, float v, const Link& link)
 {
     u32 lane = threadIdx.x % 32;
     float most = fabsf(v);
@@ -215,15 +236,24 @@ static __device__ void put_group(u8* memory, u32 group, float v)
 #pragma unroll
     for (int offset = 8; offset > 0; offset >>= 1)
         sum += __shfl_xor_sync(ALL, sum, offset);
-    u8* chunk = memory + group / 8 * CHUNK_BYTES;
+    // Words of four lanes: coarse bytes in the first, fine ones in the second.
+    u32 two = coarse | fine << 16;
+    two |= __shfl_down_sync(ALL, two, 1) << 8;
+    u32 other = __shfl_down_sync(ALL, two, 2);
+    u8* chunk = (u8*)p.output + group / 8 * CHUNK_BYTES;
     group %= 8;
     u32 place = (lane / 16 * 8 + group) * 16 + lane % 16;
-    chunk[place] = (u8)coarse;
-    chunk[CHUNK_FINE + place] = (u8)fine;
+    if (lane % 4 == 0) {
+        link.store_word((u32*)(chunk + place), __byte_perm(two, other, 0x5410), p.next);
+        link.store_word((u32*)(chunk + CHUNK_FINE + place), __byte_perm(two, other, 0x7632), p.next);
+    }
     if (lane % 16 == 0)
-        ((int*)(chunk + CHUNK_SUMS))[2 * group + lane / 16] = sum;
+        link.store_word((u32*)(chunk + CHUNK_SUMS) + 2 * group + lane / 16, (u32)sum, p.next);
     if (lane == 0)
-        ((float*)(chunk + CHUNK_SCALES))[group] = most * (1.0f / ROUNDED_MAX);
+        {
+        u32 scale = __float_as_uint(most * (1.0f / ROUNDED_MAX));
+        link.store_word((u32*)(chunk + CHUNK_SCALES) + group, scale, p.next);
+    }
 }
 
 // ---- The kernel ----
@@ -269,9 +299,9 @@ struct Layout {
 
 // A warp's tiles in shared memory: STAGES places, used in turn.
 //
-// One sequence uses weights once per token. On Hopper GPUs they leave the L2 cache first: what each layer reads again, positions,
-// norms and caches of short contexts, stays in it. With BULK, a tile is one copy of the bulk copy engine, which ends at
-// a barrier in shared memory; otherwise the lanes copy it.
+// One sequence uses weights once per token. On Hopper GPUs they leave the L2 cache first: what each layer reads again,
+// positions, norms and caches of short contexts, stays in it. With BULK, a tile is one copy of the bulk copy engine,
+// which ends at a barrier in shared memory; otherwise the lanes copy it.
 struct Ring {
     const u8* stages;
     // The first place, in the address space of shared memory.
@@ -481,7 +511,8 @@ struct Output {
     float bias, other;
 
     // Of thread `thread` of those that end a batch. The loads take place while the sums are computed.
-    __device__ Output(const Product& p, u32 batch, u32 thread = threadIdx.x)
+    template <class Link>
+    __device__ Output(const Product& p, u32 batch, const Link& link, u32 thread = threadIdx.x)
     {
         bool pairs = p.after == AFTER_PAIR;
         u32 outputs = pairs ? p.batch_pairs : 2 * p.batch_pairs;
@@ -489,11 +520,10 @@ struct Output {
         valid = thread < outputs && at < (pairs ? p.rows / 2 : p.rows);
         bias = valid && p.bias ? p.bias[at] : 0.0f;
         other = 0.0f;
-        if (valid && p.after == AFTER_ADD)
-            other = p.output[at];
-        if (valid && p.after == AFTER_GATE)
-            other = p.gate[at];
+        if (valid && (p.after == AFTER_ADD || p.after == AFTER_GATE))
+            other = link.load(p.other + at);
     }
+
 
     // The value, from the sums of a pair of rows.
     __device__ float value(const Product& p, float2 sums, u32 thread = threadIdx.x) const
@@ -542,20 +572,21 @@ struct Bench {
     u64 bests[2];
 };
 
-// All batches of a block, once the vector is in `memory`. `copy(to)` starts the copy of the
-// warp's next tile to a place.
-template <class F, class Copy>
-static __device__ void consume(const Product& p, const Layout& l, const u8* memory, Bench& bench, Ring& ring, u32 lane,
-                               Copy copy)
+// All batches of a block, once the vector is in `memory`. `copy(to)` starts the copy of the warp's next tile to a place.
+// `parity` is the half of `bench.parts` that is used first, and afterwards the one that is used next: the first warps may
+// read the other one when others begin.
+template <class F, class Link, class Copy>
+static __device__ void consume(const Product& p, const Layout& l, const u8* memory, Bench& bench, u32& parity, Ring& ring,
+                               u32 lane, const Link& link, Copy copy)
 {
-    u32 warp = threadIdx.x / 32, parity = 0, steps = l.steps;
+    u32 warp = threadIdx.x / 32, steps = l.steps;
     const u32 tile_bytes = 8 * F::BYTES, across = 32 / F::PAIRS;
     bool has_partial = !F::WHOLE && l.last_units < across;
     typename F::Vector v(lane);
     u64 best = 0;
     for (u32 batch = blockIdx.x; batch < p.batches; batch += gridDim.x) {
         u32 band = l.band, part = l.part, step = l.step;
-        Output output(p, batch);
+        Output output(p, batch, link);
         float a = 0.0f, b = 0.0f;
 #pragma unroll 1
         for (u32 left = l.count; left > 0; --left) {
@@ -581,6 +612,7 @@ static __device__ void consume(const Product& p, const Layout& l, const u8* memo
         // Whole warps: `put_group` shuffles.
         if (warp < 2) {
             u32 own = p.after == AFTER_PAIR ? threadIdx.x : threadIdx.x / 2;
+            link.complete(output.other, p.other + output.at);
             float v = output.valid ? output.value(p, sum_parts<F::PAIRS>(bench.parts[parity], own, l)) : 0.0f;
             if (p.after == AFTER_LOGITS && output.valid) {
                 u64 key = (u64)ordered(v) << 32 | ~output.at;
@@ -588,9 +620,11 @@ static __device__ void consume(const Product& p, const Layout& l, const u8* memo
             }
             if (!p.packed_output) {
                 if (output.valid)
-                    p.output[output.at] = v;
+                    link.store(p.output + output.at, v, p.next);
+                if (output.valid && p.copy)
+                    p.copy[output.at] = v;
             } else if (warp == 0) {
-                put_group((u8*)p.output, batch, v);
+                put_group(p, batch, v, link);
             }
         }
         parity ^= 1;

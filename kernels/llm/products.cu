@@ -15,7 +15,7 @@
 #define ENDING (2 * MAX_PAIRS)
 
 struct Products {
-    // As for one sequence, but `input`, `gate`, `output` and `best` are places in the memory of a sequence. `before`
+    // As for one sequence, but `input`, `other`, `output` and `best` are places in the memory of a sequence. `before`
     // concerns `prepare_*` only.
     Product one;
     const Seats* seats;
@@ -43,9 +43,9 @@ static __device__ void prepare(const Products& all)
     Product p = all.one;
     p.input = at(memory, p.input);
     Quads quads;
-    quads.load_vector(p);
+    quads.load_vector(p, Settled());
     quads.load_norm(p);
-    before<F>(p, (u8*)at(memory, p.output), scratch, quads);
+    before<F>(p, (u8*)at(memory, p.output), scratch, quads, Settled());
 }
 
 // ---- The products ----
@@ -178,10 +178,10 @@ static __device__ void products(const Products& all)
     u8* memory = table.memory[ends ? column : 0];
     Product own = p;
     own.output = at(memory, p.output);
-    own.gate = at(memory, p.gate);
+    own.other = at(memory, p.other);
     u64 best = 0;
     for (u32 batch = blockIdx.x; batch < p.batches; batch += gridDim.x) {
-        Output output(own, batch, ends ? thread : ENDING);
+        Output output(own, batch, Settled(), ends ? thread : ENDING);
         multiply<F>(p, l, stream, ring, vectors, stride, columns, table.segments[parity]);
         __syncthreads();
         // Whole warps: `put_group` shuffles.
@@ -198,7 +198,7 @@ static __device__ void products(const Products& all)
                 if (output.valid)
                     own.output[output.at] = v;
             } else if (thread < 32) {
-                put_group((u8*)own.output, batch, v);
+                put_group(own, batch, v, Settled());
             }
         }
         parity ^= 1;

@@ -253,7 +253,8 @@ pub(super) struct Call<'a> {
     pub(super) input: u64,
     pub(super) after: After,
     pub(super) output: u64,
-    pub(super) gate: u64,
+    /// What [`After::Add`] adds and [`After::Gate`] activates.
+    pub(super) other: u64,
     packed_output: bool,
 }
 
@@ -328,7 +329,7 @@ impl Inner {
             norm_weight: call.norm.weight,
             norm_bias: call.norm.bias,
             bias: call.matrix.bias,
-            gate: call.gate,
+            other: call.other,
             output: call.output,
             best: at.best,
             // After the last matrix, the next token begins with the first.
@@ -343,7 +344,7 @@ impl Inner {
             batch_pairs: word(batch_pairs)?,
             batches: word(batches)?,
             epsilon: self.shape.epsilon as f32,
-            unused: 0,
+            ..Product::default()
         })
     }
 
@@ -399,6 +400,7 @@ impl Inner {
             rotated: word(rotated)?,
             scale: 1.0 / (shape.head_size as f32).sqrt(),
             epsilon: shape.epsilon as f32,
+            ..Attention::default()
         })
     }
 
@@ -432,7 +434,7 @@ impl Inner {
             input,
             after,
             output,
-            gate: 0,
+            other: output,
             packed_output: false,
         };
         for (number, layer) in self.weights.layers.iter().enumerate() {
@@ -466,7 +468,7 @@ impl Inner {
                 weights::Up::Apart { gate, up } => {
                     record(Stage::Product(first(gate, After::Store, at.gate)))?;
                     let call = first(up, After::Gate, at.hidden);
-                    record(Stage::Product(Call { gate: at.gate, packed_output, ..call }))?;
+                    record(Stage::Product(Call { other: at.gate, packed_output, ..call }))?;
                 }
             }
             let before = if packed_output { Before::Packed } else { Before::Nothing };
@@ -485,7 +487,7 @@ impl Inner {
             input: at.x,
             after: After::Logits,
             output: at.logits,
-            gate: 0,
+            other: 0,
             packed_output: false,
         }
     }

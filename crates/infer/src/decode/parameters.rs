@@ -12,7 +12,7 @@ pub(super) struct Product {
     pub(super) norm_weight: u64,
     pub(super) norm_bias: u64,
     pub(super) bias: u64,
-    pub(super) gate: u64,
+    pub(super) other: u64,
     pub(super) output: u64,
     pub(super) best: u64,
     pub(super) ahead: u64,
@@ -27,6 +27,8 @@ pub(super) struct Product {
     pub(super) batches: u32,
     pub(super) epsilon: f32,
     pub(super) unused: u32,
+    pub(super) copy: u64,
+    pub(super) next: u64,
 }
 
 /// How a vector becomes the input of a product.
@@ -76,6 +78,8 @@ pub(super) struct Attention {
     pub(super) rotated: u32,
     pub(super) scale: f32,
     pub(super) epsilon: f32,
+    pub(super) next: u64,
+    pub(super) unused: u64,
 }
 
 /// `Decode` of `decode.cu`.
@@ -85,15 +89,15 @@ pub(super) struct Decode {
     pub(super) products: u64,
     pub(super) attentions: u64,
     pub(super) counter: u64,
+    pub(super) exchange: u64,
+    pub(super) half_bytes: u64,
     pub(super) tiles_end: u64,
     pub(super) layers: u32,
     pub(super) count: u32,
     pub(super) groups: u32,
     pub(super) chunks: u32,
     pub(super) front_bytes: u32,
-    pub(super) blocks: u32,
     pub(super) patience: u32,
-    pub(super) unused: u32,
 }
 
 /// `State` of `sample.cu`.
@@ -151,7 +155,7 @@ pub(super) struct Step {
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
 pub(super) struct Products {
-    /// `input`, `gate`, `output` and `best` are places in the memory of a sequence.
+    /// `input`, `other`, `output` and `best` are places in the memory of a sequence.
     pub(super) one: Product,
     pub(super) seats: u64,
     pub(super) group: u32,
@@ -193,6 +197,6 @@ pub(super) struct Seats {
 /// Most sequences of a batch.
 pub(super) const MAX_SEATS: usize = 32;
 
-const _: () = assert!(size_of::<Products>() == 144 && size_of::<Seats>() == 16 + 48 * MAX_SEATS);
+const _: () = assert!(size_of::<Products>() == 160 && size_of::<Seats>() == 16 + 48 * MAX_SEATS);
 const _: () =
-    assert!(size_of::<Product>() == 128 && size_of::<Attention>() == 128 && size_of::<Step>() == 128);
+    assert!(size_of::<Product>() == 144 && size_of::<Attention>() == 144 && size_of::<Step>() == 128);

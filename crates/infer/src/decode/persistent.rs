@@ -1,12 +1,13 @@
 //! All layers of a token, and the logits of the next one, in one launch.
 //!
-//! The launch has a block for each SM. The blocks do what the launches of a graph do, and wait for each other at a
-//! counter between two phases; meanwhile they copy later weights to shared memory. All of them have to be resident at
-//! the same time: the occupancy says so, and a block that waits in vain ends the launch with a trap.
+//! The launch has a block for each SM. The blocks do what the launches of a graph do, and pass each other the vectors
+//! between two phases word by word, in memory that has two halves: a launch writes one and marks the words of the other
+//! as absent, for the next launch. All blocks have to be resident at the same time: the occupancy says so, and a block
+//! that waits in vain ends the launch with a trap.
 
 use tegra_hcq::{Arg, Buffer, GraphBuilder, Kernel, Program};
 
-use super::engine::{BLOCK, Inner, Stage, WARPS, vector_bytes, word};
+use super::engine::{BLOCK, Inner, Stage, WARPS, rounded_bytes, rounds, vector_bytes, word};
 use super::pack::Unit;
 use super::parameters::{Attention, Decode, Product};
 use super::places::Addresses;
@@ -25,11 +26,17 @@ const FORMATS: [BlockType; 4] = [BlockType::F16, BlockType::Q4K, BlockType::Q8_0
 const FASTER: [BlockType; 3] = [BlockType::Q4K, BlockType::Q6K, BlockType::Q8_0];
 /// SM version of Hopper GPUs.
 const HOPPER: (u32, u32) = (9, 0);
+/// Columns of a group of a rounded vector, and of a chunk; a group's parts of a chunk, as first byte and bytes per group.
+const GROUP: usize = 32;
+const CHUNK: usize = 256;
+const ROUNDED_PARTS: [(usize, usize); 6] = [(0, 16), (128, 16), (256, 16), (384, 16), (512, 8), (576, 4)];
+/// Alignment of vectors in the exchange.
+const ALIGNMENT: usize = 256;
 /// Products of a layer.
 const LAYER_PRODUCTS: usize = 4;
 /// Most bytes of the attention's state in shared memory: `DESK_BYTES` of `decode.cu`.
 const DESK_BYTES: usize = 36_864;
-/// Looks at the counter after which a block gives up: many seconds, at a microsecond for each.
+/// Readings of absent words after which a thread gives up: many seconds, at a microsecond for each.
 const PATIENCE: u32 = 1 << 24;
 
 /// Tiles that a warp keeps in shared memory: `STAGES` of `decode.cu`.
@@ -37,11 +44,93 @@ const fn stages(sm: (u32, u32)) -> usize {
     if sm.0 >= HOPPER.0 { 4 } else { 3 }
 }
 
+/// Places of the vectors of a layer in a half of the exchange, in bytes from the layer's first.
+struct Exchange {
+    layers: usize,
+    qkv: usize,
+    attended: usize,
+    /// With the attention's output added.
+    middle: usize,
+    hidden: usize,
+    /// With the output of the feed-forward network added.
+    end: usize,
+    layer_bytes: usize,
+    /// Columns of the hidden vector if it is rounded.
+    rounded: Option<usize>,
+}
+
+impl Exchange {
+    fn of(engine: &Inner) -> Self {
+        let shape = &engine.shape;
+        let mut bytes = 0_usize;
+        let mut next = |size: usize| {
+            let start = bytes;
+            bytes = (start + size).next_multiple_of(ALIGNMENT);
+            start
+        };
+        let rounded = rounds(engine.weights.output.place.block).then_some(shape.ffn);
+        let (qkv, attended) = (next((shape.query_width() + 2 * shape.kv_width()) * 4), next(shape.query_width() * 4));
+        let middle = next(shape.width * 4);
+        let hidden = next(rounded.map_or(shape.ffn * 4, rounded_bytes));
+        let end = next(shape.width * 4);
+        let layers = engine.weights.layers.len();
+        Self { layers, qkv, attended, middle, hidden, end, layer_bytes: bytes, rounded }
+    }
+
+    /// Bytes of a half.
+    const fn bytes(&self) -> usize {
+        self.layers * self.layer_bytes
+    }
+
+    /// A half whose words are absent: `ABSENT` and `ABSENT_ROUNDED` of `decode.cu`. The last chunk of a rounded vector
+    /// may have groups that nobody writes.
+    fn absent(&self) -> Vec<u8> {
+        let mut layer = vec![0xff; self.layer_bytes];
+        if let Some(columns) = self.rounded {
+            let vector = &mut layer[self.hidden..][..rounded_bytes(columns)];
+            vector.fill(0x80);
+            for group in columns / GROUP..columns.next_multiple_of(CHUNK) / GROUP {
+                let chunk = &mut vector[group / (CHUNK / GROUP) * rounded_bytes(CHUNK)..];
+                let at = group % (CHUNK / GROUP);
+                for (start, bytes) in ROUNDED_PARTS {
+                    chunk[start + at * bytes..][..bytes].fill(0);
+                }
+            }
+        }
+        layer.repeat(self.layers)
+    }
+
+    /// Sets the addresses of all phases: those of the first half.
+    fn connect(&self, base: u64, products: &mut [Product], attentions: &mut [Attention]) {
+        // CAST: usize is at most 64 bits.
+        let place = |layer: usize, at: usize| base + (layer * self.layer_bytes + at) as u64;
+        let (layers, rest) = products.as_chunks_mut::<LAYER_PRODUCTS>();
+        // The launch before wrote the first layer's vector, and those after it read the last one's in the same place.
+        let outside = layers.first().map_or(0, |products| products[0].input);
+        let mut x = outside;
+        for (number, ([qkv, output, up, down], attention)) in layers.iter_mut().zip(attentions).enumerate() {
+            let at = |at| place(number, at);
+            (qkv.input, qkv.output) = (x, at(self.qkv));
+            (attention.qkv, attention.output) = (at(self.qkv), at(self.attended));
+            (output.input, output.other, output.output) = (at(self.attended), x, at(self.middle));
+            (up.input, up.output) = (at(self.middle), at(self.hidden));
+            x = at(self.end);
+            (down.input, down.other, down.output) = (at(self.hidden), at(self.middle), x);
+        }
+        if let Some([.., down]) = layers.last_mut() {
+            down.copy = outside;
+        }
+        if let [logits] = rest {
+            logits.input = x;
+        }
+    }
+}
+
 /// The launch of a session.
 pub(super) struct Persistent {
     kernel: Kernel,
     /// Used by the launch.
-    _memory: (Buffer<Product>, Buffer<Attention>, Buffer<u32>),
+    pub(super) memory: (Buffer<Product>, Buffer<Attention>, Buffer<u32>, Buffer<u8>),
     pub(super) parameters: Decode,
     /// Number of blocks.
     grid: u32,
@@ -105,8 +194,9 @@ impl Persistent {
         let kernel = Program::load_fitting(&engine.device, &DECODE)?
             .kernel(&format!("decode_{}", block.name().to_lowercase()))?;
         let front = vector.next_multiple_of(16);
+        let parameters = products.len() * size_of::<Product>() + layers * size_of::<Attention>();
         let tiles = WARPS * stages(engine.device.info().sm_version) * Unit::of(block).tile_bytes();
-        let shared_bytes = word(front + tiles + products.len() * size_of::<u64>())?;
+        let shared_bytes = word(front + tiles + parameters)?;
         let most = kernel.attributes().max_dynamic_shared_bytes;
         if shared_bytes > most {
             let reason =
@@ -120,10 +210,16 @@ impl Persistent {
             let reason = format!("it has {grid} blocks, of which {resident} run at the same time");
             return Err(Error::Persistent(reason));
         }
+        let halves = Exchange::of(engine);
+        let mut bytes = halves.absent();
+        bytes.extend_from_within(..);
+        let exchange = device.alloc_from(&bytes)?.named("vectors of a token");
+        halves.connect(exchange.gpu_va(), &mut products, &mut attentions);
         let memory = (
             device.alloc_from(&products)?.named("products of a token"),
             device.alloc_from(&attentions)?.named("attentions of a token"),
-            device.alloc_zeroed::<u32>(1)?.named("counter of phases"),
+            device.alloc_zeroed::<u32>(2)?.named("counter of blocks"),
+            exchange,
         );
         // CAST: usize is at most 64 bits.
         let tiles_end = engine.weights.matrices.gpu_va() + engine.weights.matrices.len() as u64;
@@ -131,17 +227,17 @@ impl Persistent {
             products: memory.0.gpu_va(),
             attentions: memory.1.gpu_va(),
             counter: memory.2.gpu_va(),
+            exchange: memory.3.gpu_va(),
+            half_bytes: halves.bytes() as u64,
             tiles_end,
             layers: word(layers)?,
             count: word(products.len())?,
             groups: word(engine.groups())?,
             chunks: word(engine.chunks())?,
             front_bytes: word(front)?,
-            blocks: grid,
             patience: PATIENCE,
-            unused: 0,
         };
-        Ok(Self { kernel, _memory: memory, parameters, grid, shared_bytes })
+        Ok(Self { kernel, memory, parameters, grid, shared_bytes })
     }
 
     /// Records the launch, with the logits of the next token if they are wanted.

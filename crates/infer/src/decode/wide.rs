@@ -87,7 +87,7 @@ impl Wide {
         // part of the batch; the batch waits for its queue before a session leaves. `Wide` has room for the vectors.
         unsafe { graph.launch(&engine.prompt.round, word(group.size)?, BLOCK, &arguments)? };
         let product = packed::Call {
-            gate: Arg::U64(call.gate),
+            gate: Arg::U64(call.other),
             output: Arg::U64(call.output),
             after: match call.after {
                 After::Store | After::Logits => packed::After::Store,
