@@ -254,16 +254,15 @@ static __device__ void attend(const Attention& p, Desk<HEADS>& desk, const Share
 
     // log2(e): weights are powers of two.
     float scale = p.scale * 1.4426950408889634f;
-    if (prepares_query) {
-        if (!EARLY_HEAD)
-            head.load(p, query_from, link);
-        head.finish(p, p.query_norm, [&](u32 column, float x) { queries[warp][column] = x * scale; });
-    }
     u64 at = (u64)position * p.head_size;
-    if (prepares_key) {
+    if (prepares_query || prepares_key) {
         if (!EARLY_HEAD)
-            head.load(p, own, link);
-        head.finish(p, p.key_norm, [&](u32 column, float x) {
+            head.load(p, prepares_query ? query_from : own, link);
+        head.finish(p, prepares_query ? p.query_norm : p.key_norm, [&](u32 column, float x) {
+            if (prepares_query) {
+                queries[warp][column] = x * scale;
+                return;
+            }
             own_key[column] = __float2half_rn(x);
             if (share.appends)
                 keys[at + column] = own_key[column];

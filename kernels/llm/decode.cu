@@ -29,11 +29,11 @@
 #define KINDS 5
 #define LOGITS 4
 
-// Query heads of a block of the attention, and the most bytes of its state.
-#define HEADS 4
-#define DESK_BYTES 36864
+// The most bytes of the state of an attention. A block has one head: with several ways to share heads, the kernel has so
+// many instructions that each phase waits for them.
+#define DESK_BYTES 9728
 
-static_assert(sizeof(Desk<HEADS>) <= DESK_BYTES && ATTENTION_THREADS == THREADS, "the front holds an attention");
+static_assert(sizeof(Desk<1>) <= DESK_BYTES && ATTENTION_THREADS == THREADS, "the front holds an attention");
 
 struct Decode {
     // Those of each layer in the order of KINDS, then that of the logits.
@@ -51,8 +51,8 @@ struct Decode {
     u32 layers;
     // Number of products, 4 * layers or one more with the logits.
     u32 count;
-    // Grid of the attention.
-    u32 groups, chunks;
+    // Grid of the attention: heads, and chunks of the context.
+    u32 heads, chunks;
     // Bytes before the tiles in shared memory, a multiple of 16.
     u32 front_bytes;
     // Readings of words that are not there after which a thread gives up.
@@ -270,7 +270,8 @@ static __device__ void load_rounded(const Product& p, u8* memory, const Exchange
     }
 }
 
-template <class F>
+// LANES: see `attend`.
+template <class F, int LANES>
 static __device__ void decode(const Decode& d)
 {
     extern __shared__ uint4 dynamic[];
@@ -324,13 +325,10 @@ static __device__ void decode(const Decode& d)
         if (kind == 1) {
             park(s.parked[warp], chain, ring);
             const Attention& attention = attentions[product / 4];
-            Desk<HEADS>& desk = *(Desk<HEADS>*)memory;
+            Desk<1>& desk = *(Desk<1>*)memory;
 #pragma unroll 1
-            for (u32 block = blockIdx.x; block < d.groups * d.chunks; block += gridDim.x) {
-                if (attention.head_size <= 64)
-                    attend_group<HEADS, 8>(attention, desk, block % d.groups, block / d.groups, d.chunks, link);
-                else
-                    attend_group<HEADS, 16>(attention, desk, block % d.groups, block / d.groups, d.chunks, link);
+            for (u32 block = blockIdx.x; block < d.heads * d.chunks; block += gridDim.x) {
+                attend_group<1, LANES>(attention, desk, block % d.heads, block / d.heads, d.chunks, link);
                 __syncthreads();
             }
             unpark(s.parked[warp], chain, ring);
@@ -354,13 +352,19 @@ static __device__ void decode(const Decode& d)
     end(d);
 }
 
-#define KERNEL(name, format)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ Decode d)                   \
+#define KERNEL(name, format, lanes)                                                                                   \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) name##_##lanes(const __grid_constant__ Decode d)         \
     {                                                                                                                 \
-        decode<format>(d);                                                                                            \
+        decode<format, lanes>(d);                                                                                     \
     }
 
-KERNEL(decode_f16, F16)
-KERNEL(decode_q4_k, Q4K)
-KERNEL(decode_q8_0, Q8_0)
-KERNEL(decode_q6_k, Q6K)
+// Heads of at most 64 columns.
+KERNEL(decode_f16, F16, 8)
+KERNEL(decode_q4_k, Q4K, 8)
+KERNEL(decode_q8_0, Q8_0, 8)
+KERNEL(decode_q6_k, Q6K, 8)
+// Heads of at most 128 columns.
+KERNEL(decode_f16, F16, 16)
+KERNEL(decode_q4_k, Q4K, 16)
+KERNEL(decode_q8_0, Q8_0, 16)
+KERNEL(decode_q6_k, Q6K, 16)

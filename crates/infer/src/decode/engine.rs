@@ -149,6 +149,11 @@ pub(super) fn rounds(block: BlockType) -> bool {
     !matches!(block, BlockType::F32 | BlockType::F16 | BlockType::Bf16)
 }
 
+/// Lanes that take a position in the attention: each has 8 columns of a head.
+const fn lanes(shape: &Shape) -> usize {
+    if shape.head_size <= 64 { 8 } else { 16 }
+}
+
 /// Bytes of a rounded vector: chunks of 256 columns.
 pub(super) fn rounded_bytes(columns: usize) -> usize {
     columns.div_ceil(256) * 608
@@ -200,7 +205,7 @@ impl Engine {
             2 => 2,
             _ => MAX_GROUP,
         };
-        let lanes = if shape.head_size <= 64 { 8 } else { 16 };
+        let lanes = lanes(&shape);
         let attention = Program::load_fitting(device, &ATTENTION)?;
         let sample = Program::load_fitting(device, &SAMPLE)?;
         let turns = model.rope_frequencies().unwrap_or_default();
@@ -281,6 +286,11 @@ impl Inner {
         (size * pairs, bands.div_ceil(size))
     }
 
+    /// Lanes that take a position in the attention.
+    pub(super) fn lanes(&self) -> usize {
+        lanes(&self.shape)
+    }
+
     /// Groups of query heads that share a block of the attention.
     pub(super) fn groups(&self) -> usize {
         self.shape.kv_heads * (self.shape.heads / self.shape.kv_heads).div_ceil(self.group)
@@ -293,7 +303,7 @@ impl Inner {
 
     /// Elements of the attention's parts, and number of its tickets.
     pub(super) fn attention_sizes(&self) -> (usize, usize) {
-        (self.shape.heads * self.chunks() * (self.shape.head_size + 2), self.groups())
+        (self.shape.heads * self.chunks() * (self.shape.head_size + 2), self.shape.heads)
     }
 
     /// The activation, as the kernels number it.

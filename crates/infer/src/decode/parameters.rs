@@ -94,7 +94,7 @@ pub(super) struct Decode {
     pub(super) tiles_end: u64,
     pub(super) layers: u32,
     pub(super) count: u32,
-    pub(super) groups: u32,
+    pub(super) heads: u32,
     pub(super) chunks: u32,
     pub(super) front_bytes: u32,
     pub(super) patience: u32,

@@ -7,7 +7,7 @@
 
 use tegra_hcq::{Arg, Buffer, GraphBuilder, Kernel, Program};
 
-use super::engine::{BLOCK, Inner, Stage, WARPS, rounded_bytes, rounds, vector_bytes, word};
+use super::engine::{BLOCK, Inner, MAX_CHUNKS, Stage, WARPS, rounded_bytes, rounds, vector_bytes, word};
 use super::pack::Unit;
 use super::parameters::{Attention, Decode, Product};
 use super::places::Addresses;
@@ -35,7 +35,7 @@ const ALIGNMENT: usize = 256;
 /// Products of a layer.
 const LAYER_PRODUCTS: usize = 4;
 /// Most bytes of the attention's state in shared memory: `DESK_BYTES` of `decode.cu`.
-const DESK_BYTES: usize = 36_864;
+const DESK_BYTES: usize = 9_728;
 /// Readings of absent words after which a thread gives up: many seconds, at a microsecond for each.
 const PATIENCE: u32 = 1 << 24;
 
@@ -192,7 +192,7 @@ impl Persistent {
             return Err(Error::Persistent("gate and up are apart".to_owned()));
         }
         let kernel = Program::load_fitting(&engine.device, &DECODE)?
-            .kernel(&format!("decode_{}", block.name().to_lowercase()))?;
+            .kernel(&format!("decode_{}_{}", block.name().to_lowercase(), engine.lanes()))?;
         let front = vector.next_multiple_of(16);
         let parameters = products.len() * size_of::<Product>() + layers * size_of::<Attention>();
         let tiles = WARPS * stages(engine.device.info().sm_version) * Unit::of(block).tile_bytes();
@@ -203,7 +203,7 @@ impl Persistent {
                 format!("it takes {shared_bytes} bytes of shared memory, and an SM has {most} for it");
             return Err(Error::Persistent(reason));
         }
-        let device = &engine.device;
+        let (device, heads) = (&engine.device, engine.shape.heads);
         let (grid, sms) = (word(engine.sms)?, device.info().sm_count);
         let resident = kernel.occupancy(BLOCK, shared_bytes)?.blocks_per_sm * sms;
         if resident < grid {
@@ -232,8 +232,8 @@ impl Persistent {
             tiles_end,
             layers: word(layers)?,
             count: word(products.len())?,
-            groups: word(engine.groups())?,
-            chunks: word(engine.chunks())?,
+            heads: word(heads)?,
+            chunks: word((engine.sms / heads).clamp(1, MAX_CHUNKS))?,
             front_bytes: word(front)?,
             patience: PATIENCE,
         };
