@@ -23,7 +23,7 @@ const DECODE: [&[u8]; 2] = [
 /// Formats for which there is a kernel.
 const FORMATS: [BlockType; 4] = [BlockType::F16, BlockType::Q4K, BlockType::Q8_0, BlockType::Q6K];
 /// Those with which it is faster than a graph on a Hopper GPU: measured on an H200, see `docs/llm.md`.
-const FASTER: [BlockType; 3] = [BlockType::Q4K, BlockType::Q6K, BlockType::Q8_0];
+const FASTER: [BlockType; 4] = FORMATS;
 /// SM version of Hopper GPUs.
 const HOPPER: (u32, u32) = (9, 0);
 /// Columns of a group of a rounded vector, and of a chunk; a group's parts of a chunk, as first byte and bytes per group.
@@ -69,7 +69,8 @@ impl Exchange {
             start
         };
         let rounded = rounds(engine.weights.output.place.block).then_some(shape.ffn);
-        let (qkv, attended) = (next((shape.query_width() + 2 * shape.kv_width()) * 4), next(shape.query_width() * 4));
+        let (qkv, attended) =
+            (next((shape.query_width() + 2 * shape.kv_width()) * 4), next(shape.query_width() * 4));
         let middle = next(shape.width * 4);
         let hidden = next(rounded.map_or(shape.ffn * 4, rounded_bytes));
         let end = next(shape.width * 4);
@@ -191,8 +192,11 @@ impl Persistent {
         if products.len() != LAYER_PRODUCTS * layers + 1 {
             return Err(Error::Persistent("gate and up are apart".to_owned()));
         }
-        let kernel = Program::load_fitting(&engine.device, &DECODE)?
-            .kernel(&format!("decode_{}_{}", block.name().to_lowercase(), engine.lanes()))?;
+        let kernel = Program::load_fitting(&engine.device, &DECODE)?.kernel(&format!(
+            "decode_{}_{}",
+            block.name().to_lowercase(),
+            engine.lanes()
+        ))?;
         let front = vector.next_multiple_of(16);
         let parameters = products.len() * size_of::<Product>() + layers * size_of::<Attention>();
         let tiles = WARPS * stages(engine.device.info().sm_version) * Unit::of(block).tile_bytes();
