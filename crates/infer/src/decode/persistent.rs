@@ -26,9 +26,10 @@ const FORMATS: [BlockType; 4] = [BlockType::F16, BlockType::Q4K, BlockType::Q8_0
 const FASTER: [BlockType; 4] = FORMATS;
 /// SM version of Hopper GPUs.
 const HOPPER: (u32, u32) = (9, 0);
-/// Columns of a group of a rounded vector, and of a chunk; a group's parts of a chunk, as first byte and bytes per group.
+/// Columns of a group of a rounded vector, and of a chunk.
 const GROUP: usize = 32;
 const CHUNK: usize = 256;
+/// A group's parts of a chunk, as first byte and bytes per group.
 const ROUNDED_PARTS: [(usize, usize); 6] = [(0, 16), (128, 16), (256, 16), (384, 16), (512, 8), (576, 4)];
 /// Alignment of vectors in the exchange.
 const ALIGNMENT: usize = 256;
@@ -130,8 +131,8 @@ impl Exchange {
 /// The launch of a session.
 pub(super) struct Persistent {
     kernel: Kernel,
-    /// Used by the launch.
-    pub(super) memory: (Buffer<Product>, Buffer<Attention>, Buffer<u32>, Buffer<u8>),
+    /// What `parameters` points to, kept for the launch.
+    _memory: (Buffer<Product>, Buffer<Attention>, Buffer<u32>, Buffer<u8>),
     pub(super) parameters: Decode,
     /// Number of blocks.
     grid: u32,
@@ -241,7 +242,7 @@ impl Persistent {
             front_bytes: word(front)?,
             patience: PATIENCE,
         };
-        Ok(Self { kernel, memory, parameters, grid, shared_bytes })
+        Ok(Self { kernel, _memory: memory, parameters, grid, shared_bytes })
     }
 
     /// Records the launch, with the logits of the next token if they are wanted.
