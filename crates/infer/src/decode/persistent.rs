@@ -131,8 +131,9 @@ impl Exchange {
 /// The launch of a session.
 pub(super) struct Persistent {
     kernel: Kernel,
-    /// What `parameters` points to, kept for the launch.
-    _memory: (Buffer<Product>, Buffer<Attention>, Buffer<u32>, Buffer<u8>),
+    /// What `parameters` points to, kept for the launch; only tests read it.
+    #[cfg_attr(not(test), expect(dead_code, reason = "keeps the memory"))]
+    pub(super) memory: (Buffer<Product>, Buffer<Attention>, Buffer<u32>, Buffer<u8>),
     pub(super) parameters: Decode,
     /// Number of blocks.
     grid: u32,
@@ -242,7 +243,7 @@ impl Persistent {
             front_bytes: word(front)?,
             patience: PATIENCE,
         };
-        Ok(Self { kernel, _memory: memory, parameters, grid, shared_bytes })
+        Ok(Self { kernel, memory, parameters, grid, shared_bytes })
     }
 
     /// Records the launch, with the logits of the next token if they are wanted.
