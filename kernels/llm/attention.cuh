@@ -422,8 +422,8 @@ static __device__ void combine(const Attention& p, u32 first_head, u32 heads, u3
     }
 }
 
-// Block `at` of `most_chunks` that have group `group`: one of the key_heads * ceil(heads per key head / HEADS) groups of
-// at most HEADS heads. If the context has fewer chunks than there are blocks, the blocks of a chunk share its heads.
+// Block `at` of `most_chunks` that have group `group`: one of the key_heads * ceil(heads per key head / HEADS) groups
+// of at most HEADS heads. If the context has fewer chunks than there are blocks, the blocks of a chunk share its heads.
 template <int HEADS, int LANES, class Link>
 static __device__ void attend_group(const Attention& p, Desk<HEADS>& desk, u32 group, u32 at, u32 most_chunks,
                                     const Link& link)

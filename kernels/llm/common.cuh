@@ -50,6 +50,9 @@ static __device__ float from_ordered(u32 bits)
 //
 // Between launches, all is there.
 struct Settled {
+    // Whether vectors may be late.
+    static const bool WAITS = false;
+
     template <class T>
     __device__ T load(const T* at) const { return *at; }
     template <class T>

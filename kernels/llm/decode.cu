@@ -1,22 +1,18 @@
 // All layers of a language model for one token, and its logits, in one launch, for models whose matrices have one
 // format.
 //
-// One block per SM runs all phases: the products and attentions that `product.cu` and `attention.cu` run as launches.
-// A phase reads the words of its vector until all of them are there (see `Exchange`): nothing else orders the blocks.
-// Weights depend on nothing: each warp copies its tiles to shared memory ahead of their use, across phases, so the memory
-// is busy while vectors are prepared. All sums have the order that they have in the launches: the results have the same
-// bits.
+// One block per SM runs all phases: the products and attentions that `product.cu` and `attention.cu` run as launches. A
+// phase reads the words of its vector until all of them are there (see `Exchange`): nothing else orders the blocks.
+// Weights depend on nothing: each warp copies its tiles to shared memory ahead of their use, across phases, so the
+// memory is busy while vectors are prepared. All sums have the order that they have in the launches: the results have
+// the same bits.
 //
 // Blocks of 512 threads, at most as many as are resident together. Dynamic shared memory: `front_bytes` for a vector or
-// the state of an attention, then STAGES tiles per warp, then the parameters of all phases.
+// the state of an attention, then the tiles of each warp, then the parameters of all phases.
 #include <cuda_fp16.h>
 
-// More fill the queues of the memory, and what the blocks wait for comes later; an SM of an Orin has no room for more.
 #if __CUDA_ARCH__ >= 900
-#define STAGES 4
 #define BULK
-#else
-#define STAGES 3
 #endif
 #include "product.cuh"
 
@@ -29,9 +25,12 @@
 #define KINDS 5
 #define LOGITS 4
 
-// The most bytes of the state of an attention. A block has one head: with several ways to share heads, the kernel has so
-// many instructions that each phase waits for them.
+// The most bytes of the state of an attention. A block has one head: with several ways to share heads, the kernel has
+// so many instructions that each phase waits for them.
 #define DESK_BYTES 9728
+
+// Most tiles that a warp has in shared memory.
+#define MAX_PLACES 5
 
 static_assert(sizeof(Desk<1>) <= DESK_BYTES && ATTENTION_THREADS == THREADS, "the front holds an attention");
 
@@ -68,14 +67,14 @@ static __device__ u32 kind_of(const Decode& d, u32 product)
 // for the products as well.
 struct Parked {
     const u8* at;
-    u32 product, batch, left, step, steps, last_bytes, slot, parity;
+    u32 product, batch, left, step, steps, last_bytes, slot, parity, owed, next, turn;
 };
 
 // What the threads of a block share.
 struct Shared {
     Bench bench;
     // Barriers of the tiles.
-    u64 landed[WARPS][STAGES];
+    u64 landed[WARPS][MAX_PLACES];
     Layout layouts[KINDS][WARPS];
     u32 batches[KINDS];
     Parked parked[WARPS];
@@ -86,11 +85,12 @@ struct Shared {
 #define ABSENT 0xffffffffu
 #define ABSENT_ROUNDED 0x80808080u
 
-// Passes vectors between the blocks of a launch. Each phase has memory of its own for its output, whose words are absent
-// until they are written; a block reads a word until it is there. So a word crosses the L2 cache once, and no block waits
-// for a phase to end. What a phase writes, it makes absent in the other half, `next` bytes away, for the next launch; the
-// launch before is over and needs it no more.
+// Passes vectors between the blocks of a launch. Each phase has memory of its own for its output, whose words are
+// absent until they are written; a block reads a word until it is there. So a word crosses the L2 cache once, and no
+// block waits for a phase to end. What a phase writes, it makes absent in the other half, `next` bytes away, for the
+// next launch; the launch before is over and needs it no more.
 struct Exchange {
+    static const bool WAITS = true;
     u32 patience;
 
     __device__ float load(const float* at) const
@@ -167,6 +167,8 @@ struct Chain {
     const Product* products;
     u32 product, batch, lane;
     Range<F> range;
+    // With paced copies: free places, the next of them, and the parity of its turn.
+    u32 owed, next, turn;
 
     __device__ void enter(const Decode& d, const Shared& s, u32 warp)
     {
@@ -189,7 +191,8 @@ struct Chain {
     }
 
     // Starts the copy of the next tile to place `to`.
-    __device__ void copy(const Decode& d, const Shared& s, u32 warp, const Ring& ring, u32 to)
+    template <class R>
+    __device__ void copy(const Decode& d, const Shared& s, u32 warp, const R& ring, u32 to)
     {
         if (range.left > 0) {
             range.copy(ring, to, d.tiles_end, lane);
@@ -198,10 +201,28 @@ struct Chain {
         }
         ring.commit();
     }
+
+#ifdef BULK
+    // Starts copies to the free places while fewer than PACE are on their way. All lanes decide the same.
+    template <u32 PACE, u32 PLACES>
+    __device__ void pump(const Decode& d, const Shared& s, u32 warp, const Ring<PLACES>& ring)
+    {
+#pragma unroll 1
+        while (owed > 0) {
+            u32 back = next < PACE ? next + PLACES - PACE : next - PACE;
+            if (PLACES - owed >= PACE && !__all_sync(ALL, ring.landed(back, next < PACE ? turn ^ 1 : turn)))
+                return;
+            copy(d, s, warp, ring, next);
+            --owed;
+            if (++next == PLACES)
+                next = 0, turn ^= 1;
+        }
+    }
+#endif
 };
 
-template <class F>
-static __device__ void park(Parked& to, const Chain<F>& chain, const Ring& ring)
+template <class F, u32 PLACES>
+static __device__ void park(Parked& to, const Chain<F>& chain, const Ring<PLACES>& ring)
 {
     if (chain.lane == 0) {
         const Range<F>& r = chain.range;
@@ -210,13 +231,15 @@ static __device__ void park(Parked& to, const Chain<F>& chain, const Ring& ring)
         to.slot = ring.slot;
 #ifdef BULK
         to.parity = ring.parity;
+        if (PLACES > STAGES)
+            to.owed = chain.owed, to.next = chain.next, to.turn = chain.turn;
 #endif
     }
     __syncwarp();
 }
 
-template <class F>
-static __device__ void unpark(const Parked& from, Chain<F>& chain, Ring& ring)
+template <class F, u32 PLACES>
+static __device__ void unpark(const Parked& from, Chain<F>& chain, Ring<PLACES>& ring)
 {
     Range<F>& r = chain.range;
     r.at = from.at, r.left = from.left, r.step = from.step, r.steps = from.steps, r.last_bytes = from.last_bytes;
@@ -224,6 +247,8 @@ static __device__ void unpark(const Parked& from, Chain<F>& chain, Ring& ring)
     ring.slot = from.slot;
 #ifdef BULK
     ring.parity = from.parity;
+    if (PLACES > STAGES)
+        chain.owed = from.owed, chain.next = from.next, chain.turn = from.turn;
 #endif
 }
 
@@ -270,8 +295,10 @@ static __device__ void load_rounded(const Product& p, u8* memory, const Exchange
     }
 }
 
-// LANES: see `attend`.
-template <class F, int LANES>
+// LANES: see `attend`. With a PACE, a warp has at most as many tiles on their way: where the memory takes longest, a
+// burst of copies delays the words that blocks wait for. It takes more instructions, and is for more places than
+// STAGES.
+template <class F, int LANES, u32 PLACES, u32 PACE>
 static __device__ void decode(const Decode& d)
 {
     extern __shared__ uint4 dynamic[];
@@ -279,9 +306,9 @@ static __device__ void decode(const Decode& d)
     u8* memory = (u8*)dynamic;
     u32 warp = threadIdx.x / 32;
     const u32 tile_bytes = 8 * F::BYTES;
-    Ring ring;
-    ring.init(memory + d.front_bytes + warp * STAGES * tile_bytes, s.landed[warp], true);
-    Product* products = (Product*)(memory + d.front_bytes + WARPS * STAGES * tile_bytes);
+    Ring<PLACES> ring;
+    ring.init(memory + d.front_bytes + warp * PLACES * tile_bytes, s.landed[warp], true);
+    Product* products = (Product*)(memory + d.front_bytes + WARPS * PLACES * tile_bytes);
     Attention* attentions = (Attention*)(products + d.count);
     fetch(products, d.products, d.count);
     fetch(attentions, d.attentions, d.layers);
@@ -296,6 +323,34 @@ static __device__ void decode(const Decode& d)
         s.batches[kind] = p.batches;
     }
     __syncthreads();
+
+    Chain<F> chain;
+    chain.lane = fixed_lane();
+    chain.products = products;
+    chain.product = 0;
+    chain.batch = blockIdx.x;
+    chain.enter(d, s, warp);
+    chain.advance(d, s, warp);
+    chain.owed = PLACES, chain.next = chain.turn = 0;
+    auto pump = [&] {
+#ifdef BULK
+        if constexpr (PACE > 0)
+            chain.template pump<PACE>(d, s, warp, ring);
+#endif
+    };
+    auto refill = [&](u32 to) {
+        if (PACE > 0)
+            ++chain.owed;
+        else
+            chain.copy(d, s, warp, ring, to);
+        pump();
+    };
+    pump();
+#pragma unroll 1
+    for (u32 i = 0; i < PLACES && PACE == 0; ++i)
+        chain.copy(d, s, warp, ring, i);
+
+    // All vectors move to the half of this launch.
     for (u32 i = threadIdx.x; i < d.count; i += THREADS) {
         move(d, half, products[i].input);
         move(d, half, products[i].other);
@@ -307,18 +362,6 @@ static __device__ void decode(const Decode& d)
     }
     __syncthreads();
 
-    Chain<F> chain;
-    chain.lane = fixed_lane();
-    chain.products = products;
-    chain.product = 0;
-    chain.batch = blockIdx.x;
-    chain.enter(d, s, warp);
-    chain.advance(d, s, warp);
-#pragma unroll 1
-    for (u32 i = 0; i < STAGES; ++i)
-        chain.copy(d, s, warp, ring, i);
-
-    u32 parity = 0;
 #pragma unroll 1
     for (u32 product = 0; product < d.count; ++product) {
         u32 kind = kind_of(d, product);
@@ -332,39 +375,49 @@ static __device__ void decode(const Decode& d)
                 __syncthreads();
             }
             unpark(s.parked[warp], chain, ring);
-            ring.place(memory + d.front_bytes + warp * STAGES * tile_bytes, s.landed[warp]);
+            ring.place(memory + d.front_bytes + warp * PLACES * tile_bytes, s.landed[warp]);
         }
         const Product& p = products[product];
         if (blockIdx.x >= p.batches)
             continue;
-        if (p.before == BEFORE_PACKED) {
-            load_rounded(p, memory, link);
-        } else {
+        auto fill = [&] {
+            pump();
+            if (p.before == BEFORE_PACKED) {
+                load_rounded(p, memory, link);
+                return;
+            }
             Quads quads;
             quads.load_norm(p);
             quads.load_vector(p, link);
+            pump();
             before<F>(p, memory, s.bench.scratch, quads, link);
-        }
-        __syncthreads();
-        consume<F>(p, s.layouts[kind][warp], memory, s.bench, parity, ring, chain.lane, link,
-                   [&](u32 to) { chain.copy(d, s, warp, ring, to); });
+        };
+        consume<F>(p, s.layouts[kind][warp], memory, s.bench, ring, chain.lane, link, fill, refill, pump);
     }
     end(d);
 }
 
-#define KERNEL(name, format, lanes)                                                                                   \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) name##_##lanes(const __grid_constant__ Decode d)         \
+#define KERNEL(name, format, lanes, places, pace)                                                                     \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) decode_##name##_##lanes(const __grid_constant__ Decode d)\
     {                                                                                                                 \
-        decode<format, lanes>(d);                                                                                     \
+        decode<format, lanes, places, pace>(d);                                                                       \
     }
 
 // Heads of at most 64 columns.
-KERNEL(decode_f16, F16, 8)
-KERNEL(decode_q4_k, Q4K, 8)
-KERNEL(decode_q8_0, Q8_0, 8)
-KERNEL(decode_q6_k, Q6K, 8)
+KERNEL(f16, F16, 8, STAGES, 0)
+KERNEL(q4_k, Q4K, 8, STAGES, 0)
+KERNEL(q8_0, Q8_0, 8, STAGES, 0)
+KERNEL(q6_k, Q6K, 8, STAGES, 0)
 // Heads of at most 128 columns.
-KERNEL(decode_f16, F16, 16)
-KERNEL(decode_q4_k, Q4K, 16)
-KERNEL(decode_q8_0, Q8_0, 16)
-KERNEL(decode_q6_k, Q6K, 16)
+KERNEL(f16, F16, 16, STAGES, 0)
+KERNEL(q4_k, Q4K, 16, STAGES, 0)
+KERNEL(q8_0, Q8_0, 16, STAGES, 0)
+KERNEL(q6_k, Q6K, 16, STAGES, 0)
+
+// Faster on an H200 than the kernels above, with the numbers that measured best: see `docs/llm.md`.
+#ifdef BULK
+KERNEL(paced_q8_0, Q8_0, 8, 5, 2)
+KERNEL(paced_q6_k, Q6K, 8, 4, 3)
+KERNEL(paced_q8_0, Q8_0, 16, 5, 2)
+KERNEL(paced_q6_k, Q6K, 16, 4, 3)
+#endif

@@ -1,15 +1,14 @@
 // Block formats, and the vector that they are multiplied with.
 //
-// A format has: UNIT, the columns of a unit; PAIRS, the pairs of rows in a tile; BYTES, the bytes of 8 units of one row;
-// ROUNDS, whether the vector is rounded; Tile, a lane's weights: a unit of both rows of a pair; Vector, a lane's part of
-// the vector; `dot`, the lane's two sums; WHOLE, whether all tiles have all units. `infer`'s module `decode::pack` says
-// what a tile has where.
+// A format has: UNIT, the columns of a unit; PAIRS, the pairs of rows in a tile; BYTES, the bytes of 8 units of one
+// row; ROUNDS, whether the vector is rounded; Tile, a lane's weights: a unit of both rows of a pair; Vector, a lane's
+// part of the vector; `dot`, the lane's two sums; WHOLE, whether all tiles have all units. `infer`'s module
+// `decode::pack` says what a tile has where.
 //
 // Floats have one pair in a tile and a unit for each lane. Quantised formats have four pairs, and 8 units in a row.
 //
 // Quantised formats multiply integers: each 32 elements of the vector share a scale, and each element is rounded to 14
-// bits, stored as a coarse and a fine byte (x = scale * (128 * coarse + fine)). The tensor cores multiply them: see
-// `Group`.
+// bits, stored as a coarse and a fine byte (x = scale * (128 * coarse + fine)).
 #pragma once
 #include "common.cuh"
 
@@ -31,11 +30,6 @@ static __device__ u32 rounded_bytes(u32 columns)
 }
 
 // A lane's part of a chunk: lanes with the same lane % 8 have the same group.
-//
-// The tensor cores multiply 16 rows of weights (A) with 8 columns (B), over 4 units of 8 elements, one from each of four
-// lanes. Of a lane's row of A, lane / 4, only its own unit is wanted: column 2 t + h of B has the elements of group
-// t + 4 h where A has unit t, and zeros elsewhere. So the sum of the lane's unit is in the lane's own registers, in
-// column h = lane / 4 % 2 of its two. Eight lanes have elements of B, those of group lane % 8; the others keep zeros.
 struct Group {
     u32 coarse[8], fine[8];
     int sum[2];
@@ -43,24 +37,17 @@ struct Group {
 
     u32 lane;
 
-    __device__ Group(u32 lane) : lane(lane)
-    {
-#pragma unroll
-        for (int i = 0; i < 8; ++i)
-            coarse[i] = fine[i] = 0;
-    }
+    __device__ Group(u32 lane) : lane(lane) {}
 
     __device__ void load(const u8* memory, u32 step)
     {
         const u8* chunk = memory + step * CHUNK_BYTES;
         const uint4* at = (const uint4*)chunk + lane % 8;
-        if (lane % 4 == lane / 8) {
 #pragma unroll
-            for (int half = 0; half < 2; ++half) {
-                uint4 c = at[8 * half], f = at[CHUNK_FINE / 16 + 8 * half];
-                coarse[4 * half] = c.x, coarse[4 * half + 1] = c.y, coarse[4 * half + 2] = c.z, coarse[4 * half + 3] = c.w;
-                fine[4 * half] = f.x, fine[4 * half + 1] = f.y, fine[4 * half + 2] = f.z, fine[4 * half + 3] = f.w;
-            }
+        for (int half = 0; half < 2; ++half) {
+            uint4 c = at[8 * half], f = at[CHUNK_FINE / 16 + 8 * half];
+            coarse[4 * half] = c.x, coarse[4 * half + 1] = c.y, coarse[4 * half + 2] = c.z, coarse[4 * half + 3] = c.w;
+            fine[4 * half] = f.x, fine[4 * half + 1] = f.y, fine[4 * half + 2] = f.z, fine[4 * half + 3] = f.w;
         }
         int2 sums = ((const int2*)(chunk + CHUNK_SUMS))[lane % 8];
         sum[0] = sums.x, sum[1] = sums.y;
@@ -68,28 +55,21 @@ struct Group {
     }
 };
 
-// d += a * b on the tensor cores: signed bytes.
-static __device__ void multiply(int (&d)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-                 "{%0, %1, %2, %3};"
-                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
-                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-
-// Sums of words FIRST to FIRST + COUNT of a lane's units of both rows.
+// Sums of words FIRST to FIRST + COUNT of a lane's units of both rows. Dot products of four bytes, not the tensor
+// cores: of what those multiply here, a sixteenth is wanted, and a Hopper GPU lowers its clock for them.
 template <int FIRST, int COUNT>
 static __device__ int2 products(const u32 (&q)[2][8], const Group& v)
 {
-    int coarse[4] = {0, 0, 0, 0}, fine[4] = {0, 0, 0, 0};
+    int coarse[2] = {0, 0}, fine[2] = {0, 0};
 #pragma unroll
-    for (int i = FIRST; i < FIRST + COUNT; i += 2) {
-        multiply(coarse, q[0][i], q[1][i], q[0][i + 1], q[1][i + 1], v.coarse[i], v.coarse[i + 1]);
-        multiply(fine, q[0][i], q[1][i], q[0][i + 1], q[1][i + 1], v.fine[i], v.fine[i + 1]);
+    for (int i = FIRST; i < FIRST + COUNT; ++i) {
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+            coarse[row] = __dp4a((int)q[row][i], (int)v.coarse[i], coarse[row]);
+            fine[row] = __dp4a((int)q[row][i], (int)v.fine[i], fine[row]);
+        }
     }
-    bool second = v.lane & 4;
-    return make_int2((second ? coarse[1] : coarse[0]) * 128 + (second ? fine[1] : fine[0]),
-                     (second ? coarse[3] : coarse[2]) * 128 + (second ? fine[3] : fine[2]));
+    return make_int2(coarse[0] * 128 + fine[0], coarse[1] * 128 + fine[1]);
 }
 
 // Eight columns: the first four of 32 lanes are stored apart from the last four, to use all banks.
@@ -205,8 +185,8 @@ struct Q6K {
     }
 };
 
-// A K format with minima. The 16 bytes of scales: two halves d and dmin; a byte of each of eight units, its scale and the
-// upper two bits of its minimum; four bits of each minimum.
+// A K format with minima. The 16 bytes of scales: two halves d and dmin; a byte of each of eight units, its scale and
+// the upper two bits of its minimum; four bits of each minimum.
 struct Minima {
     u32 scale[2], minimum[2];
     float d[2], dmin[2];
@@ -352,7 +332,7 @@ struct Q8_0 {
             factor[0] = half_low(factors), factor[1] = half_high(factors);
 #pragma unroll
             for (int i = 0; i < 8; i += 2) {
-                // As the tensor cores take them.
+                // Two words of each row.
                 uint4 two = ((const uint4*)tile)[i / 2 * slots + at];
                 q[0][i] = two.x, q[1][i] = two.y, q[0][i + 1] = two.z, q[1][i + 1] = two.w;
             }

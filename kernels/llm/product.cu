@@ -2,8 +2,8 @@
 // what comes before the product (a norm, the rounding of the vector) and after it (bias, residual, activation,
 // maximum).
 //
-// The warps of a block share the tiles of a batch equally, and each copies its tiles to shared memory several tiles ahead
-// of their use, beginning before the vector is ready. All sums have a fixed order.
+// The warps of a block share the tiles of a batch equally, and each copies its tiles to shared memory several tiles
+// ahead of their use, beginning before the vector is ready. All sums have a fixed order.
 //
 // Blocks of 512 threads, any grid. Dynamic shared memory: the vector (`vector_bytes`), then STAGES tiles per warp.
 #include <cuda_fp16.h>
@@ -38,7 +38,7 @@ static __device__ void product(const Product& p)
         quads.load_vector(p, Settled());
     quads.load_norm(p);
     Layout l = Layout::of<F>(p, warp);
-    Ring ring;
+    Ring<STAGES> ring;
     // No barriers: the lanes copy, which is as fast here.
     ring.init(memory + vector_bytes<F>(p.columns) + warp * STAGES * tile_bytes, 0, true);
 
@@ -50,17 +50,17 @@ static __device__ void product(const Product& p)
 #pragma unroll 1
     for (u32 s = 0; s < EARLY; ++s)
         stream.copy(p, l, ring, s);
-    if (p.before == BEFORE_PACKED)
-        asm volatile("cp.async.wait_group %0;" ::"n"(EARLY) : "memory");
-    else
-        before<F>(p, memory, bench.scratch, quads, Settled());
-    __syncthreads();
+    auto fill = [&] {
+        if (p.before == BEFORE_PACKED)
+            asm volatile("cp.async.wait_group %0;" ::"n"(EARLY) : "memory");
+        else
+            before<F>(p, memory, bench.scratch, quads, Settled());
 #pragma unroll 1
-    for (u32 s = EARLY; s < STAGES; ++s)
-        stream.copy(p, l, ring, s);
-    u32 parity = 0;
-    consume<F>(p, l, memory, bench, parity, ring, stream.lane, Settled(),
-               [&](u32 to) { stream.copy(p, l, ring, to); });
+        for (u32 s = EARLY; s < STAGES; ++s)
+            stream.copy(p, l, ring, s);
+    };
+    consume<F>(p, l, memory, bench, ring, stream.lane, Settled(), fill,
+               [&](u32 to) { stream.copy(p, l, ring, to); }, [] {});
     fetch_ahead(p.ahead, p.ahead_bytes, blockIdx.x, gridDim.x);
 }
 

@@ -2,19 +2,21 @@
 //
 // A matrix is stored as tiles: a unit of two neighbouring rows for each lane of a warp. The tiles of the same rows, a
 // band, are neighbours in memory; see `infer`'s module `decode::pack`. Blocks take batches of bands. The warps of a
-// block share the tiles of a batch equally, and each copies its tiles to shared memory several tiles ahead of their use.
-// All sums have a fixed order.
+// block share the tiles of a batch equally, and each copies its tiles to shared memory several tiles ahead of their
+// use. All sums have a fixed order.
 #pragma once
 #include "formats.cuh"
 
 #define WARPS 16
 #define THREADS (WARPS * 32)
-// Tiles of a warp that are on their way or in use. A source may define another number first.
-#ifndef STAGES
+// Tiles of a warp that are on their way or in use, if nothing else is said. More fill the queues of the memory, and
+// what the blocks wait for comes later; an SM of an Orin has no room for more.
 #define STAGES 3
-#endif
-// Most pairs of rows in a batch.
+// Most pairs of rows in a batch, and threads that end it.
 #define MAX_PAIRS 32
+#define ENDING (2 * MAX_PAIRS)
+// Batches of a round: their sums lie side by side, and different warps end them.
+#define ROUND 2
 
 // Before the product: how the vector becomes the product's input.
 #define BEFORE_RMS_NORM 0
@@ -131,9 +133,14 @@ static __device__ void put(u8* memory, u32 at, float4 v, bool valid)
         ((float*)(chunk + CHUNK_SCALES))[group] = most * (1.0f / ROUNDED_MAX);
 }
 
+// Four columns of a norm's weights. The compiler does not move the load behind others.
 static __device__ float4 quad(const float* from, u32 at, u32 columns)
 {
-    return from && at < columns ? *(const float4*)(from + at) : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (from && at < columns)
+        asm volatile("ld.global.nc.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(from + at));
+    return v;
 }
 
 // Four columns of the vector, once they are there.
@@ -227,32 +234,29 @@ template <class Link>
 static __device__ void put_group(const Product& p, u32 group, float v, const Link& link)
 {
     u32 lane = threadIdx.x % 32;
-    float most = fabsf(v);
-#pragma unroll
-    for (int offset = 16; offset > 0; offset >>= 1)
-        most = fmaxf(most, __shfl_xor_sync(ALL, most, offset));
+    u8* chunk = (u8*)p.output + group / 8 * CHUNK_BYTES;
+    const long long next = p.next;
+    // Bits of numbers that are not negative compare as the numbers.
+    float most = __uint_as_float(__reduce_max_sync(ALL, __float_as_uint(fabsf(v))));
     u32 coarse, fine;
-    int sum = split(v, most > 0.0f ? __fdividef(ROUNDED_MAX, most) : 0.0f, coarse, fine);
-#pragma unroll
-    for (int offset = 8; offset > 0; offset >>= 1)
-        sum += __shfl_xor_sync(ALL, sum, offset);
+    int rounded = split(v, most > 0.0f ? __fdividef(ROUNDED_MAX, most) : 0.0f, coarse, fine);
+    int first = __reduce_add_sync(ALL, lane < 16 ? rounded : 0);
+    int second = __reduce_add_sync(ALL, lane < 16 ? 0 : rounded);
     // Words of four lanes: coarse bytes in the first, fine ones in the second.
     u32 two = coarse | fine << 16;
     two |= __shfl_down_sync(ALL, two, 1) << 8;
     u32 other = __shfl_down_sync(ALL, two, 2);
-    u8* chunk = (u8*)p.output + group / 8 * CHUNK_BYTES;
     group %= 8;
     u32 place = (lane / 16 * 8 + group) * 16 + lane % 16;
     if (lane % 4 == 0) {
-        link.store_word((u32*)(chunk + place), __byte_perm(two, other, 0x5410), p.next);
-        link.store_word((u32*)(chunk + CHUNK_FINE + place), __byte_perm(two, other, 0x7632), p.next);
+        link.store_word((u32*)(chunk + place), __byte_perm(two, other, 0x5410), next);
+        link.store_word((u32*)(chunk + CHUNK_FINE + place), __byte_perm(two, other, 0x7632), next);
     }
     if (lane % 16 == 0)
-        link.store_word((u32*)(chunk + CHUNK_SUMS) + 2 * group + lane / 16, (u32)sum, p.next);
-    if (lane == 0)
-        {
+        link.store_word((u32*)(chunk + CHUNK_SUMS) + 2 * group + lane / 16, (u32)(lane < 16 ? first : second), next);
+    if (lane == 0) {
         u32 scale = __float_as_uint(most * (1.0f / ROUNDED_MAX));
-        link.store_word((u32*)(chunk + CHUNK_SCALES) + group, scale, p.next);
+        link.store_word((u32*)(chunk + CHUNK_SCALES) + group, scale, next);
     }
 }
 
@@ -297,11 +301,22 @@ struct Layout {
     }
 };
 
-// A warp's tiles in shared memory: STAGES places, used in turn.
+#ifdef BULK
+// Whether the lane is the one that the warp elects. All lanes take part.
+static __device__ bool elected()
+{
+    u32 is;
+    asm volatile("{ .reg .pred p; elect.sync _|p, 0xffffffff; selp.u32 %0, 1, 0, p; }" : "=r"(is));
+    return is;
+}
+#endif
+
+// A warp's tiles in shared memory: PLACES of them, used in turn.
 //
 // One sequence uses weights once per token. On Hopper GPUs they leave the L2 cache first: what each layer reads again,
 // positions, norms and caches of short contexts, stays in it. With BULK, a tile is one copy of the bulk copy engine,
 // which ends at a barrier in shared memory; otherwise the lanes copy it.
+template <u32 PLACES>
 struct Ring {
     const u8* stages;
     // The first place, in the address space of shared memory.
@@ -325,7 +340,7 @@ struct Ring {
 #endif
     }
 
-    // `landed` has STAGES barriers, which only this warp uses, with BULK. `once`: no other block reads the weights.
+    // `landed` has PLACES barriers, which only this warp uses, with BULK. `once`: no other block reads the weights.
     __device__ void init(u8* memory, u64* landed, bool once)
     {
 #if __CUDA_ARCH__ >= 900
@@ -339,7 +354,7 @@ struct Ring {
         parity = 0;
         if (threadIdx.x % 32 == 0) {
 #pragma unroll
-            for (u32 i = 0; i < STAGES; ++i)
+            for (u32 i = 0; i < PLACES; ++i)
                 asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(barriers + 8 * i) : "memory");
             asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
         }
@@ -347,15 +362,16 @@ struct Ring {
 #endif
     }
 
-    // Starts the copy of a tile to place `to`. Tiles that are not `valid` are not copied, but waited for. Parameters are
-    // the same for all lanes but `lane`.
+    // Starts the copy of a tile to place `to`. Tiles that are not `valid` are not copied, but waited for. Parameters
+    // are the same for all lanes but `lane`.
     template <u32 TILE_BYTES>
     __device__ void copy(u32 to, const u8* at, u32 bytes, bool valid, u32 lane) const
     {
         u32 place = places + to * TILE_BYTES;
 #ifdef BULK
-        if (lane == 0) {
-            u32 barrier = barriers + 8 * to;
+        u32 barrier = barriers + 8 * to;
+        // One lane, and the compiler knows it: with `lane == 0` it makes a loop over lanes.
+        if (elected()) {
             if (valid) {
                 asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
                 asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
@@ -391,6 +407,17 @@ struct Ring {
 #endif
     }
 
+#ifdef BULK
+    // Whether the tile has landed that place `at` has in the turn with parity `turn`.
+    __device__ bool landed(u32 at, u32 turn) const
+    {
+        u32 done;
+        asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.u32 %0, 1, 0, p; }"
+                     : "=r"(done) : "r"(barriers + 8 * at), "r"(turn) : "memory");
+        return done;
+    }
+#endif
+
     // Waits for the tile in the next place.
     __device__ void wait() const
     {
@@ -401,14 +428,14 @@ struct Ring {
                          : "=r"(done) : "r"(barriers + 8 * slot), "r"(parity) : "memory");
         } while (!done);
 #else
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
+        asm volatile("cp.async.wait_group %0;" ::"n"(PLACES - 1) : "memory");
         __syncwarp();
 #endif
     }
 
     __device__ void advance()
     {
-        if (++slot == STAGES) {
+        if (++slot == PLACES) {
             slot = 0;
 #ifdef BULK
             parity ^= 1;
@@ -434,7 +461,8 @@ struct Range {
     }
 
     // Starts the copy of the next tile to place `to`. The last batch may go on after the last row.
-    __device__ void copy(const Ring& ring, u32 to, const u8* end, u32 lane)
+    template <class R>
+    __device__ void copy(const R& ring, u32 to, const u8* end, u32 lane)
     {
         u32 bytes = 8 * F::BYTES;
         if (!F::WHOLE) {
@@ -442,7 +470,7 @@ struct Range {
             bytes = last ? last_bytes : bytes;
             step = last ? 0 : step;
         }
-        ring.copy<8 * F::BYTES>(to, at, bytes, at < end, lane);
+        ring.template copy<8 * F::BYTES>(to, at, bytes, at < end, lane);
         at += bytes;
         --left;
     }
@@ -460,7 +488,8 @@ struct Stream {
     }
 
     // Starts the copy of the next tile to place `to`.
-    __device__ void copy(const Product& p, const Layout& l, const Ring& ring, u32 to)
+    template <class R>
+    __device__ void copy(const Product& p, const Layout& l, const R& ring, u32 to)
     {
         if (range.left > 0) {
             range.copy(ring, to, p.tiles_end, lane);
@@ -474,7 +503,9 @@ struct Stream {
 };
 
 // Sums of parts of rows: a warp that computes the n-th part of a band's tiles stores those of a pair at [pair][n].
-typedef float2 Parts[MAX_PAIRS][WARPS];
+// Pairs are an odd number of elements apart, so that the threads that add them up use different banks.
+#define PART_STRIDE (WARPS + 1)
+typedef float2 Parts[MAX_PAIRS][PART_STRIDE];
 
 // Stores the sums of a band: those of its pairs are `distance` elements apart.
 template <u32 PAIRS>
@@ -491,15 +522,31 @@ static __device__ void flush(float a, float b, float2* to, u32 distance, u32 lan
         ((float*)(to + lane / lanes * distance))[of / (lanes / 2)] = own;
 }
 
-// The sums of a pair of rows, over its parts.
+// The last part of a pair of rows.
 template <u32 PAIRS>
-static __device__ float2 sum_parts(const Parts& parts, u32 pair, const Layout& l)
+static __device__ u32 last_part(u32 pair, const Layout& l)
 {
-    u32 band = pair / PAIRS, count = l.owner((band + 1) * l.steps - 1) - l.owner(band * l.steps);
-    float2 sum = parts[pair][0];
-    for (u32 i = 1; i <= count; ++i) {
-        sum.x += parts[pair][i].x;
-        sum.y += parts[pair][i].y;
+    u32 band = pair / PAIRS;
+    return l.owner((band + 1) * l.steps - 1) - l.owner(band * l.steps);
+}
+
+// The sums of a pair of rows, over its parts.
+static __device__ float2 sum_parts(const float2 (&parts)[PART_STRIDE], u32 last)
+{
+    // Parts that are read together.
+    const u32 TOGETHER = 8;
+    float2 sum = make_float2(0.0f, 0.0f);
+#pragma unroll 1
+    for (u32 base = 0; base <= last; base += TOGETHER) {
+        float2 v[TOGETHER];
+#pragma unroll
+        for (u32 i = 0; i < TOGETHER; ++i)
+            v[i] = base + i <= last ? parts[base + i] : make_float2(0.0f, 0.0f);
+#pragma unroll
+        for (u32 i = 0; i < TOGETHER; ++i) {
+            sum.x += v[i].x;
+            sum.y += v[i].y;
+        }
     }
     return sum;
 }
@@ -524,7 +571,6 @@ struct Output {
             other = link.load(p.other + at);
     }
 
-
     // The value, from the sums of a pair of rows.
     __device__ float value(const Product& p, float2 sums, u32 thread = threadIdx.x) const
     {
@@ -539,99 +585,125 @@ struct Output {
     }
 };
 
-// The sums of a lane's units of a tile.
+// A lane's weights of a tile.
 template <class F>
-static __device__ float2 whole(const u8* tile, const u8* memory, u32 step, typename F::Vector& v)
-{
-    typename F::Tile t;
-    t.load(tile, 32, v.lane);
-    v.load(memory, step);
-    return F::dot(t, v);
-}
+struct Weights {
+    typename F::Tile tile;
+    // Whether the tile has the lane's units.
+    bool inside;
 
-// The same of a tile whose rows have `units` units, fewer than others.
-template <class F>
-static __device__ __noinline__ float2 partial(const u8* tile, const u8* memory, u32 step, u32 units)
-{
-    const u32 across = 32 / F::PAIRS;
-    u32 lane = threadIdx.x % 32, unit = lane % across;
-    typename F::Tile t = {};
-    if (unit < units)
-        t.load(tile, F::PAIRS * units, lane / across * units + unit);
-    typename F::Vector v(lane);
-    v.load(memory, step);
-    float2 sums = F::dot(t, v);
-    // The vector has no elements there.
-    return unit < units ? sums : make_float2(0.0f, 0.0f);
-}
+    // `units`: those that a row has in the tile.
+    __device__ void load(const u8* from, u32 lane, u32 units)
+    {
+        const u32 across = 32 / F::PAIRS;
+        u32 unit = lane % across;
+        inside = F::WHOLE || unit < units;
+        tile.load(from, F::WHOLE ? 32 : F::PAIRS * units, F::WHOLE ? lane : lane / across * units + unit);
+    }
+
+    // The sums of both rows. The vector has no elements outside.
+    __device__ float2 dot(const typename F::Vector& v) const
+    {
+        float2 sums = F::dot(tile, v);
+        return inside ? sums : make_float2(0.0f, 0.0f);
+    }
+};
 
 // What the threads of a block share during a product.
 struct Bench {
     float scratch[2 * WARPS];
-    Parts parts[2];
-    u64 bests[2];
+    // Those of a round, while warps end the round before.
+    Parts parts[2][ROUND];
+    u64 bests[2 * ROUND];
 };
 
-// All batches of a block, once the vector is in `memory`. `copy(to)` starts the copy of the warp's next tile to a place.
-// `parity` is the half of `bench.parts` that is used first, and afterwards the one that is used next: the first warps may
-// read the other one when others begin.
-template <class F, class Link, class Copy>
-static __device__ void consume(const Product& p, const Layout& l, const u8* memory, Bench& bench, u32& parity, Ring& ring,
-                               u32 lane, const Link& link, Copy copy)
+// All batches of a block. `fill` brings the vector to `memory`; what does not depend on the vector comes before it.
+// `copy(to)` starts the copy of the warp's next tile to place `to`, or makes a note of it; `pump()` comes before the
+// wait for a tile.
+template <class F, class R, class Link, class Fill, class Copy, class Pump>
+static __device__ void consume(const Product& p, const Layout& l, const u8* memory, Bench& bench, R& ring, u32 lane,
+                               const Link& link, Fill fill, Copy copy, Pump pump)
 {
-    u32 warp = threadIdx.x / 32, steps = l.steps;
     const u32 tile_bytes = 8 * F::BYTES, across = 32 / F::PAIRS;
-    bool has_partial = !F::WHOLE && l.last_units < across;
-    typename F::Vector v(lane);
+    u32 warp = threadIdx.x / 32, thread = threadIdx.x % ENDING, number = threadIdx.x / ENDING;
+    u32 pair = p.after == AFTER_PAIR ? thread : thread / 2;
+    bool ends = number < ROUND;
+    u32 last_of_pair = ends ? last_part<F::PAIRS>(pair, l) : 0, parity = 0;
+    const u32 steps = l.steps, last_units = l.last_units, batches = p.batches;
     u64 best = 0;
-    for (u32 batch = blockIdx.x; batch < p.batches; batch += gridDim.x) {
-        u32 band = l.band, part = l.part, step = l.step;
-        Output output(p, batch, link);
-        float a = 0.0f, b = 0.0f;
 #pragma unroll 1
-        for (u32 left = l.count; left > 0; --left) {
-            ring.wait();
-            const u8* tile = ring.stages + ring.slot * tile_bytes;
-            bool last = step + 1 == steps;
-            float2 sums = last && has_partial ? partial<F>(tile, memory, step, l.last_units)
-                                              : whole<F>(tile, memory, step, v);
-            a += sums.x;
-            b += sums.y;
-            __syncwarp();
-            copy(ring.slot);
-            ring.advance();
-            step = last ? 0 : step + 1;
-            if (last || left == 1) {
-                flush<F::PAIRS>(a, b, &bench.parts[parity][band * F::PAIRS][part], WARPS, lane);
-                a = b = 0.0f;
-                part = 0;
-                ++band;
+    for (u32 first = blockIdx.x; first < batches; first += ROUND * gridDim.x) {
+        u32 own = first + number * gridDim.x;
+        Output output(p, own, link, ends ? thread : ENDING);
+#pragma unroll 1
+        for (u32 in_round = 0; in_round < ROUND && first + in_round * gridDim.x < batches; ++in_round) {
+            Parts& parts = bench.parts[parity][in_round];
+            u32 band = l.band, part = l.part, step = l.step, left = l.count;
+            Weights<F> weights;
+            auto read = [&] {
+                pump();
+                ring.wait();
+                weights.load(ring.stages + ring.slot * tile_bytes, lane, step + 1 == steps ? last_units : across);
+            };
+            if (Link::WAITS && left > 0)
+                read();
+            if (first == blockIdx.x && in_round == 0) {
+                fill();
+                __syncthreads();
+            }
+            if (!Link::WAITS && left > 0)
+                read();
+            float a = 0.0f, b = 0.0f;
+            typename F::Vector v(lane);
+#pragma unroll 1
+            while (left > 0) {
+                v.load(memory, step);
+                // The tile is in registers: its place is free.
+                __syncwarp();
+                copy(ring.slot);
+                ring.advance();
+                float2 sums = weights.dot(v);
+                a += sums.x;
+                b += sums.y;
+                step = step + 1 == steps ? 0 : step + 1;
+                if (--left > 0)
+                    read();
+                if (step == 0 || left == 0) {
+                    flush<F::PAIRS>(a, b, &parts[band * F::PAIRS][part], PART_STRIDE, lane);
+                    a = b = 0.0f;
+                    part = 0;
+                    ++band;
+                }
             }
         }
         __syncthreads();
         // Whole warps: `put_group` shuffles.
-        if (warp < 2) {
-            u32 own = p.after == AFTER_PAIR ? threadIdx.x : threadIdx.x / 2;
+        if (ends && own < batches) {
+            float *to = p.output + output.at, *second = p.copy ? p.copy + output.at : 0;
+            long long next = p.next;
+            u32 after = p.after, packed = p.packed_output;
+            float value = 0.0f;
             link.complete(output.other, p.other + output.at);
-            float v = output.valid ? output.value(p, sum_parts<F::PAIRS>(bench.parts[parity], own, l)) : 0.0f;
-            if (p.after == AFTER_LOGITS && output.valid) {
-                u64 key = (u64)ordered(v) << 32 | ~output.at;
-                best = key > best ? key : best;
+            if (output.valid)
+                value = output.value(p, sum_parts(bench.parts[parity][number][pair], last_of_pair), thread);
+            if (packed) {
+                if (warp % 2 == 0)
+                    put_group(p, own, value, link);
+            } else if (output.valid) {
+                link.store(to, value, next);
+                if (second)
+                    *second = value;
             }
-            if (!p.packed_output) {
-                if (output.valid)
-                    link.store(p.output + output.at, v, p.next);
-                if (output.valid && p.copy)
-                    p.copy[output.at] = v;
-            } else if (warp == 0) {
-                put_group(p, batch, v, link);
+            if (after == AFTER_LOGITS && output.valid) {
+                u64 key = (u64)ordered(value) << 32 | ~output.at;
+                best = key > best ? key : best;
             }
         }
         parity ^= 1;
     }
     if (p.after != AFTER_LOGITS)
         return;
-    if (warp < 2) {
+    if (ends) {
 #pragma unroll
         for (int offset = 16; offset > 0; offset >>= 1) {
             u64 other = __shfl_xor_sync(ALL, best, offset);
@@ -640,6 +712,9 @@ static __device__ void consume(const Product& p, const Layout& l, const u8* memo
         bench.bests[warp] = best;
     }
     __syncthreads();
-    if (threadIdx.x == 0)
-        p.best[blockIdx.x] = bench.bests[0] > bench.bests[1] ? bench.bests[0] : bench.bests[1];
+    if (threadIdx.x > 0)
+        return;
+    for (u32 i = 1; i < 2 * ROUND; ++i)
+        best = bench.bests[i] > best ? bench.bests[i] : best;
+    p.best[blockIdx.x] = best;
 }

@@ -11,8 +11,8 @@
 
 // Most sequences of a block.
 #define GROUP 8
-// Threads that end a batch, per sequence.
-#define ENDING (2 * MAX_PAIRS)
+// Tiles of a warp in shared memory: with more, the wide vectors of as many sequences have no room there.
+#define PLACES 2
 
 struct Products {
     // As for one sequence, but `input`, `other`, `output` and `best` are places in the memory of a sequence. `before`
@@ -50,14 +50,16 @@ static __device__ void prepare(const Products& all)
 
 // ---- The products ----
 
-// The sums of a warp over its part of a band are at [band + warp]: bands and warps only grow along the tiles.
-typedef float2 Segments[(MAX_PAIRS + 4 * WARPS) * GROUP];
+// The sums of a warp over its part of a band are at [band + warp]: bands and warps only grow along the tiles. Those of
+// a pair are an odd number of elements from the next, so that the threads that add them up use different banks.
+#define PAIR_STRIDE (GROUP + 1)
+typedef float2 Segments[(MAX_PAIRS + 4 * WARPS) * PAIR_STRIDE];
 
 // The place of a pair of a band of PAIRS, for sequence `column`.
 template <u32 PAIRS>
 static __device__ u32 place(u32 band, u32 warp, u32 pair, u32 column)
 {
-    return ((band + warp) * PAIRS + pair) * GROUP + column;
+    return ((band + warp) * PAIRS + pair) * PAIR_STRIDE + column;
 }
 
 // What the threads of a block share.
@@ -82,8 +84,8 @@ static __device__ float2 sum_segments(const Segments& segments, u32 pair, u32 co
 
 // A warp's tiles of a batch with the vectors of all sequences in `vectors`, `stride` bytes apart.
 template <class F>
-static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& stream, Ring& ring, const u8* vectors,
-                                u32 stride, u32 columns, Segments& segments)
+static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& stream, Ring<PLACES>& ring,
+                                const u8* vectors, u32 stride, u32 columns, Segments& segments)
 {
     u32 lane = stream.lane, warp = threadIdx.x / 32;
     const u32 tile_bytes = 8 * F::BYTES, across = 32 / F::PAIRS;
@@ -98,37 +100,27 @@ static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& st
         ring.wait();
         const u8* tile = ring.stages + ring.slot * tile_bytes;
         bool last = step + 1 == l.steps;
-        if (!F::WHOLE && last && l.last_units < across) {
-#pragma unroll
-            for (int n = 0; n < GROUP; ++n) {
-                if (n < columns) {
-                    float2 sums = partial<F>(tile, vectors + n * stride, step, l.last_units);
-                    a[n] += sums.x;
-                    b[n] += sums.y;
-                }
-            }
-        } else {
-            typename F::Tile t;
-            t.load(tile, 32, lane);
-#pragma unroll
-            for (int n = 0; n < GROUP; ++n) {
-                if (n == 0 || n < columns) {
-                    v.load(vectors + n * stride, step);
-                    float2 sums = F::dot(t, v);
-                    a[n] += sums.x;
-                    b[n] += sums.y;
-                }
-            }
-        }
+        Weights<F> weights;
+        weights.load(tile, lane, last ? l.last_units : across);
+        // The tile is in registers: its place is free.
         __syncwarp();
         stream.copy(p, l, ring, ring.slot);
         ring.advance();
+#pragma unroll
+        for (int n = 0; n < GROUP; ++n) {
+            if (n == 0 || n < columns) {
+                v.load(vectors + n * stride, step);
+                float2 sums = weights.dot(v);
+                a[n] += sums.x;
+                b[n] += sums.y;
+            }
+        }
         step = last ? 0 : step + 1;
         if (last || left == 1) {
 #pragma unroll
             for (int n = 0; n < GROUP; ++n) {
                 if (n < columns)
-                    flush<F::PAIRS>(a[n], b[n], &segments[place<F::PAIRS>(band, warp, 0, n)], GROUP, lane);
+                    flush<F::PAIRS>(a[n], b[n], &segments[place<F::PAIRS>(band, warp, 0, n)], PAIR_STRIDE, lane);
                 a[n] = b[n] = 0.0f;
             }
             ++band;
@@ -137,7 +129,7 @@ static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& st
 }
 
 // Grid (any number of blocks, groups of sequences), blocks of 512 threads. Dynamic shared memory: a vector per sequence
-// of a group, then STAGES tiles per warp.
+// of a group, then PLACES tiles per warp.
 template <class F>
 static __device__ void products(const Products& all)
 {
@@ -153,11 +145,11 @@ static __device__ void products(const Products& all)
     u8* vectors = (u8*)dynamic;
     u32 stride = vector_bytes<F>(p.columns);
     Layout l = Layout::of<F>(p, warp);
-    Ring ring;
-    ring.init(vectors + all.group * stride + warp * STAGES * tile_bytes, 0, gridDim.y == 1);
+    Ring<PLACES> ring;
+    ring.init(vectors + all.group * stride + warp * PLACES * tile_bytes, 0, gridDim.y == 1);
     Stream<F> stream(p, l, fixed_lane());
 #pragma unroll 1
-    for (u32 s = 0; s < STAGES; ++s)
+    for (u32 s = 0; s < PLACES; ++s)
         stream.copy(p, l, ring, s);
     if (threadIdx.x < columns)
         table.memory[threadIdx.x] = all.seats->list[first + threadIdx.x].memory;
@@ -172,7 +164,7 @@ static __device__ void products(const Products& all)
     asm volatile("cp.async.commit_group;\ncp.async.wait_group 0;" ::: "memory");
     __syncthreads();
 
-    // 64 threads end a sequence's part of a batch.
+    // ENDING threads end a sequence's part of a batch.
     u32 column = threadIdx.x / ENDING, thread = threadIdx.x % ENDING, parity = 0;
     bool ends = column < columns;
     u8* memory = table.memory[ends ? column : 0];

@@ -20,6 +20,8 @@ use crate::error::{Error, Result};
 
 /// Most sequences of a block of products.
 const GROUP: usize = 8;
+/// Tiles that a warp keeps in shared memory: `PLACES` of `products.cu`.
+const PLACES: usize = 2;
 /// Fewest sequences whose products are computed on the tensor cores: the other products read the weights again for each
 /// [`GROUP`].
 pub(super) const TENSOR_CORES_FROM: usize = GROUP + 1;
@@ -387,7 +389,7 @@ impl Record<'_> {
         }
         let kernel = of_format(&engine.batch.products, place.block);
         let group = self.group(place.block, place.columns, kernel.attributes().max_dynamic_shared_bytes);
-        let shared = group * vector_bytes(place.block, place.columns) + tiles_bytes(place.block);
+        let shared = group * vector_bytes(place.block, place.columns) + tiles_bytes(place.block, PLACES);
         let grid = (engine.product_blocks(&one), word(size.div_ceil(group))?);
         let parameters = parameters(one, group)?;
         let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
@@ -398,7 +400,8 @@ impl Record<'_> {
 
     /// Sequences whose vectors a block of a product takes, in groups of the same size; at least 1.
     fn group(&self, block: BlockType, columns: usize, shared_bytes: u32) -> usize {
-        let room = (shared_bytes as usize).saturating_sub(tiles_bytes(block)) / vector_bytes(block, columns);
+        let room =
+            (shared_bytes as usize).saturating_sub(tiles_bytes(block, PLACES)) / vector_bytes(block, columns);
         let groups = self.group.size.div_ceil(room.clamp(1, GROUP));
         self.group.size.div_ceil(groups)
     }

@@ -40,7 +40,7 @@ pub(super) const BLOCK: u32 = 512;
 /// Warps of such a block.
 pub(super) const WARPS: usize = 16;
 /// Tiles that a warp keeps in shared memory.
-const STAGES: usize = 3;
+pub(super) const STAGES: usize = 3;
 /// Most pairs of rows in a batch.
 const MAX_PAIRS: usize = 32;
 /// Threads of the block that chooses tokens.
@@ -168,8 +168,8 @@ pub(super) fn vector_bytes(block: BlockType, columns: usize) -> usize {
 }
 
 /// Bytes of the tiles of all warps in shared memory.
-pub(super) fn tiles_bytes(block: BlockType) -> usize {
-    WARPS * STAGES * Unit::of(block).tile_bytes()
+pub(super) fn tiles_bytes(block: BlockType, stages: usize) -> usize {
+    WARPS * stages * Unit::of(block).tile_bytes()
 }
 
 /// A size that the model's parser has limited to 20 bits, or a product of such sizes that fits buffers of the device.
@@ -366,7 +366,7 @@ impl Inner {
 
     fn launch_product(&self, graph: &mut GraphBuilder, at: &Addresses, call: &Call<'_>) -> Result<()> {
         let (parameters, place) = (self.product(at, call)?, &call.matrix.place);
-        let shared = vector_bytes(place.block, place.columns) + tiles_bytes(place.block);
+        let shared = vector_bytes(place.block, place.columns) + tiles_bytes(place.block, STAGES);
         let kernel = of_format(&self.products, place.block);
         let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
         // SAFETY: the session's buffers have the sizes that the model's shape gives, and live as long as the graph's

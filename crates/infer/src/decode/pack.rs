@@ -3,10 +3,9 @@
 //! A file stores blocks whose parts have odd sizes: 210 bytes per 256 weights in `Q6_K`. Kernels read 16 bytes at a
 //! time, and a warp reads consecutive memory. Packing therefore sorts a matrix into *tiles*: a *unit* of two
 //! neighbouring rows for each of a warp's 32 lanes. A tile of floats has two rows of 32 units. A tile of a quantised
-//! format has eight rows of 8 units, because its products take place on the tensor cores, which multiply rows of the
-//! same columns. The tiles of the same rows, a *band*, follow each other; the last one has fewer units if a row is not
-//! a whole number of tiles. A tile's bytes are padded to a multiple of 16. No bit of a weight is added, lost or
-//! rounded.
+//! format has eight rows of 8 units, so that eight warps share rows of 2,048 columns. The tiles of the same rows, a
+//! *band*, follow each other; the last one has fewer units if a row is not a whole number of tiles. A tile's bytes are
+//! padded to a multiple of 16. No bit of a weight is added, lost or rounded.
 //!
 //! | format | unit | parts of a tile |
 //! |---|---|---|

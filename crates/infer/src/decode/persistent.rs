@@ -7,8 +7,9 @@
 
 use tegra_hcq::{Arg, Buffer, GraphBuilder, Kernel, Program};
 
-use super::engine::{BLOCK, Inner, MAX_CHUNKS, Stage, WARPS, rounded_bytes, rounds, vector_bytes, word};
-use super::pack::Unit;
+use super::engine::{
+    BLOCK, Inner, MAX_CHUNKS, STAGES, Stage, rounded_bytes, rounds, tiles_bytes, vector_bytes, word,
+};
 use super::parameters::{Attention, Decode, Product};
 use super::places::Addresses;
 use super::session::Layers;
@@ -40,10 +41,9 @@ const DESK_BYTES: usize = 9_728;
 /// Readings of absent words after which a thread gives up: many seconds, at a microsecond for each.
 const PATIENCE: u32 = 1 << 24;
 
-/// Tiles that a warp keeps in shared memory: `STAGES` of `decode.cu`.
-const fn stages(sm: (u32, u32)) -> usize {
-    if sm.0 >= HOPPER.0 { 4 } else { 3 }
-}
+/// Formats with kernels that pace their copies on Hopper GPUs, and tiles that a warp of them keeps in shared memory:
+/// the kernels at the end of `decode.cu`.
+const PACED: [(BlockType, usize); 2] = [(BlockType::Q8_0, 5), (BlockType::Q6K, 4)];
 
 /// Places of the vectors of a layer in a half of the exchange, in bytes from the layer's first.
 struct Exchange {
@@ -128,6 +128,29 @@ impl Exchange {
     }
 }
 
+/// The fastest kernel of a format that the device has room for, and its shared memory: `others` bytes and the tiles.
+fn kernel(engine: &Inner, block: BlockType, others: usize) -> Result<(Kernel, u32)> {
+    let program = Program::load_fitting(&engine.device, &DECODE)?;
+    let of = |form: &str, stages: usize| {
+        let name = format!("decode_{form}{}_{}", block.name().to_lowercase(), engine.lanes());
+        let kernel = program.kernel(&name)?;
+        let shared_bytes = word(others + tiles_bytes(block, stages))?;
+        let most = kernel.attributes().max_dynamic_shared_bytes;
+        if shared_bytes > most {
+            let reason =
+                format!("it takes {shared_bytes} bytes of shared memory, and an SM has {most} for it");
+            return Err(Error::Persistent(reason));
+        }
+        Ok((kernel, shared_bytes))
+    };
+    let paced = PACED.iter().find(|(format, _)| *format == block);
+    match paced.filter(|_| engine.device.info().sm_version == HOPPER).map(|(_, stages)| of("paced_", *stages))
+    {
+        None | Some(Err(Error::Persistent(_))) => of("", STAGES),
+        Some(other) => other,
+    }
+}
+
 /// The launch of a session.
 pub(super) struct Persistent {
     kernel: Kernel,
@@ -194,21 +217,9 @@ impl Persistent {
         if products.len() != LAYER_PRODUCTS * layers + 1 {
             return Err(Error::Persistent("gate and up are apart".to_owned()));
         }
-        let kernel = Program::load_fitting(&engine.device, &DECODE)?.kernel(&format!(
-            "decode_{}_{}",
-            block.name().to_lowercase(),
-            engine.lanes()
-        ))?;
         let front = vector.next_multiple_of(16);
         let parameters = products.len() * size_of::<Product>() + layers * size_of::<Attention>();
-        let tiles = WARPS * stages(engine.device.info().sm_version) * Unit::of(block).tile_bytes();
-        let shared_bytes = word(front + tiles + parameters)?;
-        let most = kernel.attributes().max_dynamic_shared_bytes;
-        if shared_bytes > most {
-            let reason =
-                format!("it takes {shared_bytes} bytes of shared memory, and an SM has {most} for it");
-            return Err(Error::Persistent(reason));
-        }
+        let (kernel, shared_bytes) = kernel(engine, block, front + parameters)?;
         let (device, heads) = (&engine.device, engine.shape.heads);
         let (grid, sms) = (word(engine.sms)?, device.info().sm_count);
         let resident = kernel.occupancy(BLOCK, shared_bytes)?.blocks_per_sm * sms;
