@@ -8,6 +8,8 @@
 // Blocks of 512 threads, any grid. Dynamic shared memory: the vector (`vector_bytes`), then STAGES tiles per warp.
 #include <cuda_fp16.h>
 
+// The vectors of wide models leave no room for the sums of more batches on an Orin.
+#define ROUND 1
 #include "product.cuh"
 
 // Tiles of a warp that are copied before the vector is ready.

@@ -15,8 +15,10 @@
 // Most pairs of rows in a batch, and threads that end it.
 #define MAX_PAIRS 32
 #define ENDING (2 * MAX_PAIRS)
-// Batches of a round: their sums lie side by side, and different warps end them.
+// Batches of a round: their sums lie side by side, and different warps end them. A source may define another number.
+#ifndef ROUND
 #define ROUND 2
+#endif
 
 // Before the product: how the vector becomes the product's input.
 #define BEFORE_RMS_NORM 0
