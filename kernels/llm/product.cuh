@@ -561,7 +561,7 @@ struct Output {
 
     // Of thread `thread` of those that end a batch. The loads take place while the sums are computed.
     template <class Link>
-    __device__ Output(const Product& p, u32 batch, const Link& link, u32 thread = threadIdx.x)
+    __device__ Output(const Product& p, u32 batch, const Link& link, u32 thread)
     {
         bool pairs = p.after == AFTER_PAIR;
         u32 outputs = pairs ? p.batch_pairs : 2 * p.batch_pairs;
@@ -574,7 +574,7 @@ struct Output {
     }
 
     // The value, from the sums of a pair of rows.
-    __device__ float value(const Product& p, float2 sums, u32 thread = threadIdx.x) const
+    __device__ float value(const Product& p, float2 sums, u32 thread) const
     {
         bool first = p.after == AFTER_PAIR || thread % 2 == 0;
         float v = (first ? sums.x : sums.y) + bias;

@@ -39,7 +39,7 @@ pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
 pub(super) const BLOCK: u32 = 512;
 /// Warps of such a block.
 pub(super) const WARPS: usize = 16;
-/// Tiles that a warp keeps in shared memory.
+/// Tiles that a warp keeps in shared memory: `STAGES` of `product.cuh`.
 pub(super) const STAGES: usize = 3;
 /// Most pairs of rows in a batch.
 const MAX_PAIRS: usize = 32;
@@ -167,7 +167,7 @@ pub(super) fn vector_bytes(block: BlockType, columns: usize) -> usize {
     columns.next_multiple_of(32 * Unit::of(block).weights) * 4
 }
 
-/// Bytes of the tiles of all warps in shared memory.
+/// Bytes of the tiles of all warps in shared memory, `stages` of each.
 pub(super) fn tiles_bytes(block: BlockType, stages: usize) -> usize {
     WARPS * stages * Unit::of(block).tile_bytes()
 }
