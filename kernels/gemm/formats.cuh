@@ -6,6 +6,12 @@
 #pragma once
 #include "mma.cuh"
 
+// A row: the tiles of its band, its pair, and whether it is the second of the pair.
+struct Line {
+    const u8* band;
+    u32 pair, second;
+};
+
 // A segment of a row: its tile, the number of pairs of units of the tile, the segment's pair, its place among the units of
 // the first rows and then of the second rows, that among the rows of each unit, and how many of its columns exist.
 struct Segment {
@@ -29,19 +35,33 @@ struct Rows {
         band_bytes = (u64)(steps - 1) * 8 * F::BYTES + ((2 * F::PAIRS * last_units * F::BYTES / 8 + 15) & ~15u);
     }
 
+    __device__ Line line(u32 row) const
+    {
+        Line l;
+        l.band = tiles + row / (2 * F::PAIRS) * band_bytes;
+        l.pair = row / 2 % F::PAIRS;
+        l.second = row % 2;
+        return l;
+    }
+
     // The segment from column `column` on, a multiple of F::COLUMNS.
-    __device__ Segment segment(u32 row, u32 column) const
+    __device__ Segment segment(const Line& l, u32 column) const
     {
         const u32 across = 32 / F::PAIRS;
         Segment s;
         u32 unit = column / F::UNIT, step = unit / across, units = step + 1 == steps ? last_units : across;
         s.slots = F::PAIRS * units;
-        s.tile = tiles + row / (2 * F::PAIRS) * band_bytes + step * 8 * F::BYTES;
-        s.slot = row / 2 % F::PAIRS * units + unit % across;
-        s.at = row % 2 * s.slots + s.slot;
-        s.both = 2 * s.slot + row % 2;
+        s.tile = l.band + step * 8 * F::BYTES;
+        s.slot = l.pair * units + unit % across;
+        s.at = l.second * s.slots + s.slot;
+        s.both = 2 * s.slot + l.second;
         s.columns = column >= columns ? 0 : columns - column < F::COLUMNS ? columns - column : F::COLUMNS;
         return s;
+    }
+
+    __device__ Segment segment(u32 row, u32 column) const
+    {
+        return segment(line(row), column);
     }
 };
 
@@ -289,21 +309,38 @@ struct WeightsF32 : Plain<4, 4, 16> {
     }
 };
 
-// What the tensor cores multiply weights as: halves, or floats where halves have too few exponents.
+// What the tensor cores multiply weights as: halves, or floats where halves have too few exponents. `pieces` has a
+// segment's, 16 bytes each.
 template <class F>
 struct Elements {
     typedef F16 Type;
 
-    // Piece `i` (of 16 bytes) of the weights.
-    static __device__ uint4 piece(const float (&v)[F::COLUMNS], int i)
+    static __device__ void pieces(const typename F::Raw& raw, uint4 (&to)[4])
     {
-        u32 w[4];
+        float v[F::COLUMNS];
+        F::expand(raw, v);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) {
-            __half2 pair = __floats2half2_rn(v[8 * i + 2 * j], v[8 * i + 2 * j + 1]);
-            w[j] = *(u32*)&pair;
+        for (int i = 0; i < 4; ++i) {
+            u32 w[4];
+#pragma unroll
+            for (int j = 0; j < 4; ++j) {
+                __half2 pair = __floats2half2_rn(v[8 * i + 2 * j], v[8 * i + 2 * j + 1]);
+                w[j] = *(u32*)&pair;
+            }
+            to[i] = make_uint4(w[0], w[1], w[2], w[3]);
         }
-        return make_uint4(w[0], w[1], w[2], w[3]);
+    }
+};
+
+template <>
+struct Elements<WeightsF16> {
+    typedef F16 Type;
+
+    static __device__ void pieces(const WeightsF16::Raw& raw, uint4 (&to)[4])
+    {
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            to[i] = raw.q[i];
     }
 };
 
@@ -311,10 +348,14 @@ template <class F, class E>
 struct FloatElements {
     typedef E Type;
 
-    static __device__ uint4 piece(const float (&v)[F::COLUMNS], int i)
+    static __device__ void pieces(const typename F::Raw& raw, uint4 (&to)[4])
     {
-        return make_uint4(__float_as_uint(v[4 * i]), __float_as_uint(v[4 * i + 1]), __float_as_uint(v[4 * i + 2]),
-                          __float_as_uint(v[4 * i + 3]));
+        float v[F::COLUMNS];
+        F::expand(raw, v);
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+            to[i] = make_uint4(__float_as_uint(v[4 * i]), __float_as_uint(v[4 * i + 1]),
+                               __float_as_uint(v[4 * i + 2]), __float_as_uint(v[4 * i + 3]));
     }
 };
 

@@ -142,6 +142,11 @@ struct F32OnTF32 {
     static const int BYTES = 4;
 };
 
+// As F32, but `a` has no small parts.
+struct TF32OnF32 {
+    static const int BYTES = 4;
+};
+
 // One instruction per pair of fragments.
 template <class E>
 struct Multiply {
@@ -177,7 +182,7 @@ static __device__ u32 split(u32& bits)
     return to_tf32(rest == rest ? rest : 0.0f);
 }
 
-template <bool SPLIT_B>
+template <bool SPLIT_A, bool SPLIT_B>
 struct MultiplySplit {
     template <int M_TILES, int N_TILES>
     static __device__ void all(float (&sum)[M_TILES][N_TILES][4], u32 (&a)[M_TILES][4], u32 (&b)[N_TILES / 2][4])
@@ -193,18 +198,22 @@ struct MultiplySplit {
 #pragma unroll
         for (int i = 0; i < M_TILES; ++i) {
             u32 small_a[4];
+            if (SPLIT_A) {
 #pragma unroll
-            for (int e = 0; e < 4; ++e)
-                small_a[e] = split(a[i][e]);
+                for (int e = 0; e < 4; ++e)
+                    small_a[e] = split(a[i][e]);
+            }
             // The small products first.
             if (SPLIT_B) {
 #pragma unroll
                 for (int j = 0; j < N_TILES; ++j)
                     mma_tf32(sum[i][j], a[i], small_b[j / 2][j % 2 * 2], small_b[j / 2][j % 2 * 2 + 1]);
             }
+            if (SPLIT_A) {
 #pragma unroll
-            for (int j = 0; j < N_TILES; ++j)
-                mma_tf32(sum[i][j], small_a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+                for (int j = 0; j < N_TILES; ++j)
+                    mma_tf32(sum[i][j], small_a, b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
+            }
 #pragma unroll
             for (int j = 0; j < N_TILES; ++j)
                 mma_tf32(sum[i][j], a[i], b[j / 2][j % 2 * 2], b[j / 2][j % 2 * 2 + 1]);
@@ -213,6 +222,18 @@ struct MultiplySplit {
 };
 
 template <>
-struct Multiply<F32> : MultiplySplit<true> {};
+struct Multiply<F32> : MultiplySplit<true, true> {};
 template <>
-struct Multiply<F32OnTF32> : MultiplySplit<false> {};
+struct Multiply<F32OnTF32> : MultiplySplit<true, false> {};
+template <>
+struct Multiply<TF32OnF32> : MultiplySplit<false, true> {};
+
+// The same products with `a` and `b` exchanged.
+template <class E>
+struct Exchanged {
+    typedef E Type;
+};
+template <>
+struct Exchanged<F32OnTF32> {
+    typedef TF32OnF32 Type;
+};

@@ -6,19 +6,14 @@
 // while the tensor cores work, and writes them to shared memory, rounded to halves. For F32 and BF16 weights, whose
 // exponents halves do not have, vectors are floats, and floats are split into two TF32. All sums have a fixed order.
 //
-// A few vectors have few tiles: several blocks can then share the columns of a tile of 32 vectors. Each stores its sums;
-// the last one to arrive adds the sums of all in the order of their columns, so the results do not depend on which block
-// that is.
-//
-// Names: packed_FORMAT_VECTORS. Grid: parts of columns times tiles of vectors times tiles of rows, parts first. Blocks of
-// 128 threads.
+// Names: packed_FORMAT_VECTORS. Grid: tiles of vectors times tiles of rows, vectors first. Blocks of 128 threads.
 // Dynamic shared memory: 128 bytes for each vector and stage, and for each of 128 rows and 2 stages; at least the sums,
 // 544 bytes per vector.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "after.cuh"
 #include "formats.cuh"
-#include "sequences.cuh"
 
 #define THREADS 128
 #define WARPS_M 2
@@ -36,37 +31,12 @@
 // Outputs of a thread that are on their way together.
 #define OUTPUTS 8
 
-#define AFTER_STORE 0
-#define AFTER_ADD 1
-// output[i] = activation(row 2 i) * row (2 i + 1)
-#define AFTER_PAIR 2
-#define AFTER_ACTIVATE 3
-// output[i] = activation(gate[i]) * row i
-#define AFTER_GATE 4
-
-#define ACTIVATION_SILU 0
-#define ACTIVATION_GELU 1
-
 struct Packed {
     u32 m, rows, columns;
     // Distance between vectors, in elements.
     u32 input_row, output_row;
-    // Blocks that share the columns of a tile; more than 1 only for tiles of 32 vectors.
-    u32 after, activation, parts;
-    // The sums of each block, and the number of blocks that have stored theirs, 0 before and after the launch. Null
-    // with one part.
-    float* sums;
-    u32* tickets;
-    // Where gates and outputs are.
-    Sequences sequences;
+    u32 after, activation, unused;
 };
-
-static __device__ float activate(float x, u32 activation)
-{
-    if (activation == ACTIVATION_SILU)
-        return x / (1.0f + expf(-x));
-    return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
-}
 
 template <class F, int M_TILES>
 struct Work {
@@ -79,8 +49,8 @@ struct Work {
     const u8* input;
     // First vector and first row of the tile.
     u32 vector, row;
-    // First step of columns, and their number.
-    u32 first, steps;
+    // Steps of columns.
+    u32 steps;
     u32 shared, rows_at;
     typename F::Raw raw[READS];
     float sum[M_TILES][N_TILES][4];
@@ -90,12 +60,10 @@ struct Work {
         extern __shared__ __align__(128) u8 memory[];
         shared = shared_address(memory);
         rows_at = shared + STAGES * A_STAGE;
-        u32 tiles_m = (p.m + BM - 1) / BM, tile = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
-        vector = tile % tiles_m * BM;
-        row = tile / tiles_m * BN;
-        u32 all = (p.columns + BK - 1) / BK;
-        first = all * part / p.parts;
-        steps = all * (part + 1) / p.parts - first;
+        u32 tiles_m = (p.m + BM - 1) / BM;
+        vector = blockIdx.x % tiles_m * BM;
+        row = blockIdx.x / tiles_m * BN;
+        steps = (p.columns + BK - 1) / BK;
 #pragma unroll
         for (int i = 0; i < M_TILES; ++i)
 #pragma unroll
@@ -140,13 +108,12 @@ struct Work {
         bool exists = at + half * F::COLUMNS < p.columns;
 #pragma unroll
         for (int r = 0; r < READS; ++r) {
-            float v[F::COLUMNS];
-            F::expand(raw[r], v);
+            uint4 w[4];
+            Elements<F>::pieces(raw[r], w);
 #pragma unroll
             for (int i = 0; i < 4; ++i) {
                 u32 place = ((half * 4 + i) ^ (line % 8)) << 4;
-                uint4 w = Elements<F>::piece(v, i);
-                store16(to + r * READ_STEP * ROW + place, exists ? w : make_uint4(0, 0, 0, 0));
+                store16(to + r * READ_STEP * ROW + place, exists ? w[i] : make_uint4(0, 0, 0, 0));
             }
         }
     }
@@ -173,7 +140,7 @@ struct Work {
 
     __device__ void run()
     {
-        u32 at = first * BK;
+        u32 at = 0;
         read(at);
         fetch(0, at);
         commit();
@@ -204,53 +171,6 @@ struct Work {
         wait<0>();
     }
 
-    // Stores this block's sums. The last block of a tile gets the sums of all, and `true`.
-    __device__ bool combine()
-    {
-        if (M_TILES > 1 || p.parts == 1)
-            return true;
-        __shared__ u32 arrived;
-        const u32 quads = M_TILES * N_TILES * THREADS;
-        u32 tile = blockIdx.x / p.parts;
-        float4* own = (float4*)p.sums + (u64)blockIdx.x * quads + threadIdx.x;
-        const float4* all = (const float4*)p.sums + (u64)tile * p.parts * quads + threadIdx.x;
-#pragma unroll
-        for (int i = 0; i < M_TILES; ++i)
-#pragma unroll
-            for (int j = 0; j < N_TILES; ++j) {
-                float(&v)[4] = sum[i][j];
-                own[(i * N_TILES + j) * THREADS] = make_float4(v[0], v[1], v[2], v[3]);
-                v[0] = v[1] = v[2] = v[3] = 0.0f;
-            }
-        __threadfence();
-        __syncthreads();
-        if (threadIdx.x == 0)
-            arrived = atomicAdd(p.tickets + tile, 1) + 1;
-        __syncthreads();
-        if (arrived < p.parts)
-            return false;
-        __threadfence();
-        if (threadIdx.x == 0)
-            p.tickets[tile] = 0;
-#pragma unroll 2
-        for (u32 part = 0; part < p.parts; ++part, all += quads)
-#pragma unroll
-            for (int i = 0; i < M_TILES; ++i)
-#pragma unroll
-                for (int j = 0; j < N_TILES; ++j) {
-                    float4 v = __ldcg(all + (i * N_TILES + j) * THREADS);
-                    sum[i][j][0] += v.x, sum[i][j][1] += v.y, sum[i][j][2] += v.z, sum[i][j][3] += v.w;
-                }
-        return true;
-    }
-
-    // The row of outputs of a vector, or of its gates.
-    template <class T>
-    __device__ T* row_of(T* from, u32 number) const
-    {
-        return p.sequences.count ? p.sequences.at(number, from) : from + (u64)number * p.output_row;
-    }
-
     // Stores the results by way of shared memory, so that a warp writes consecutive elements.
     __device__ void store(const float* factors, const float* bias, const float* gate, float* output)
     {
@@ -266,8 +186,7 @@ struct Work {
         __syncthreads();
         bool pairs = p.after == AFTER_PAIR;
         u32 width = pairs ? BN / 2 : BN, column = threadIdx.x % width, to = (pairs ? row / 2 : row) + column;
-        u32 from = pairs ? 2 * column : column, end = p.sequences.count ? *p.sequences.count : p.m;
-        end = end < vector ? 0 : end - vector < BM ? end - vector : BM;
+        u32 from = pairs ? 2 * column : column, end = p.m - vector < BM ? p.m - vector : BM;
         if (to >= (pairs ? p.rows / 2 : p.rows))
             return;
         float first_bias = bias ? bias[row + from] : 0.0f, second_bias = bias && pairs ? bias[row + from + 1] : 0.0f;
@@ -279,10 +198,11 @@ struct Work {
 #pragma unroll
             for (int n = 0; n < OUTPUTS; ++n) {
                 u32 i = start + n * step, valid = vector + (i < end ? i : start);
-                rows[n] = row_of(output, valid) + to;
+                u64 element = (u64)valid * p.output_row + to;
+                rows[n] = output + element;
                 factor[n] = factors ? factors[valid] : 1.0f;
                 other[n] = p.after == AFTER_ADD    ? *rows[n]
-                           : p.after == AFTER_GATE ? row_of(gate, valid)[to]
+                           : p.after == AFTER_GATE ? gate[element]
                                                    : 0.0f;
             }
 #pragma unroll
@@ -291,16 +211,10 @@ struct Work {
                 if (i >= end)
                     break;
                 u32 place = shared + (i * PITCH + from) * 4;
-                float v = fmaf(__uint_as_float(load4(place)), factor[n], first_bias);
-                if (p.after == AFTER_ADD)
-                    v += other[n];
-                if (p.after >= AFTER_PAIR) {
-                    float with = p.after == AFTER_GATE ? v : 1.0f;
-                    if (pairs)
-                        with = fmaf(__uint_as_float(load4(place + 4)), factor[n], second_bias);
-                    v = activate(p.after == AFTER_GATE ? other[n] : v, p.activation) * with;
-                }
-                *rows[n] = v;
+                float v = fmaf(__uint_as_float(load4(place)), factor[n], first_bias), next = 0.0f;
+                if (pairs)
+                    next = fmaf(__uint_as_float(load4(place + 4)), factor[n], second_bias);
+                *rows[n] = result(p.after, p.activation, v, next, other[n]);
             }
         }
     }
@@ -313,8 +227,7 @@ struct Work {
     {                                                                                                                  \
         Work<format, m_tiles> work(p, tiles, input);                                                                   \
         work.run();                                                                                                    \
-        if (work.combine())                                                                                            \
-            work.store(factors, bias, gate, output);                                                                   \
+        work.store(factors, bias, gate, output);                                                                       \
     }
 
 #define SIZES(name, format)                                                                                            \

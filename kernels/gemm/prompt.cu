@@ -139,8 +139,53 @@ static __device__ float block_sum(float v, float* scratch)
     return sum;
 }
 
-// One block per row. The largest element of a row of halves becomes 2^13 to 2^14, so that none is out of range and small
-// ones keep their bits; the factor is a power of two.
+// Four elements of a thread that it keeps in registers, at most; longer rows are read again.
+#define QUADS 8
+
+static __device__ float block_max(float v, float* scratch)
+{
+    v = warp_max(v);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0)
+        scratch[threadIdx.x / 32] = v;
+    __syncthreads();
+    float most = 0.0f;
+#pragma unroll
+    for (int i = 0; i < WARPS; ++i)
+        most = fmaxf(most, scratch[i]);
+    return most;
+}
+
+// A row, in quads of four elements.
+struct Quads {
+    const float4 *input, *weight, *bias;
+    u32 count;
+    float4 kept[QUADS];
+
+    // Calls `f` with each of the thread's quads and its place; `read` gets those that are not kept.
+    template <class Read, class Use>
+    __device__ void each(Read read, Use f)
+    {
+#pragma unroll
+        for (int i = 0; i < QUADS; ++i)
+            if (threadIdx.x + i * THREADS < count)
+                f(kept[i], threadIdx.x + i * THREADS);
+#pragma unroll 1
+        for (u32 at = threadIdx.x + QUADS * THREADS; at < count; at += THREADS) {
+            float4 v = read(at);
+            f(v, at);
+        }
+    }
+};
+
+static __device__ float4 normed(float4 v, float mean, float factor, float4 w, float4 b)
+{
+    return make_float4(fmaf((v.x - mean) * factor, w.x, b.x), fmaf((v.y - mean) * factor, w.y, b.y),
+                       fmaf((v.z - mean) * factor, w.z, b.z), fmaf((v.w - mean) * factor, w.w, b.w));
+}
+
+// One block per row, of a multiple of four elements. The largest element of a row of halves becomes 2^13 to 2^14, so that
+// none is out of range and small ones keep their bits; the factor is a power of two.
 extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ Round p)
 {
     __shared__ float scratch[WARPS];
@@ -150,53 +195,60 @@ extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_co
             return;
         input = p.sequences.at(blockIdx.x, p.input);
     }
+    const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    bool norm = p.norm != NORM_NOTHING;
+    Quads row = {(const float4*)input, (const float4*)p.weight, (const float4*)p.bias, p.columns / 4};
+    auto weight = [&](u32 at) { return row.weight[at]; };
+    auto bias = [&](u32 at) { return row.bias ? row.bias[at] : zero; };
+    float4 weights[QUADS], biases[QUADS];
+#pragma unroll
+    for (int i = 0; i < QUADS; ++i) {
+        u32 at = threadIdx.x + i * THREADS;
+        row.kept[i] = at < row.count ? row.input[at] : zero;
+        weights[i] = norm && at < row.count ? weight(at) : zero;
+        biases[i] = norm && at < row.count ? bias(at) : zero;
+    }
+    auto raw = [&](u32 at) { return row.input[at]; };
     float mean = 0.0f, factor = 1.0f;
     if (p.norm == NORM_LAYER) {
         float sum = 0.0f;
-#pragma unroll 8
-        for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
-            sum += input[i];
+        row.each(raw, [&](const float4& v, u32) { sum += (v.x + v.y) + (v.z + v.w); });
         mean = block_sum(sum, scratch) / (float)p.columns;
     }
-    if (p.norm != NORM_NOTHING) {
+    if (norm) {
         float sum = 0.0f;
-#pragma unroll 8
-        for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
-            sum = fmaf(input[i] - mean, input[i] - mean, sum);
+        row.each(raw, [&](const float4& v, u32) {
+            float x = v.x - mean, y = v.y - mean, z = v.z - mean, w = v.w - mean;
+            sum += fmaf(x, x, y * y) + fmaf(z, z, w * w);
+        });
         factor = rsqrtf(block_sum(sum, scratch) / (float)p.columns + p.epsilon);
+#pragma unroll
+        for (int i = 0; i < QUADS; ++i)
+            row.kept[i] = normed(row.kept[i], mean, factor, weights[i], biases[i]);
     }
-    auto element = [&](u32 i) {
-        if (p.norm == NORM_NOTHING)
-            return input[i];
-        return fmaf((input[i] - mean) * factor, p.weight[i], p.bias ? p.bias[i] : 0.0f);
+    auto element = [&](u32 at) {
+        return norm ? normed(row.input[at], mean, factor, weight(at), bias(at)) : row.input[at];
     };
     if (p.keep) {
-        float* output = (float*)p.output + (u64)blockIdx.x * p.columns;
-        for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
-            output[i] = element(i);
+        float4* output = (float4*)p.output + (u64)blockIdx.x * row.count;
+        row.each(element, [&](const float4& v, u32 at) { output[at] = v; });
         if (threadIdx.x == 0)
             p.factors[blockIdx.x] = 1.0f;
         return;
     }
     float most = 0.0f;
-#pragma unroll 8
-    for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
-        most = fmaxf(most, fabsf(element(i)));
-    most = warp_max(most);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0)
-        scratch[threadIdx.x / 32] = most;
-    __syncthreads();
-#pragma unroll
-    for (int i = 0; i < WARPS; ++i)
-        most = fmaxf(most, scratch[i]);
+    row.each(element, [&](const float4& v, u32) {
+        most = fmaxf(most, fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w))));
+    });
     // Powers of two, by their exponents.
-    u32 exponent = __float_as_uint(most) >> 23;
+    u32 exponent = __float_as_uint(block_max(most, scratch)) >> 23;
     exponent = exponent < 14 ? 14 : exponent;
     float up = __uint_as_float((267 - exponent) << 23), down = __uint_as_float((exponent - 13) << 23);
-    __half* output = (__half*)p.output + (u64)blockIdx.x * p.columns;
-    for (u32 i = threadIdx.x; i < p.columns; i += THREADS)
-        output[i] = __float2half_rn(element(i) * up);
+    uint2* output = (uint2*)p.output + (u64)blockIdx.x * row.count;
+    row.each(element, [&](const float4& v, u32 at) {
+        __half2 low = __floats2half2_rn(v.x * up, v.y * up), high = __floats2half2_rn(v.z * up, v.w * up);
+        output[at] = make_uint2(*(u32*)&low, *(u32*)&high);
+    });
     if (threadIdx.x == 0)
         p.factors[blockIdx.x] = down;
 }

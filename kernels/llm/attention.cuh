@@ -2,8 +2,10 @@
 #pragma once
 #include "common.cuh"
 
-// Warps of a block.
+// Warps of a block. A source may define another number, at least HEADS + 2.
+#ifndef ATTENTION_WARPS
 #define ATTENTION_WARPS 16
+#endif
 #define ATTENTION_THREADS (ATTENTION_WARPS * 32)
 #define MAX_HEAD 128
 // Positions that a lane reads at a time.
@@ -198,7 +200,7 @@ struct Share {
     bool appends;
 };
 
-// At most HEADS query heads. LANES lanes, 8 columns each, take one position. Blocks of 512 threads.
+// At most HEADS query heads. LANES lanes, 8 columns each, take one position. Blocks of ATTENTION_THREADS.
 template <int HEADS, int LANES, class Link>
 static __device__ void attend(const Attention& p, Desk<HEADS>& desk, const Share& share, const Link& link)
 {
@@ -423,8 +425,9 @@ static __device__ void combine(const Attention& p, u32 first_head, u32 heads, u3
 }
 
 // Block `at` of `most_chunks` that have group `group`: one of the key_heads * ceil(heads per key head / HEADS) groups
-// of at most HEADS heads. If the context has fewer chunks than there are blocks, the blocks of a chunk share its heads.
-template <int HEADS, int LANES, class Link>
+// of at most HEADS heads. If the context has fewer chunks than there are blocks, the blocks of a chunk share its heads,
+// unless SHARES says otherwise.
+template <int HEADS, int LANES, bool SHARES = true, class Link>
 static __device__ void attend_group(const Attention& p, Desk<HEADS>& desk, u32 group, u32 at, u32 most_chunks,
                                     const Link& link)
 {
@@ -438,7 +441,7 @@ static __device__ void attend_group(const Attention& p, Desk<HEADS>& desk, u32 g
     u32 positions = share.position + 1, chunk = divide(positions + most_chunks - 1, most_chunks);
     chunk = chunk < MIN_CHUNK ? MIN_CHUNK : chunk;
     u32 chunks = divide(positions + chunk - 1, chunk), sharers = divide(most_chunks, chunks);
-    sharers = sharers < heads ? sharers : heads;
+    sharers = !SHARES ? 1 : sharers < heads ? sharers : heads;
     if (at >= chunks * sharers)
         return;
     share.chunks = chunks;
@@ -448,7 +451,7 @@ static __device__ void attend_group(const Attention& p, Desk<HEADS>& desk, u32 g
     share.start = share.chunk * chunk;
     share.end = share.start + chunk < positions ? share.start + chunk : positions;
     bool appends = share.chunk == chunks - 1 && within == 0;
-    if (HEADS == 1 || sharers == 1) {
+    if (HEADS == 1 || !SHARES || sharers == 1) {
         share.first_head = first_head;
         share.heads = heads;
         share.appends = appends;

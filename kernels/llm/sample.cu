@@ -508,7 +508,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) samples(const Step* steps,
     choose(p);
 }
 
-// The largest of a share of a sequence's logits to `best`. Grid (blocks, sequences).
+// The largest of a share of a sequence's logits to `best`, and 0 to what has no block. Grid (blocks, sequences).
 extern "C" __global__ void __launch_bounds__(THREADS) maxima(const Step* steps, const u32* count)
 {
     __shared__ Shared s;
@@ -522,6 +522,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) maxima(const Step* steps, 
         best = key > best ? key : best;
     }
     best = block_max(s, best);
-    if (threadIdx.x == 0)
-        ((u64*)p.best)[blockIdx.x] = best;
+    for (u32 i = threadIdx.x * gridDim.x + blockIdx.x; i < p.blocks; i += THREADS * gridDim.x)
+        ((u64*)p.best)[i] = threadIdx.x == 0 ? best : 0;
 }

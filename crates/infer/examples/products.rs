@@ -25,6 +25,8 @@ const CHECKED: usize = 200;
 /// Outputs, inputs and names of the products of a layer.
 const LAYER: [(usize, usize, &str); 4] =
     [(3072, 2048, "qkv"), (2048, 2048, "output"), (16_384, 2048, "gate and up"), (2048, 8192, "down")];
+/// The same of the product that makes logits.
+const LOGITS: (usize, usize, &str) = (128_256, 2048, "logits");
 
 /// A device and the sizes that it can do.
 struct Run {
@@ -200,8 +202,13 @@ fn main() -> Result<()> {
             run.packed(block, 512, layer)?;
         }
     }
-    for vectors in [32, 64, 128] {
-        run.packed(BlockType::Q6K, vectors, LAYER[2])?;
+    for vectors in [8, 16, 32, 64, 128] {
+        for layer in LAYER {
+            run.packed(BlockType::Q6K, vectors, layer)?;
+        }
+    }
+    for vectors in [8, 32] {
+        run.packed(BlockType::Q6K, vectors, LOGITS)?;
     }
     Ok(())
 }

@@ -411,10 +411,13 @@ impl Record<'_> {
         let one = engine.attention(&self.places, number)?;
         let parameters = Attentions { one, seats: self.group.seats, layer: word(number)?, unused: 0 };
         let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
-        let chunks = if self.wide.is_some() { wide::chunks(engine) } else { engine.chunks() };
+        let (kernel, chunks, block) = match self.wide {
+            Some(_) => (&engine.batch.attention_wide, wide::chunks(engine), wide::ATTENTION_BLOCK),
+            None => (&engine.batch.attention, engine.chunks(), BLOCK),
+        };
         let grid = (word(engine.groups())?, word(chunks)?, word(self.group.size)?);
         // SAFETY: as for products; positions stay below the context of each session, which the batch checks.
-        unsafe { graph.launch(&engine.batch.attention, grid, BLOCK, &arguments)? };
+        unsafe { graph.launch(kernel, grid, block, &arguments)? };
         Ok(())
     }
 

@@ -27,6 +27,10 @@ const ATTENTION: [&[u8]; 2] = [
     include_bytes!("../../kernels/llm/attention.cubin"),
     include_bytes!("../../kernels/sm_90/llm/attention.cubin"),
 ];
+const ATTENTION_WIDE: [&[u8]; 2] = [
+    include_bytes!("../../kernels/llm/attention_wide.cubin"),
+    include_bytes!("../../kernels/sm_90/llm/attention_wide.cubin"),
+];
 const SAMPLE: [&[u8]; 2] = [
     include_bytes!("../../kernels/llm/sample.cubin"),
     include_bytes!("../../kernels/sm_90/llm/sample.cubin"),
@@ -110,6 +114,8 @@ pub(super) struct BatchKernels {
     /// The forms of vectors: rounded, in units, plain.
     pub(super) prepare: [Kernel; 3],
     pub(super) attention: Kernel,
+    /// For many sequences.
+    pub(super) attention_wide: Kernel,
     pub(super) sample: Kernel,
     pub(super) maxima: Kernel,
 }
@@ -207,6 +213,7 @@ impl Engine {
         };
         let lanes = lanes(&shape);
         let attention = Program::load_fitting(device, &ATTENTION)?;
+        let attention_wide = Program::load_fitting(device, &ATTENTION_WIDE)?;
         let sample = Program::load_fitting(device, &SAMPLE)?;
         let turns = model.rope_frequencies().unwrap_or_default();
         let weights = Weights::load(device, model, progress)?;
@@ -214,7 +221,6 @@ impl Engine {
             device: device.clone(),
             prompt: prompt::Kernels::load(device, &shape, |block| weights.has(block))?,
             scratch: prompt::Scratch::default(),
-            weights,
             turns: turns.into_iter().map(|frequency| frequency / core::f64::consts::TAU).collect(),
             products,
             attention: attention.kernel(&format!("attention_{group}_{lanes}"))?,
@@ -226,6 +232,7 @@ impl Engine {
                     many.kernel("prepare_plain")?,
                 ],
                 attention: attention.kernel(&format!("attentions_{group}_{lanes}"))?,
+                attention_wide: attention_wide.kernel(&format!("wide_{group}_{lanes}"))?,
                 sample: sample.kernel("samples")?,
                 maxima: sample.kernel("maxima")?,
             },
@@ -234,6 +241,7 @@ impl Engine {
             take: sample.kernel("take")?,
             // CAST: usize has at least 32 bits.
             sms: device.info().sm_count.max(1) as usize,
+            weights,
             shape,
         };
         Ok(Self { inner: Arc::new(inner) })

@@ -16,7 +16,8 @@ use super::weights::{self, Packed};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::model::{NormKind, Positions, RopePairs, Shape};
-use crate::product::packed::{self, After, Call, Sequences, is_float};
+use crate::product::few::Sequences;
+use crate::product::packed::{self, After, Call, is_float};
 
 const PROMPT: [&[u8]; 2] = [
     include_bytes!("../../kernels/gemm/prompt.cubin"),
@@ -357,8 +358,6 @@ impl Inner {
             output_row: 0,
             after: After::Store,
             activation: self.activation(),
-            sequences: Sequences::default(),
-            sums: None,
         }
     }
 }

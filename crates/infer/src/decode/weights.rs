@@ -229,17 +229,22 @@ impl Weights {
         Ok(Self { matrices, _floats: floats, layers, output_norm, embedding, output, positions })
     }
 
-    /// Whether a matrix has a format; that of the embedding counts if it makes the logits.
+    /// The matrices that vectors are multiplied with; the embedding is one of them if it makes the logits.
+    pub(super) fn products(&self) -> impl Iterator<Item = &Packed> {
+        let layers = self.layers.iter().flat_map(|layer| {
+            let (gate, up) = match &layer.up {
+                Up::Pairs(up) | Up::Plain(up) => (None, up),
+                Up::Apart { gate, up } => (Some(gate), up),
+            };
+            let attention = layer.qkv.parts.iter().map(|(part, _)| part).chain([&layer.output]);
+            attention.chain(gate).chain([up, &layer.down])
+        });
+        layers.chain([&self.output])
+    }
+
+    /// Whether such a matrix has a format.
     pub(super) fn has(&self, block: BlockType) -> bool {
-        let is = |matrix: &Packed| matrix.place.block == block;
-        is(&self.output)
-            || self.layers.iter().any(|layer| {
-                let up = match &layer.up {
-                    Up::Pairs(up) | Up::Plain(up) => is(up),
-                    Up::Apart { gate, up } => is(gate) || is(up),
-                };
-                up || layer.qkv.parts.iter().any(|(part, _)| is(part)) || is(&layer.output) || is(&layer.down)
-            })
+        self.products().any(|matrix| matrix.place.block == block)
     }
 
     /// GPU address of a matrix.

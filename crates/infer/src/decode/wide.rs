@@ -13,10 +13,13 @@ use super::engine::{Call, Inner, SAMPLE_BLOCK, word};
 use super::parameters::{After, Before, MAX_SEATS, Seat, Seats};
 use super::prompt::{BLOCK, Round, Rounded};
 use crate::error::Result;
-use crate::product::packed::{self, FEW, Sequences, Sums};
+use crate::product::few::{self, Sequences, Sums};
+use crate::product::packed;
 
-// Blocks share columns only with one tile of vectors.
-const _: () = assert!(MAX_SEATS <= FEW);
+const _: () = assert!(MAX_SEATS <= few::MOST);
+
+/// Threads of a block of the attention.
+pub(super) const ATTENTION_BLOCK: u32 = 256;
 
 /// Memory that the products of a batch share.
 #[derive(Debug)]
@@ -48,7 +51,11 @@ impl Wide {
     pub(super) fn new(engine: &Inner, sequences: usize) -> Result<Self> {
         let shape = &engine.shape;
         let widest = shape.width.max(shape.query_width()).max(shape.ffn);
-        let (sums, tickets) = engine.prompt.products.shared_bytes();
+        let sizes = engine.weights.products().map(|matrix| {
+            let place = &matrix.place;
+            engine.prompt.products.few.plan(place.block, place.rows, place.columns).sums()
+        });
+        let (sums, tickets) = sizes.fold((0, 0), |most, own| (most.0.max(own.0), most.1.max(own.1)));
         let mut bytes = 0;
         // Floats for weights that are multiplied as floats.
         let places = [sequences * widest * 4, sequences * 4, sums, tickets].map(|size: usize| {
@@ -96,15 +103,16 @@ impl Wide {
                 After::Activate => packed::After::Activate,
                 After::Gate => packed::After::Gate,
             },
-            sequences,
-            sums: Some(self.sums),
             ..engine.packed_call(call.matrix, group.size, self.rounded)
         };
-        // SAFETY: as above; the weights live as long as the engine.
-        unsafe { engine.prompt.products.launch(graph, &product)? };
+        let (few, place) = (&engine.prompt.products.few, &call.matrix.place);
+        let plan = few.plan(place.block, place.rows, place.columns);
+        // SAFETY: as above; the weights live as long as the engine, and `Wide` has room for the sums of its matrices.
+        unsafe { few.launch(graph, &product, plan, sequences, self.sums)? };
         if call.after == After::Logits {
             let arguments = [Arg::U64(group.steps), Arg::U64(sequences.count)];
-            let grid = (word(engine.logits_blocks())?, word(group.size)?);
+            let blocks = (2 * engine.sms).div_ceil(group.size).min(engine.logits_blocks());
+            let grid = (word(blocks)?, word(group.size)?);
             // SAFETY: as above; the steps of the listed sessions have the addresses of their memory.
             unsafe { graph.launch(&engine.batch.maxima, grid, SAMPLE_BLOCK, &arguments)? };
         }

@@ -19,6 +19,7 @@
 //! | all, if the product has too few large tiles for the GPU | 64 x 64 | 128 | 48 KiB | 32 per thread |
 
 mod dense;
+pub(crate) mod few;
 pub(crate) mod packed;
 #[cfg(test)]
 mod tests;

@@ -3,6 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use tegra_hcq::{Arg, Buffer, Device, Kernel, Program, Slice, SliceMut};
 
+use super::few::{self, Sequences, Sums};
 use super::{Factor, Products};
 use crate::blocks::BlockType;
 use crate::decode::pack::{self, Rows, Unit};
@@ -28,36 +29,6 @@ const ROW: usize = 128;
 const STAGES: [usize; 2] = [3, 2];
 /// Bytes of the sums of a vector.
 const SUM_BYTES: usize = (TILE_ROWS + 8) * 4;
-/// Most vectors of a product whose columns several blocks share.
-pub(crate) const FEW: usize = TILE_VECTORS[TILE_VECTORS.len() - 1];
-/// Blocks that an SM of an Orin or a Hopper GPU executes at the same time, with tiles of [`FEW`] vectors.
-const RESIDENT: usize = 4;
-/// Fewest steps of columns of a part: fewer than the first steps and the sums cost.
-const STEPS: usize = 4;
-/// Most parts: one block adds the sums of all.
-const MAX_PARTS: usize = 16;
-
-/// `Sequences` of `sequences.cuh`: vectors at a place in the memory of each sequence. Zeros stand for the rows of a
-/// matrix.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-pub(crate) struct Sequences {
-    /// GPU address of their number.
-    pub(crate) count: u64,
-    /// GPU address of the address of the first sequence's memory.
-    pub(crate) first: u64,
-    /// Bytes from one address to the next.
-    pub(crate) step: u64,
-}
-
-/// GPU addresses of memory for the sums of blocks that share a tile's columns: [`Kernels::shared_bytes`].
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Sums {
-    pub(crate) sums: u64,
-    /// Zeros before and after each product.
-    pub(crate) tickets: u64,
-}
-
 /// `Packed` of `packed.cu`.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
 #[repr(C)]
@@ -69,10 +40,7 @@ struct Parameters {
     output_row: u32,
     after: u32,
     activation: u32,
-    parts: u32,
-    sums: u64,
-    tickets: u64,
-    sequences: Sequences,
+    unused: u32,
 }
 
 /// What becomes of the sums.
@@ -105,10 +73,6 @@ pub(crate) struct Call<'a> {
     pub(crate) after: After,
     /// As the kernels number them.
     pub(crate) activation: u32,
-    /// Where outputs and gates are; `output` and `gate` are places in the memory of a sequence, unless all is 0.
-    pub(crate) sequences: Sequences,
-    /// For at most [`FEW`] vectors: lets blocks share columns.
-    pub(crate) sums: Option<Sums>,
 }
 
 /// Whether a format's weights are multiplied as floats, because halves have too few exponents.
@@ -120,6 +84,8 @@ pub(crate) fn is_float(block: BlockType) -> bool {
 #[derive(Clone, Debug)]
 pub(crate) struct Kernels {
     kernels: Vec<(BlockType, [Kernel; TILE_VECTORS.len()])>,
+    /// For few vectors.
+    pub(crate) few: few::Kernels,
     sms: usize,
 }
 
@@ -135,7 +101,7 @@ impl Kernels {
             kernels.push((block, [kernel(large)?, kernel(middle)?, kernel(small)?]));
         }
         // CAST: usize has at least 32 bits.
-        Ok(Self { kernels, sms: device.info().sm_count.max(1) as usize })
+        Ok(Self { kernels, few: few::Kernels::load(device, wanted)?, sms: device.info().sm_count.max(1) as usize })
     }
 
     /// The largest tiles that are not half empty and give most SMs a block; else the smallest that are not half empty.
@@ -149,23 +115,6 @@ impl Kernels {
         sizes.clone().find(busy).or_else(|| sizes.next_back()).unwrap_or(TILE_VECTORS.len() - 1)
     }
 
-    /// Bytes of sums and of tickets that any product needs whose columns blocks share.
-    pub(crate) fn shared_bytes(&self) -> (usize, usize) {
-        let blocks = RESIDENT * self.sms;
-        (blocks * FEW * TILE_ROWS * 4, blocks * 4)
-    }
-
-    /// Blocks that share the columns of a tile: as many as the SMs execute together.
-    fn parts(&self, call: &Call<'_>) -> usize {
-        let element_bytes = if is_float(call.block) { 4 } else { 2 };
-        let steps = call.columns.div_ceil(ROW / element_bytes);
-        let tiles = call.rows.div_ceil(TILE_ROWS).max(1);
-        if call.sums.is_none() || call.vectors > FEW {
-            return 1;
-        }
-        (RESIDENT * self.sms / tiles).min(steps / STEPS).clamp(1, MAX_PARTS)
-    }
-
     /// Appends a product.
     ///
     /// # Safety
@@ -176,8 +125,6 @@ impl Kernels {
             // The kernels add a tile to sizes.
             i32::try_from(size).map(i32::cast_unsigned).map_err(|_| Error::TooLarge(size))
         };
-        let parts = self.parts(call);
-        let sums = call.sums.unwrap_or(Sums { sums: 0, tickets: 0 });
         let parameters = Parameters {
             m: word(call.vectors)?,
             rows: word(call.rows)?,
@@ -186,17 +133,14 @@ impl Kernels {
             output_row: word(call.output_row)?,
             after: call.after as u32,
             activation: call.activation,
-            parts: word(parts)?,
-            sums: sums.sums,
-            tickets: sums.tickets,
-            sequences: call.sequences,
+            unused: 0,
         };
         let size = self.size(call.vectors, call.rows);
         // PANIC: callers use formats that they asked for.
         let (_, kernels) =
             self.kernels.iter().find(|(block, _)| *block == call.block).expect("a loaded format");
         let vectors = TILE_VECTORS[size];
-        let grid = word(parts * call.vectors.div_ceil(vectors) * call.rows.div_ceil(TILE_ROWS))?;
+        let grid = word(call.vectors.div_ceil(vectors) * call.rows.div_ceil(TILE_ROWS))?;
         let shared = word((ROW * (STAGES[0] * vectors + STAGES[1] * TILE_ROWS)).max(vectors * SUM_BYTES))?;
         let arguments = [
             call.tiles,
@@ -330,11 +274,16 @@ impl Products {
             output_row: rows,
             after: After::Store,
             activation: 0,
-            sequences: Sequences::default(),
-            sums: None,
         };
-        // SAFETY: the buffers have the lengths that the kernel accesses for these sizes: checked above, and for the
-        // weights in `new`.
-        unsafe { self.packed.launch(steps, &call) }
+        let few = &self.packed.few;
+        let alone = few.plan_alone(call.block, rows, columns).filter(|_| vectors <= few::MOST);
+        // SAFETY: the buffers have the lengths that the kernels access for these sizes: checked above, and for the
+        // weights in `new`. The blocks of the plan share no rows.
+        unsafe {
+            match alone {
+                Some(plan) => few.launch(steps, &call, plan, Sequences::default(), Sums::default()),
+                None => self.packed.launch(steps, &call),
+            }
+        }
     }
 }

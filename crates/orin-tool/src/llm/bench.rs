@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use infer::decode::{Session, SessionOptions};
 use infer::model::Model;
+use orin_cli::profile::ProfileOptions;
 use orin_cli::{ExitStatus, Output, Progress, Stop, UsageError, stdout, within};
 use serde_json::{Value, json};
 use tegra_hcq::DeviceKind;
@@ -62,6 +63,8 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceOptions,
+    #[command(flatten)]
+    profile: ProfileOptions,
 }
 
 impl Options {
@@ -155,6 +158,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     // The vector that the first made token follows is part of the context.
     let context = options.depth + options.p.max(options.n + 1) + 1;
     model.shape().admit(context - 1, context).map_err(refused)?;
+    let recording = options.profile.begin()?;
     let device = options.device.open()?;
     let stop = Stop::on_signals()?;
     let session = if options.batch.is_empty() { options.layers.session() } else { SessionOptions::default() };
@@ -171,6 +175,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if let Some(output) = output {
         output.write(format!("{report:#}\n").as_bytes())?;
     }
+    drop(loaded);
+    recording.finish()?;
     let status = if stop.is_requested() { ExitStatus::Interrupted } else { ExitStatus::Success };
     Ok(status.into())
 }

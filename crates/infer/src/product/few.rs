@@ -1,0 +1,229 @@
+//! The launches of `kernels/gemm/few.cu`: products of at most [`MOST`] vectors that are in the memory of sequences.
+
+use bytemuck::{Pod, Zeroable};
+use tegra_hcq::{Arg, Device, Kernel, Program};
+
+use super::packed::{Call, is_float};
+use crate::blocks::BlockType;
+use crate::error::{Error, Result};
+use crate::kernels::Steps;
+
+const FEW: [&[u8]; 2] =
+    [include_bytes!("../../kernels/gemm/few.cubin"), include_bytes!("../../kernels/sm_90/gemm/few.cubin")];
+
+/// Most vectors.
+pub(crate) const MOST: usize = 32;
+/// Vectors of the kernels, largest first.
+const SIZES: [usize; 2] = [MOST, 16];
+/// Threads of a block, and its warps.
+const BLOCK: u32 = 512;
+const WARPS: usize = 16;
+/// Rows of a warp.
+const GROUP: usize = 16;
+/// Bytes of a vector's elements in a step.
+const STEP: usize = 256;
+/// Bytes of a vector's sums in shared memory.
+const SUM_BYTES: usize = WARPS * GROUP * 4;
+/// Shared memory of a block that the kernels use themselves.
+const STATIC_BYTES: usize = 1024;
+/// Most parts of the columns: one block adds the sums of all.
+const MAX_PARTS: usize = 16;
+
+/// `Sequences` of `sequences.cuh`: vectors at a place in the memory of each sequence. Zeros stand for the rows of a
+/// matrix.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+pub(crate) struct Sequences {
+    /// GPU address of their number.
+    pub(crate) count: u64,
+    /// GPU address of the address of the first sequence's memory.
+    pub(crate) first: u64,
+    /// Bytes from one address to the next.
+    pub(crate) step: u64,
+}
+
+/// GPU addresses of memory for the sums of blocks that share rows, of the sizes of [`Plan::sums`]; zeros if none do.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Sums {
+    pub(crate) sums: u64,
+    /// Zeros before and after each product.
+    pub(crate) tickets: u64,
+}
+
+/// `Few` of `few.cu`.
+#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
+#[repr(C)]
+struct Parameters {
+    m: u32,
+    rows: u32,
+    columns: u32,
+    input_row: u32,
+    output_row: u32,
+    after: u32,
+    activation: u32,
+    parts: u32,
+    steps: u32,
+    split: u32,
+    rounds: u32,
+    unused: u32,
+    sums: u64,
+    tickets: u64,
+    sequences: Sequences,
+}
+
+/// How a product is divided. It does not depend on the number of vectors, and neither do their bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// Parts of the columns: blocks that share rows.
+    parts: usize,
+    /// Steps of each part but the last, which may have fewer.
+    steps: usize,
+    /// Warps that share the columns of the same rows.
+    split: usize,
+    /// Rounds of a block.
+    rounds: usize,
+    /// Blocks that share no rows.
+    tiles: usize,
+}
+
+impl Plan {
+    /// The fastest way by an estimate, in nanoseconds of a Hopper GPU: all `sms` have a block, with room for `most`
+    /// steps of the vectors. At most `most_parts`, unless the vectors have no room then.
+    fn new(rows: usize, all: usize, sms: usize, most: usize, most_parts: usize) -> Self {
+        let mut plans = Vec::new();
+        let fewest = all.div_ceil(most);
+        for parts in fewest..=most_parts.max(fewest) {
+            let steps = all.div_ceil(parts);
+            // Each part has a step.
+            if steps * (parts - 1) >= all {
+                continue;
+            }
+            for split in [1, 2, 4, 8, 16] {
+                let round_rows = GROUP * WARPS / split;
+                let all_rounds = rows.div_ceil(round_rows).max(1);
+                let rounds = all_rounds.div_ceil((sms / parts).max(1));
+                let tiles = all_rounds.div_ceil(rounds);
+                let waves = (tiles * parts).div_ceil(sms);
+                let (of_round, of_vectors) = (steps.div_ceil(split) * 800 + 600, steps * 170);
+                let of_sums = if parts > 1 { 2000 + parts * rounds * round_rows * 4 } else { 0 };
+                let time = waves * (rounds * of_round + of_vectors + of_sums);
+                plans.push((time, Self { parts, steps, split, rounds, tiles }));
+            }
+        }
+        // PANIC: the fewest parts have a plan.
+        plans.into_iter().min_by_key(|(time, _)| *time).expect("a plan").1
+    }
+
+    /// Bytes of sums and of tickets.
+    pub(crate) fn sums(&self) -> (usize, usize) {
+        if self.parts == 1 {
+            return (0, 0);
+        }
+        let rows = self.rounds * GROUP * WARPS / self.split;
+        (self.tiles * self.parts * rows * MOST * 4, self.tiles * 4)
+    }
+}
+
+/// The kernels by format and number of vectors.
+#[derive(Clone, Debug)]
+pub(crate) struct Kernels {
+    kernels: Vec<(BlockType, [Kernel; SIZES.len()])>,
+    sms: usize,
+}
+
+impl Kernels {
+    /// Loads the kernels of the formats that `wanted` names.
+    pub(crate) fn load(device: &Device, wanted: impl Fn(BlockType) -> bool) -> Result<Self> {
+        let program = Program::load_fitting(device, &FEW)?;
+        let mut kernels = Vec::with_capacity(BlockType::ALL.len());
+        for block in BlockType::ALL.into_iter().filter(|block| wanted(*block)) {
+            let kernel =
+                |vectors| program.kernel(&format!("few_{}_{vectors}", block.name().to_lowercase()));
+            let [large, small] = SIZES;
+            kernels.push((block, [kernel(large)?, kernel(small)?]));
+        }
+        // CAST: usize has at least 32 bits.
+        Ok(Self { kernels, sms: device.info().sm_count.max(1) as usize })
+    }
+
+    fn of(&self, block: BlockType) -> &[Kernel; SIZES.len()] {
+        // PANIC: callers use formats that they asked for.
+        &self.kernels.iter().find(|(own, _)| *own == block).expect("a loaded format").1
+    }
+
+    /// Steps of the columns of a format.
+    fn steps(block: BlockType, columns: usize) -> usize {
+        (columns * if is_float(block) { 4 } else { 2 }).div_ceil(STEP).max(1)
+    }
+
+    /// Most steps of a part: their vectors are in shared memory.
+    fn most_steps(&self, block: BlockType) -> usize {
+        // CAST: usize has at least 32 bits.
+        let shared = self.of(block)[0].attributes().max_dynamic_shared_bytes as usize;
+        (shared.saturating_sub(STATIC_BYTES + MOST * SUM_BYTES) / (MOST * STEP)).max(1)
+    }
+
+    /// How a product is divided whose blocks can share rows.
+    pub(crate) fn plan(&self, block: BlockType, rows: usize, columns: usize) -> Plan {
+        Plan::new(rows, Self::steps(block, columns), self.sms, self.most_steps(block), MAX_PARTS)
+    }
+
+    /// The same for blocks that cannot; `None` if the vectors have no room in one.
+    pub(super) fn plan_alone(&self, block: BlockType, rows: usize, columns: usize) -> Option<Plan> {
+        let (steps, most) = (Self::steps(block, columns), self.most_steps(block));
+        (steps <= most).then(|| Plan::new(rows, steps, self.sms, most, 1))
+    }
+
+    /// Appends a product with at most [`MOST`] vectors. Gates and outputs are at their places in the memory of each
+    /// sequence, if `sequences` are given.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Steps::launch`]: the addresses lead to memory of the sizes that the call and the plan give.
+    pub(crate) unsafe fn launch(
+        &self,
+        steps: &mut dyn Steps,
+        call: &Call<'_>,
+        plan: Plan,
+        sequences: Sequences,
+        sums: Sums,
+    ) -> Result<()> {
+        // The kernels add a tile to sizes.
+        let word = |size: usize| {
+            i32::try_from(size).map(i32::cast_unsigned).map_err(|_| Error::TooLarge(size))
+        };
+        let parameters = Parameters {
+            m: word(call.vectors)?,
+            rows: word(call.rows)?,
+            columns: word(call.columns)?,
+            input_row: word(call.columns)?,
+            output_row: word(call.output_row)?,
+            after: call.after as u32,
+            activation: call.activation,
+            parts: word(plan.parts)?,
+            steps: word(plan.steps)?,
+            split: word(plan.split)?,
+            rounds: word(plan.rounds)?,
+            unused: 0,
+            sums: sums.sums,
+            tickets: sums.tickets,
+            sequences,
+        };
+        let size = if call.vectors <= SIZES[1] { 1 } else { 0 };
+        let grid = word(plan.parts * plan.tiles)?;
+        let shared = word(SIZES[size] * (SUM_BYTES + plan.steps * STEP))?;
+        let arguments = [
+            call.tiles,
+            call.input,
+            call.factors,
+            call.bias,
+            call.gate,
+            call.output,
+            Arg::Bytes(bytemuck::bytes_of(&parameters)),
+        ];
+        // SAFETY: the caller's promise is passed on.
+        unsafe {
+            steps.launch_with_shared(&self.of(call.block)[size], grid.into(), BLOCK.into(), shared, &arguments)
+        }
+    }
+}

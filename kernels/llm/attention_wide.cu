@@ -1,0 +1,22 @@
+// As `attentions_*` of `attention.cu`, for many sequences, which have blocks enough for all SMs: smaller blocks, of which
+// an SM has two, and each takes all heads of its group. Blocks of 256 threads.
+#include <cuda_fp16.h>
+
+#define ATTENTION_WARPS 8
+#include "attentions.cuh"
+
+#define KERNEL(heads, lanes)                                                                                          \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 2)                                                \
+        wide_##heads##_##lanes(const __grid_constant__ Attentions p)                                                  \
+    {                                                                                                                 \
+        run<heads, lanes, false>(p);                                                                                  \
+    }
+
+// Heads of at most 64 columns.
+KERNEL(1, 8)
+KERNEL(2, 8)
+KERNEL(4, 8)
+// Heads of at most 128 columns.
+KERNEL(1, 16)
+KERNEL(2, 16)
+KERNEL(4, 16)
