@@ -26,6 +26,8 @@
 #define STEP 256
 // Steps of a warp whose weights are on their way or in use.
 #define DEPTH 2
+// Rows of a thread whose sums are on their way together.
+#define ACROSS 2
 // Most vectors.
 #define MOST 32
 
@@ -293,18 +295,35 @@ struct Work {
     // Adds the sums of all parts, as if they were those of a warp.
     __device__ void gather(u32 round)
     {
+        u64 distance = (u64)MOST * p.rounds * round_rows();
 #pragma unroll 1
-        for (u32 vector = warp; vector < count; vector += WARPS)
-#pragma unroll 1
-            for (u32 row = lane; row < round_rows(); row += 32) {
-                const float* from = stored(0, vector, round * round_rows() + row);
-                u64 distance = (u64)MOST * p.rounds * round_rows();
-                float sum = 0.0f;
+        for (u32 row = lane; row < round_rows(); row += 32 * ACROSS) {
+            const float* from[OWN][ACROSS];
+            float sum[OWN][ACROSS];
+#pragma unroll
+            for (int i = 0; i < OWN; ++i)
+#pragma unroll
+                for (int k = 0; k < ACROSS; ++k) {
+                    from[i][k] = stored(0, i * WARPS + warp, round * round_rows() + row + k * 32);
+                    sum[i][k] = 0.0f;
+                }
 #pragma unroll 4
-                for (u32 part = 0; part < p.parts; ++part)
-                    sum += __ldcg(from + part * distance);
-                store4(place(row / GROUP * p.split, vector, row % GROUP), sum);
-            }
+            for (u32 part = 0; part < p.parts; ++part)
+#pragma unroll
+                for (int i = 0; i < OWN; ++i)
+#pragma unroll
+                    for (int k = 0; k < ACROSS; ++k)
+                        if (i * WARPS + warp < count && row + k * 32 < round_rows())
+                            sum[i][k] += __ldcg(from[i][k] + part * distance);
+#pragma unroll
+            for (int i = 0; i < OWN; ++i)
+#pragma unroll
+                for (int k = 0; k < ACROSS; ++k) {
+                    u32 of = row + k * 32;
+                    if (of < round_rows())
+                        store4(place(of / GROUP * p.split, i * WARPS + warp, of % GROUP), sum[i][k]);
+                }
+        }
     }
 
     // The warp's part of a round.

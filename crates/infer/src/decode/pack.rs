@@ -81,28 +81,32 @@ impl Part {
     /// Copies the elements `from` to those of row `row` (0 or 1) of a pair, from the tile's unit `slot` on. `all` has
     /// `slots` units of each row.
     fn scatter(self, from: &[u8], all: &mut [u8], slots: usize, slot: usize, row: usize) {
-        if self.element == 0 {
-            return;
-        }
-        for (at, from) in from.chunks_exact(self.element).enumerate() {
-            let element = slot / self.units + at;
-            match self.order {
-                Order::Rows => {
-                    let start = (row * slots / self.units + element) * self.element;
-                    all[start..start + self.element].copy_from_slice(from);
-                }
-                Order::Units => {
-                    let start = (2 * element + row) * self.element;
-                    all[start..start + self.element].copy_from_slice(from);
-                }
-                Order::Words => {
-                    for (word, from) in from.chunks_exact(4).enumerate() {
+        let (first, slots) = (slot / self.units, slots / self.units);
+        match (self.order, self.element) {
+            (_, 0) => {}
+            (Order::Rows, bytes) => {
+                let start = (row * slots + first) * bytes;
+                all[start..start + from.len()].copy_from_slice(from);
+            }
+            (Order::Units, 2) => scatter_units::<2>(from, all, first, row),
+            (Order::Units, 4) => scatter_units::<4>(from, all, first, row),
+            (Order::Units, _) => scatter_units::<8>(from, all, first, row),
+            (Order::Words, bytes) => {
+                for (element, from) in (first..).zip(from.chunks_exact(bytes)) {
+                    for (word, from) in from.as_chunks::<4>().0.iter().enumerate() {
                         let start = (word / 2 * slots + element) * 16 + word % 2 * 8 + row * 4;
                         all[start..start + 4].copy_from_slice(from);
                     }
                 }
             }
         }
+    }
+}
+
+/// Copies elements of `N` bytes to those of row `row` of the units from `first` on.
+fn scatter_units<const N: usize>(from: &[u8], all: &mut [u8], first: usize, row: usize) {
+    for (to, from) in all[2 * first * N..].as_chunks_mut::<N>().0[row..].iter_mut().step_by(2).zip(from.as_chunks().0) {
+        *to = *from;
     }
 }
 
@@ -295,8 +299,8 @@ fn pack_row(block: BlockType, from: &[u8], row: usize, out: &mut [u8]) {
             unit.parts[0].scatter(from, all[0], slots, first, row % 2);
             continue;
         }
+        let mut sorted = [0; BLOCK_BYTES];
         for (at, from) in from.chunks_exact(block.bytes()).enumerate() {
-            let mut sorted = [0; BLOCK_BYTES];
             let mut rest = &mut sorted[..block.bytes()];
             let own =
                 unit.parts.map(|part| front(&mut rest, part.bytes() * (block.weights() / unit.weights) / 8));
@@ -356,39 +360,51 @@ pub(crate) fn front<'a>(slice: &mut &'a mut [u8], bytes: usize) -> &'a mut [u8] 
     front
 }
 
+/// The words of a group: four weights each.
+type Words = [u32; GROUP / 4];
+
 /// The lower or upper halves of the first 32 bytes.
-fn nibbles(bytes: &[u8], upper: usize) -> [u8; GROUP] {
-    let mut out = [0; GROUP];
-    for (out, byte) in out.iter_mut().zip(bytes) {
-        *out = byte >> (4 * upper) & 15;
+fn nibbles(bytes: &[u8], upper: usize) -> Words {
+    words(bytes).map(|word| word >> (4 * upper) & 0x0f0f_0f0f)
+}
+
+/// The first 32 bytes, in words.
+fn words(bytes: &[u8]) -> Words {
+    let mut words = [0; GROUP / 4];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
+        *word = u32::from_le_bytes(*bytes);
     }
-    out
+    words
+}
+
+/// Writes words to bytes.
+fn put(words: impl IntoIterator<Item = u32>, out: &mut [u8]) {
+    for (out, word) in out.as_chunks_mut().0.iter_mut().zip(words) {
+        *out = word.to_le_bytes();
+    }
 }
 
 /// The lower bits of a group: see the module.
-fn join(nibbles: &[u8; GROUP], out: &mut [u8]) {
-    for (out, eight) in out.chunks_exact_mut(4).zip(nibbles.chunks_exact(8)) {
-        for byte in 0..4 {
-            out[byte] = eight[byte] | eight[4 + byte] << 4;
-        }
-    }
+fn join(nibbles: &Words, out: &mut [u8]) {
+    put(nibbles.as_chunks::<2>().0.iter().map(|[low, high]| low | high << 4), out);
 }
 
 /// Bit `group` of each of 32 bytes: bit `k` of byte `b` is that of weight `4 k + b`.
 fn join_bits(bytes: &[u8], group: usize, out: &mut [u8]) {
-    for (byte, out) in out.iter_mut().enumerate() {
-        *out = (0..8).fold(0, |bits, k| bits | (bytes[4 * k + byte] >> group & 1) << k);
-    }
+    let bits = words(bytes).into_iter().enumerate();
+    put([bits.fold(0, |all, (k, word)| all | (word >> group & 0x0101_0101) << k)], out);
 }
 
 /// The integers of a `Q6_K` unit, from four bits each and two bits of 32 bytes, at `shift`: see the module.
-fn join_six(low: &[u8; GROUP], high: &[u8], shift: usize, front: &mut [u8], back: &mut [u8]) {
-    let six = |at: usize| low[at] | (high[at] >> shift & 3) << 4;
-    for (at, out) in front.iter_mut().chain(back).enumerate() {
-        // Bits of weight 24 + b in words 0 to 2, of weight 28 + b in words 3 to 5.
-        let (word, byte) = (at / 4, at % 4);
-        *out = six(at) | six(24 + word / 3 * 4 + byte) >> (2 * (word % 3)) << 6;
+fn join_six(low: &Words, high: &[u8], shift: usize, front: &mut [u8], back: &mut [u8]) {
+    let mut six = words(high);
+    for (six, low) in six.iter_mut().zip(low) {
+        *six = low | (*six >> shift & 0x0303_0303) << 4;
     }
+    // Bits of weights 24 to 27 in words 0 to 2, of weights 28 to 31 in words 3 to 5.
+    let joined = |word: usize| six[word] | (six[6 + word / 3] >> (2 * (word % 3)) & 0x0303_0303) << 6;
+    put((0..4).map(joined), front);
+    put((4..6).map(joined), back);
 }
 
 /// The 16 bytes of scales of a `Q4_K` or `Q5_K` block.
