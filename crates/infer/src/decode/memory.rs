@@ -65,7 +65,7 @@ impl Memory {
         let cache = self.cache.saturating_mul(sessions);
         let queues =
             self.queues.saturating_mul(if sessions > 1 { sessions.saturating_add(1) } else { sessions });
-        // The vectors and sums of a batch of more than 8, 1 MiB on an Orin and 10 on an H200, are among the others.
+        // The vectors and sums of a batch, 2 MiB for LLaMA 1B on the tensor cores, are among the others.
         let others = self.others.saturating_mul(sessions);
         Self { cache, queues, others, ..self }
     }

@@ -105,7 +105,9 @@ impl Part {
 
 /// Copies elements of `N` bytes to those of row `row` of the units from `first` on.
 fn scatter_units<const N: usize>(from: &[u8], all: &mut [u8], first: usize, row: usize) {
-    for (to, from) in all[2 * first * N..].as_chunks_mut::<N>().0[row..].iter_mut().step_by(2).zip(from.as_chunks().0) {
+    for (to, from) in
+        all[2 * first * N..].as_chunks_mut::<N>().0[row..].iter_mut().step_by(2).zip(from.as_chunks().0)
+    {
         *to = *from;
     }
 }

@@ -137,8 +137,7 @@ impl Kernels {
         let program = Program::load_fitting(device, &FEW)?;
         let mut kernels = Vec::with_capacity(BlockType::ALL.len());
         for block in BlockType::ALL.into_iter().filter(|block| wanted(*block)) {
-            let kernel =
-                |vectors| program.kernel(&format!("few_{}_{vectors}", block.name().to_lowercase()));
+            let kernel = |vectors| program.kernel(&format!("few_{}_{vectors}", block.name().to_lowercase()));
             let [large, small] = SIZES;
             kernels.push((block, [kernel(large)?, kernel(small)?]));
         }
@@ -189,9 +188,8 @@ impl Kernels {
         sums: Sums,
     ) -> Result<()> {
         // The kernels add a tile to sizes.
-        let word = |size: usize| {
-            i32::try_from(size).map(i32::cast_unsigned).map_err(|_| Error::TooLarge(size))
-        };
+        let word =
+            |size: usize| i32::try_from(size).map(i32::cast_unsigned).map_err(|_| Error::TooLarge(size));
         let parameters = Parameters {
             m: word(call.vectors)?,
             rows: word(call.rows)?,
@@ -223,7 +221,13 @@ impl Kernels {
         ];
         // SAFETY: the caller's promise is passed on.
         unsafe {
-            steps.launch_with_shared(&self.of(call.block)[size], grid.into(), BLOCK.into(), shared, &arguments)
+            steps.launch_with_shared(
+                &self.of(call.block)[size],
+                grid.into(),
+                BLOCK.into(),
+                shared,
+                &arguments,
+            )
         }
     }
 }

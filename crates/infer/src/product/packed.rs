@@ -101,7 +101,11 @@ impl Kernels {
             kernels.push((block, [kernel(large)?, kernel(middle)?, kernel(small)?]));
         }
         // CAST: usize has at least 32 bits.
-        Ok(Self { kernels, few: few::Kernels::load(device, wanted)?, sms: device.info().sm_count.max(1) as usize })
+        Ok(Self {
+            kernels,
+            few: few::Kernels::load(device, wanted)?,
+            sms: device.info().sm_count.max(1) as usize,
+        })
     }
 
     /// The largest tiles that are not half empty and give most SMs a block; else the smallest that are not half empty.

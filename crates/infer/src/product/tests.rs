@@ -411,7 +411,8 @@ fn few_vectors_are_in_the_memory_of_their_sequences() {
     let place = |vector: usize| (vector * 7 + 3) % listed * rows;
     let places: Vec<u64> =
         (0..listed).flat_map(|vector| [out.gpu_va() + place(vector) as u64 * 4, 0]).collect();
-    let (places, count) = (device.alloc_from(&places).unwrap(), device.alloc_from(&[vectors as u32]).unwrap());
+    let (places, count) =
+        (device.alloc_from(&places).unwrap(), device.alloc_from(&[vectors as u32]).unwrap());
     let sequences = Sequences { count: count.gpu_va(), first: places.gpu_va(), step: 16 };
     let call = packed::Call {
         block,
