@@ -22,8 +22,8 @@ use crate::error::{Error, Result};
 const GROUP: usize = 8;
 /// Tiles that a warp keeps in shared memory: `PLACES` of `products.cu`.
 const PLACES: usize = 2;
-/// Fewest sequences whose products are computed on the tensor cores. On an H100, a step of 16 takes less time there than
-/// one of 8 with the other products, in each format that was measured.
+/// Fewest sequences whose products are computed on the tensor cores. On an H100, a step of 16 takes less time there
+/// than one of 8 with the other products, in each format that was measured.
 pub(super) const TENSOR_CORES_FROM: usize = 8;
 /// Replays in flight.
 const INSTANCES: usize = 4;
