@@ -231,3 +231,39 @@ impl Kernels {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_plan_takes_all_rows_and_columns_once(
+            (rows, all) in (1..200_000_usize, 1..300_usize),
+            (sms, most, most_parts) in (1..200_usize, 1..30_usize, 1..20_usize),
+        ) {
+            let Plan { parts, steps, split, rounds, tiles } = Plan::new(rows, all, sms, most, most_parts);
+            prop_assert!(steps <= most && parts * steps >= all && (parts - 1) * steps < all);
+            prop_assert!(parts <= most_parts.max(all.div_ceil(most)));
+            prop_assert!(WARPS.is_multiple_of(split));
+            let tile_rows = rounds * GROUP * WARPS / split;
+            prop_assert!(tiles * tile_rows >= rows && (tiles - 1) * tile_rows < rows);
+        }
+    }
+
+    #[test]
+    fn the_products_of_llama_1b_keep_the_sms_of_an_h100_busy() {
+        // Rows, steps of 128 columns, parts of a block, warps that share columns, rounds.
+        let products =
+            [(3072, 16, 1, 8, 1), (2048, 16, 1, 16, 1), (16_384, 16, 1, 2, 1), (2048, 64, 4, 4, 1)];
+        for (rows, all, parts, split, rounds) in products {
+            let plan = Plan::new(rows, all, 132, 24, MAX_PARTS);
+            assert_eq!((plan.parts, plan.split, plan.rounds), (parts, split, rounds), "{rows} rows");
+            assert!((96..=132).contains(&(plan.tiles * plan.parts)), "{rows} rows: {plan:?}");
+            let sums = if parts == 1 { 0 } else { rows * parts * MOST * 4 };
+            assert_eq!(plan.sums().0, sums);
+        }
+    }
+}

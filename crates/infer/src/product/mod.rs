@@ -10,7 +10,8 @@
 //!
 //! [`Products::multiply_packed`] multiplies vectors with [`PackedWeights`], in the block formats of GGUF files. Weights
 //! become halves on their way to the tensor cores, F32 and BF16 weights stay floats. A block has 128 rows of weights
-//! and 128, 64 or 32 vectors.
+//! and 128, 64 or 32 vectors. If there are at most 32 vectors and shared memory has room for their columns (2,048
+//! halves on an Orin), a block has all vectors instead, and its 16 warps have 16 rows each.
 //!
 //! | elements | tile of a block | threads | shared memory | sums |
 //! |---|---|---|---|---|
