@@ -158,7 +158,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     // The vector that the first made token follows is part of the context.
     let context = options.depth + options.p.max(options.n + 1) + 1;
     model.shape().admit(context - 1, context).map_err(refused)?;
-    let recording = options.profile.begin()?;
+    let recording = options.profile.begin().map_err(UsageError::from)?;
     let device = options.device.open()?;
     let stop = Stop::on_signals()?;
     let session = if options.batch.is_empty() { options.layers.session() } else { SessionOptions::default() };
