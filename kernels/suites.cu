@@ -1,6 +1,8 @@
 // Small kernels of the device suites: one operation each, so that a wrong result names its cause.
 #include <cuda_fp16.h>
 
+#include "early.cuh"
+
 // out[i] = in[i] + 1 for i < n, in the type of the name.
 extern "C" __global__ void plus_one_f32(float* out, const float* in, unsigned n)
 {
@@ -80,4 +82,33 @@ extern "C" __global__ void pass_on(unsigned* out, const unsigned* in, unsigned s
     unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
     if (i < n)
         out[i] = in[(i + shift) % n] + 1;
+}
+
+// Nanoseconds of the GPU's clock.
+static __device__ unsigned long long now()
+{
+    unsigned long long time;
+    asm volatile("mov.u64 %0, %globaltimer;" : "=l"(time));
+    return time;
+}
+
+// As `pass_on`, launch `step` of a chain whose launches begin early. `marks[0]` counts the blocks that have begun,
+// `marks[1]` the launches that saw the next one begin before they ended; they wait 100 us for it.
+extern "C" __global__ void pass_on_early(unsigned* out, const unsigned* in, unsigned shift, unsigned n, unsigned* marks,
+                                         unsigned step)
+{
+    let_next_begin();
+    if (BEGINS_EARLY && threadIdx.x == 0)
+        atomicAdd(&marks[0], 1);
+    wait_for_previous();
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n)
+        out[i] = in[(i + shift) % n] + 1;
+    if (!BEGINS_EARLY || i > 0)
+        return;
+    for (unsigned long long start = now(); now() - start < 100000;)
+        if (*(volatile unsigned*)&marks[0] > (step + 1) * gridDim.x) {
+            atomicAdd(&marks[1], 1);
+            return;
+        }
 }

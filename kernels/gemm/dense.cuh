@@ -23,6 +23,32 @@ struct Dense {
     u32 unused;
 };
 
+// Ends a tile, whose sums are in shared memory in rows of BN + 8.
+template <int THREADS, int BM, int BN>
+static __device__ void store_tile(const Dense& p, u32 shared, u32 row, u32 column, u8* c, const float* bias)
+{
+    u32 to_column = column + threadIdx.x % BN;
+    if (to_column >= p.n)
+        return;
+    float of_column = bias ? bias[to_column] : 0.0f;
+    u32 line = threadIdx.x / BN, lines = p.m - row < BM ? p.m - row : BM;
+#pragma unroll 4
+    for (; line < lines; line += THREADS / BN) {
+        float v = __uint_as_float(load4(shared + (line * (BN + 8) + threadIdx.x % BN) * 4)) * p.scale + of_column;
+        u64 at = (u64)(row + line) * p.c_row + to_column;
+        if (p.output == OUTPUT_F32) {
+            float* to = (float*)c + at;
+            *to = p.accumulate ? *to + v : v;
+        } else if (p.output == OUTPUT_F16) {
+            __half* to = (__half*)c + at;
+            *to = __float2half_rn(p.accumulate ? __half2float(*to) + v : v);
+        } else {
+            __nv_bfloat16* to = (__nv_bfloat16*)c + at;
+            *to = __float2bfloat16_rn(p.accumulate ? __bfloat162float(*to) + v : v);
+        }
+    }
+}
+
 // A tile of `c`: WARPS_M x WARPS_N warps with M_TILES x N_TILES fragments of 16 x 8 each. With ROWS, `b` is k x n, else
 // n x k. With ALIGNED, rows begin at multiples of 16 bytes.
 template <class E, int WARPS_M, int WARPS_N, int M_TILES, int N_TILES, bool ROWS, bool ALIGNED>
@@ -214,26 +240,7 @@ struct Tile {
                 store8(shared + (first + half * 8 * pitch + j * 8) * 4, sum[half / 2][j][half % 2 * 2],
                        sum[half / 2][j][half % 2 * 2 + 1]);
         __syncthreads();
-        u32 to_column = column + threadIdx.x % BN;
-        if (to_column >= p.n)
-            return;
-        float of_column = bias ? bias[to_column] : 0.0f;
-        u32 line = threadIdx.x / BN, lines = p.m - row < BM ? p.m - row : BM;
-#pragma unroll 4
-        for (; line < lines; line += THREADS / BN) {
-            float v = __uint_as_float(load4(shared + (line * pitch + threadIdx.x % BN) * 4)) * p.scale + of_column;
-            u64 at = (u64)(row + line) * p.c_row + to_column;
-            if (p.output == OUTPUT_F32) {
-                float* to = (float*)c + at;
-                *to = p.accumulate ? *to + v : v;
-            } else if (p.output == OUTPUT_F16) {
-                __half* to = (__half*)c + at;
-                *to = __float2half_rn(p.accumulate ? __half2float(*to) + v : v);
-            } else {
-                __nv_bfloat16* to = (__nv_bfloat16*)c + at;
-                *to = __float2bfloat16_rn(p.accumulate ? __bfloat162float(*to) + v : v);
-            }
-        }
+        store_tile<THREADS, BM, BN>(p, shared, row, column, c, bias);
     }
 };
 

@@ -344,7 +344,9 @@ struct Work {
 
     __device__ void run(const u8* input, const float* factors, const float* bias, const float* gate, float* output)
     {
+        let_next_begin();
         enter(0);
+        wait_for_previous();
         fetch(input);
         if (threadIdx.x < VECTORS) {
             u32 n = threadIdx.x;

@@ -3,6 +3,7 @@
 // Tiles in shared memory have rows of 128 bytes: 8 pieces of 16 bytes, of which piece `p` of row `r` is at place
 // `p ^ (r % 8)`. Any 8 neighbouring rows then have a given piece in different banks.
 #pragma once
+#include "../early.cuh"
 
 typedef unsigned char u8;
 typedef unsigned short u16;

@@ -35,7 +35,7 @@ struct Packed {
     u32 m, rows, columns;
     // Distance between vectors, in elements.
     u32 input_row, output_row;
-    u32 after, activation, unused;
+    u32 after, activation;
 };
 
 template <class F, int M_TILES>

@@ -189,6 +189,7 @@ static __device__ float4 normed(float4 v, float mean, float factor, float4 w, fl
 extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ Round p)
 {
     __shared__ float scratch[WARPS];
+    let_next_begin();
     const float* input = p.input + (u64)blockIdx.x * p.columns;
     if (p.sequences.count) {
         if (blockIdx.x >= *p.sequences.count)
@@ -204,9 +205,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_co
 #pragma unroll
     for (int i = 0; i < QUADS; ++i) {
         u32 at = threadIdx.x + i * THREADS;
-        row.kept[i] = at < row.count ? row.input[at] : zero;
         weights[i] = norm && at < row.count ? weight(at) : zero;
         biases[i] = norm && at < row.count ? bias(at) : zero;
+    }
+    wait_for_previous();
+#pragma unroll
+    for (int i = 0; i < QUADS; ++i) {
+        u32 at = threadIdx.x + i * THREADS;
+        row.kept[i] = at < row.count ? row.input[at] : zero;
     }
     auto raw = [&](u32 at) { return row.input[at]; };
     float mean = 0.0f, factor = 1.0f;

@@ -14,6 +14,8 @@ template <int HEADS, int LANES>
 static __device__ void run(const Attention& p)
 {
     __shared__ Desk<HEADS> desk;
+    let_next_begin();
+    wait_for_previous();
     fetch_ahead(p.ahead, p.ahead_bytes, blockIdx.y * gridDim.x + blockIdx.x, gridDim.x * gridDim.y);
     attend_group<HEADS, LANES>(p, desk, blockIdx.x, blockIdx.y, gridDim.y, Settled());
 }

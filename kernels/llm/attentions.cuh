@@ -21,6 +21,8 @@ template <int HEADS, int LANES, bool SHARES = true>
 static __device__ void run(const Attentions& all)
 {
     __shared__ Desk<HEADS> desk;
+    let_next_begin();
+    wait_for_previous();
     if (blockIdx.z >= all.seats->count)
         return;
     const Seat& seat = all.seats->list[blockIdx.z];

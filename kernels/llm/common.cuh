@@ -1,5 +1,6 @@
 // Types and helpers of all kernels for language models. Include <cuda_fp16.h> first.
 #pragma once
+#include "../early.cuh"
 
 typedef unsigned char u8;
 typedef unsigned short u16;

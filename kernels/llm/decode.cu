@@ -306,14 +306,13 @@ static __device__ void decode(const Decode& d)
     u8* memory = (u8*)dynamic;
     u32 warp = threadIdx.x / 32;
     const u32 tile_bytes = 8 * F::BYTES;
+    let_next_begin();
     Ring<PLACES> ring;
     ring.init(memory + d.front_bytes + warp * PLACES * tile_bytes, s.landed[warp], true);
     Product* products = (Product*)(memory + d.front_bytes + WARPS * PLACES * tile_bytes);
     Attention* attentions = (Attention*)(products + d.count);
     fetch(products, d.products, d.count);
     fetch(attentions, d.attentions, d.layers);
-    u64 half = (d.counter[1] & 1) * d.half_bytes;
-    long long next = half ? -(long long)d.half_bytes : (long long)d.half_bytes;
     Exchange link = {d.patience};
     if (threadIdx.x < KINDS * WARPS) {
         u32 kind = threadIdx.x / WARPS;
@@ -350,6 +349,9 @@ static __device__ void decode(const Decode& d)
     for (u32 i = 0; i < PLACES && PACE == 0; ++i)
         chain.copy(d, s, warp, ring, i);
 
+    wait_for_previous();
+    u64 half = (d.counter[1] & 1) * d.half_bytes;
+    long long next = half ? -(long long)d.half_bytes : (long long)d.half_bytes;
     // All vectors move to the half of this launch.
     for (u32 i = threadIdx.x; i < d.count; i += THREADS) {
         move(d, half, products[i].input);

@@ -34,9 +34,9 @@ static __device__ void product(const Product& p)
     u8* memory = (u8*)dynamic;
     u32 warp = threadIdx.x / 32;
     const u32 tile_bytes = 8 * F::BYTES;
-    // Before the tiles: the memory answers in order.
     Quads quads;
-    if (p.before != BEFORE_PACKED)
+    // Before the tiles: the memory answers in order. A launch that begins early has no vector yet.
+    if (!BEGINS_EARLY && p.before != BEFORE_PACKED)
         quads.load_vector(p, Settled());
     quads.load_norm(p);
     Layout l = Layout::of<F>(p, warp);
@@ -45,16 +45,25 @@ static __device__ void product(const Product& p)
     ring.init(memory + vector_bytes<F>(p.columns) + warp * STAGES * tile_bytes, 0, true);
 
     Stream<F> stream(p, l, fixed_lane());
+    if (BEGINS_EARLY) {
+        let_next_begin();
+#pragma unroll 1
+        for (u32 s = 0; s < EARLY; ++s)
+            stream.copy(p, l, ring, s);
+        wait_for_previous();
+        if (p.before != BEFORE_PACKED)
+            quads.load_vector(p, Settled());
+    }
     // A rounded vector comes first, then as many tiles as the memory delivers while another vector is prepared: with
     // more, warps would wait for room in the queue of copies.
     if (p.before == BEFORE_PACKED)
         copy_vector(p, memory);
 #pragma unroll 1
-    for (u32 s = 0; s < EARLY; ++s)
+    for (u32 s = 0; !BEGINS_EARLY && s < EARLY; ++s)
         stream.copy(p, l, ring, s);
     auto fill = [&] {
         if (p.before == BEFORE_PACKED)
-            asm volatile("cp.async.wait_group %0;" ::"n"(EARLY) : "memory");
+            asm volatile("cp.async.wait_group %0;" ::"n"(BEGINS_EARLY ? 0 : EARLY) : "memory");
         else
             before<F>(p, memory, bench.scratch, quads, Settled());
 #pragma unroll 1

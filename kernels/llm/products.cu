@@ -37,14 +37,16 @@ template <class F>
 static __device__ void prepare(const Products& all)
 {
     __shared__ float scratch[2 * WARPS];
+    let_next_begin();
     if (blockIdx.x >= all.seats->count)
         return;
     u8* memory = all.seats->list[blockIdx.x].memory;
     Product p = all.one;
     p.input = at(memory, p.input);
     Quads quads;
-    quads.load_vector(p, Settled());
     quads.load_norm(p);
+    wait_for_previous();
+    quads.load_vector(p, Settled());
     before<F>(p, (u8*)at(memory, p.output), scratch, quads, Settled());
 }
 
@@ -136,6 +138,7 @@ static __device__ void products(const Products& all)
     extern __shared__ uint4 dynamic[];
     __shared__ Table table;
     const Product& p = all.one;
+    let_next_begin();
     u32 first = blockIdx.y * all.group, count = all.seats->count;
     if (first >= count)
         return;
@@ -151,6 +154,7 @@ static __device__ void products(const Products& all)
 #pragma unroll 1
     for (u32 s = 0; s < PLACES; ++s)
         stream.copy(p, l, ring, s);
+    wait_for_previous();
     if (threadIdx.x < columns)
         table.memory[threadIdx.x] = all.seats->list[first + threadIdx.x].memory;
     __syncthreads();

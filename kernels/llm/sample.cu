@@ -202,6 +202,8 @@ static __device__ void append(const Step& p, u32 token, u32 position)
 // Appends the next pending token.
 extern "C" __global__ void __launch_bounds__(THREADS) take(const __grid_constant__ Step p)
 {
+    let_next_begin();
+    wait_for_previous();
     u32 at = p.state->pending, position = p.state->count;
     u32 token = p.pending[at];
     __syncthreads();
@@ -496,12 +498,16 @@ static __device__ void choose(const Step& p)
 
 extern "C" __global__ void __launch_bounds__(THREADS) sample(const __grid_constant__ Step p)
 {
+    let_next_begin();
+    wait_for_previous();
     choose(p);
 }
 
 // The same for several sequences, a block each.
 extern "C" __global__ void __launch_bounds__(THREADS) samples(const Step* steps, const u32* count)
 {
+    let_next_begin();
+    wait_for_previous();
     if (blockIdx.x >= *count)
         return;
     Step p = steps[blockIdx.x];
@@ -512,6 +518,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) samples(const Step* steps,
 extern "C" __global__ void __launch_bounds__(THREADS) maxima(const Step* steps, const u32* count)
 {
     __shared__ Shared s;
+    let_next_begin();
+    wait_for_previous();
     if (blockIdx.y >= *count)
         return;
     const Step& p = steps[blockIdx.y];

@@ -12,6 +12,8 @@
 //! | method data | [`Method::encode`] of the types in [`compute_c7c0`] and so on | [`Method::decode`] |
 //! | launch descriptor | [`qmd::Qmd::set`], in GPU memory [`qmd::Patch`] | [`qmd::Qmd::get`] |
 //!
+//! [`tensor_map`] encodes the arrays that kernels of a Hopper GPU copy box by box.
+//!
 //! [`method::class`] returns the table of a class by number, for code that learns methods at run time. [`dump`] formats
 //! words as text with these tables.
 //!
@@ -89,6 +91,7 @@ pub mod pushbuffer;
 pub mod qmd;
 mod sm_layout;
 mod table;
+pub mod tensor_map;
 pub mod words;
 
 pub use error::{Error, FieldError, Full};

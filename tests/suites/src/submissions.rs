@@ -32,6 +32,11 @@ pub static SUITE: Suite = Suite {
         case!(chains_to_host, "all stores of a chain to host memory are visible at its end", chains_to_host),
         case!(across_32_bits, "values beyond 2^32 are released in full", across_32_bits),
         case!(held, "queues that hold their engine during a wait still yield to each other", held),
+        case!(
+            early_launches,
+            "launches of a graph that begin early wait for the one before them",
+            early_launches
+        ),
         case!(graph_on_both, "a graph keeps no state of the queue of its last replay", graph_on_both),
         case!(full_sms, "grids of all block sizes that fill every SM", full_sms),
         case!(small_beside_large, "small grids run while other queues fill the SMs", small_beside_large),
@@ -280,6 +285,59 @@ fn held(context: &Context) -> Check {
         left.wait(patience(context))?;
         // CAST: small.
         equal("after a turn", &data.to_vec()?, &[2 * turn as u32; LEN as usize])?;
+    }
+    Ok(())
+}
+
+/// A graph whose launches read what other blocks of the launch before have written.
+struct Relay {
+    graph: Graph,
+    buffers: [Buffer<u32>; 2],
+    marks: Buffer<u32>,
+}
+
+impl Relay {
+    const STEPS: u32 = 30;
+    const LEN: u32 = 1000;
+
+    fn new(device: &Device) -> Result<Self, tegra_hcq::Error> {
+        let kernel = kernel!(device, "suites", "pass_on_early")?;
+        let buffers = [device.alloc_zeroed(Self::LEN as usize)?, device.alloc_zeroed(Self::LEN as usize)?];
+        let mut marks = device.alloc_zeroed::<u32>(2)?;
+        let mut builder = device.graph();
+        builder.fill(&mut marks, 0)?;
+        for step in 0..Self::STEPS {
+            let [to, from] = if step % 2 == 0 { [1, 0] } else { [0, 1] }.map(|at: usize| &buffers[at]);
+            let arguments = args![to, from, 70 * step, Self::LEN, &marks, step];
+            unsafe {
+                builder.begin_early(true);
+                builder.launch(&kernel, blocks(Self::LEN as usize, BLOCK), BLOCK, &arguments)?;
+            }
+        }
+        Ok(Self { graph: builder.build()?, buffers, marks })
+    }
+}
+
+/// Launches that begin early, on one queue and on two at a time.
+fn early_launches(context: &Context) -> Check {
+    let device = context.device()?;
+    let mut relays = [Relay::new(device)?, Relay::new(device)?];
+    let mut queues = [spinning(device, ReleaseBy::Auto)?, spinning(device, ReleaseBy::Auto)?];
+    for (relay, queue) in relays.iter_mut().zip(&mut queues) {
+        queue.replay(&mut relay.graph)?.wait(patience(context))?;
+        let early = if device.info().sm_version >= (9, 0) { Relay::STEPS - 1 } else { 0 };
+        equal("launches that saw the next one begin", &relay.marks.to_vec()?[1..], &[early])?;
+    }
+    let rounds = if context.is_model() { 2 } else { 50 };
+    for _ in 0..rounds {
+        for (relay, queue) in relays.iter_mut().zip(&mut queues) {
+            queue.replay(&mut relay.graph)?;
+        }
+    }
+    for (relay, queue) in relays.iter().zip(&mut queues) {
+        queue.wait(patience(context))?;
+        let passed = (rounds + 1) * Relay::STEPS;
+        equal("after all launches", &relay.buffers[0].to_vec()?, &[passed; Relay::LEN as usize])?;
     }
     Ok(())
 }

@@ -6,7 +6,8 @@
 //! same bytes. Cubins for the Orin's GPU are next to the source, those for Hopper GPUs in `kernels/sm_90`.
 //! `kernels/kernels.lock` contains the hashes of each source and its cubins; `--check` compares them and
 //! needs neither compiler nor network. With `--output`, any version compiles for any architecture into
-//! another folder; committed files do not change.
+//! another folder; committed files do not change. A source for instructions of one chip says so in a line
+//! `// only: sm_90a`; its cubin is in the folder of that generation.
 //!
 //! The sources in `kernels/corpus` are compiled by several releases for several chips: see [`corpus`]. Those in
 //! `kernels/check` are compiled with and without line information: see [`planted`].
@@ -33,6 +34,9 @@ const SUBFOLDERS: [&str; 2] = ["gemm", "llm"];
 /// The architectures of the committed cubins, by the compiler's name, and their folders: the Orin's GPU and
 /// the Hopper generation.
 const ARCHITECTURES: [(&str, &str); 2] = [("sm_87", ""), ("sm_90", "sm_90")];
+
+/// Begins the line of a source that says the only architecture it is compiled for.
+const ONLY: &str = "// only: ";
 
 /// Options of `cargo xtask kernels`.
 #[derive(clap::Args)]
@@ -123,13 +127,13 @@ fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
     for (done, name) in names.iter().enumerate() {
         let source = source_hash(folder, name)?;
         let mut entry = Entry { options: Vec::new(), source, cubins: BTreeMap::new() };
-        for (arch, place) in ARCHITECTURES {
+        for (arch, place) in architectures(folder, name)? {
             let cubin = folder.join(place).join(name).with_extension("cubin");
             let parent = cubin.parent().context("a cubin is in a folder")?;
             fs::create_dir_all(parent).with_context(|| format!("making {}", parent.display()))?;
             let before = hash(&cubin).ok();
             entry.options =
-                compiler.compile(folder, &folder.join(name).with_extension("cu"), &cubin, arch)?;
+                compiler.compile(folder, &folder.join(name).with_extension("cu"), &cubin, &arch)?;
             let made = hash(&cubin)?;
             let bytes = fs::metadata(&cubin)?.len();
             let news = match before {
@@ -138,7 +142,7 @@ fn build(folder: &Path, nvrtc: Option<&Path>) -> Result<()> {
                 None => "new",
             };
             say!("[{}/{}] {name} for {arch}: {bytes} bytes, {news}", done + 1, names.len())?;
-            entry.cubins.insert(arch.to_owned(), made);
+            entry.cubins.insert(arch, made);
         }
         lock.kernels.insert(name.clone(), entry);
     }
@@ -159,6 +163,10 @@ fn build_into(folder: &Path, output: &Path, nvrtc: Option<&Path>, arch: &str) ->
     let names = all_stems(folder, "cu")?;
     let mut failed = Vec::new();
     for name in &names {
+        if let Some(only) = only(folder, name)?.filter(|only| only != arch) {
+            say!("{name}: only for {only}")?;
+            continue;
+        }
         let cubin = output.join(name).with_extension("cubin");
         fs::create_dir_all(cubin.parent().context("a cubin is in a folder")?)?;
         match compiler.compile(folder, &folder.join(name).with_extension("cu"), &cubin, arch) {
@@ -185,19 +193,24 @@ fn drift(folder: &Path, lock: &Lock) -> Result<Vec<String>> {
         if source_hash(folder, name)? != entry.source {
             drift.push(format!("{name}.cu has changed since its cubin was compiled"));
         }
-        for (arch, place) in ARCHITECTURES {
+        for (arch, place) in architectures(folder, name)? {
             let cubin = folder.join(place).join(name).with_extension("cubin");
             if !cubin.is_file() {
                 drift.push(format!("{name}.cu has no cubin for {arch}"));
-            } else if entry.cubins.get(arch) != Some(&hash(&cubin)?) {
+            } else if entry.cubins.get(&arch) != Some(&hash(&cubin)?) {
                 drift.push(format!("{name}.cubin for {arch} was not compiled from {name}.cu"));
             }
         }
     }
     for (arch, place) in ARCHITECTURES {
         let cubins = all_stems(&folder.join(place), "cubin")?;
-        let orphans = cubins.iter().filter(|name| !sources.contains(name));
-        drift.extend(orphans.map(|name| format!("{name}.cubin for {arch} has no source: remove it")));
+        let mut orphans = Vec::new();
+        for name in &cubins {
+            if !sources.contains(name) || architectures(folder, name)?.iter().all(|own| own.1 != place) {
+                orphans.push(name);
+            }
+        }
+        drift.extend(orphans.iter().map(|name| format!("{name}.cubin for {arch} has no source: remove it")));
     }
     drift.extend(
         lock.kernels
@@ -227,17 +240,39 @@ fn all_stems(folder: &Path, extension: &str) -> Result<Vec<String>> {
     Ok(names)
 }
 
-/// Hash of a source, and of the headers next to it if there are any.
+/// The only architecture of a source; `None` if it is compiled for all.
+fn only(folder: &Path, name: &str) -> Result<Option<String>> {
+    let source = folder.join(name).with_extension("cu");
+    let text = fs::read_to_string(&source).with_context(|| format!("reading {}", source.display()))?;
+    Ok(text.lines().find_map(|line| line.strip_prefix(ONLY)).map(|arch| arch.trim().to_owned()))
+}
+
+/// The architectures that a source is compiled for, and the folders of its cubins.
+fn architectures(folder: &Path, name: &str) -> Result<Vec<(String, &'static str)>> {
+    let all = || ARCHITECTURES.into_iter();
+    let Some(only) = only(folder, name)? else {
+        return Ok(all().map(|(arch, place)| (arch.to_owned(), place)).collect());
+    };
+    // The name of a chip's own instructions ends in a letter.
+    let generation = only.trim_end_matches(|c: char| c.is_ascii_lowercase());
+    let found = all().find(|(arch, _)| *arch == generation);
+    let (_, place) = found.with_context(|| format!("{name}.cu is only for {only}, which has no folder"))?;
+    Ok(vec![(only, place)])
+}
+
+/// Hash of a source, and of the headers next to it, and of those one folder above a subfolder, if there are any.
 fn source_hash(folder: &Path, name: &str) -> Result<String> {
     let source = folder.join(name).with_extension("cu");
     let beside = source.parent().context("a source is in a folder")?;
-    let headers = stems(beside, "cuh")?;
-    if headers.is_empty() {
-        return hash(&source);
-    }
     let mut all = hash(&source)?;
-    for header in headers {
-        all += &hash(&beside.join(header).with_extension("cuh"))?;
+    let own = all.len();
+    for place in if beside == folder { vec![folder] } else { vec![beside, folder] } {
+        for header in stems(place, "cuh")? {
+            all += &hash(&place.join(header).with_extension("cuh"))?;
+        }
+    }
+    if all.len() == own {
+        return Ok(all);
     }
     Ok(hex(&Sha256::digest(all)))
 }
@@ -333,6 +368,44 @@ mod tests {
         assert_eq!(drift(&folder, &lock).unwrap(), Vec::<String>::new());
         fs::write(folder.join("h.cuh"), "other header").unwrap();
         assert_eq!(drift(&folder, &lock).unwrap(), ["a.cu has changed since its cubin was compiled"]);
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_source_for_one_chip_has_one_cubin() {
+        let (folder, mut lock) = folder("only");
+        fs::write(folder.join("a.cu"), "// only: sm_90a\n").unwrap();
+        lock.kernels.get_mut("a").unwrap().source = source_hash(&folder, "a").unwrap();
+        let found = drift(&folder, &lock).unwrap();
+        assert_eq!(
+            found,
+            ["a.cubin for sm_90a was not compiled from a.cu", "a.cubin for sm_87 has no source: remove it"]
+        );
+        fs::remove_file(folder.join("a.cubin")).unwrap();
+        let cubins = &mut lock.kernels.get_mut("a").unwrap().cubins;
+        let hopper = cubins.remove("sm_90").unwrap();
+        cubins.insert("sm_90a".to_owned(), hopper);
+        assert_eq!(drift(&folder, &lock).unwrap(), Vec::<String>::new());
+        fs::write(folder.join("a.cu"), "// only: sm_120a\n").unwrap();
+        let error = drift(&folder, &lock).unwrap_err().to_string();
+        assert_eq!(error, "a.cu is only for sm_120a, which has no folder");
+        fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_header_above_a_subfolder_counts() {
+        let (folder, _) = folder("above");
+        fs::create_dir_all(folder.join("llm")).unwrap();
+        fs::write(folder.join("llm/b.cu"), "source").unwrap();
+        let mut seen = vec![source_hash(&folder, "llm/b").unwrap()];
+        for (header, text) in [("h.cuh", "one"), ("h.cuh", "two"), ("llm/g.cuh", "one"), ("llm/g.cuh", "two")]
+        {
+            fs::write(folder.join(header), text).unwrap();
+            seen.push(source_hash(&folder, "llm/b").unwrap());
+        }
+        seen.sort();
+        seen.dedup();
+        assert_eq!(seen.len(), 5, "each change of a header changes the hash");
         fs::remove_dir_all(&folder).unwrap();
     }
 

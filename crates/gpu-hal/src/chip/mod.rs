@@ -71,6 +71,9 @@ pub struct Chip {
     /// starts a grid earlier. It trusts the number: one too large ends a grid that fills an SM in an exception, one too
     /// small makes blocks share an SM while others are idle. So only grids of at most one block per SM say it.
     pub empty_sm_slots: Fact<bool>,
+    /// Whether a grid can let the next one of a chain begin early (ENABLE_PROGRAM_PRE_EXIT), which then waits for the
+    /// memory of the first (ARRIVE_AT_LATCH, WAIT_ON_LATCH; `griddepcontrol` of PTX).
+    pub early_start: Fact<bool>,
     /// Resources of an SM.
     pub sm: Sm,
     /// Shared memory of an SM.

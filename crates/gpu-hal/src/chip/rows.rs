@@ -20,6 +20,7 @@ pub static ALL: &[&Chip] = &[&SM_8_0, &SM_8_6, &SM_8_7, &SM_8_9, &SM_9_0];
 
 /// Hardware on which the encodings of the Hopper row, and some of others, were seen working.
 const H200: Seen = Seen::Silicon("an H200");
+const H100: Seen = Seen::Silicon("an H100");
 
 const fn fact<T>(value: T, seen: Seen) -> Fact<T> {
     Fact { value, seen }
@@ -122,6 +123,7 @@ const UNTRIED_AMPERE: Chip = Chip {
     bank0_prefetch: fact(false, Seen::Nowhere),
     early_prefetch: fact(false, Seen::Nowhere),
     empty_sm_slots: fact(false, Seen::Nowhere),
+    early_start: fact(false, Seen::Nowhere),
     sm: SMALL_SM,
     shared: SHARED_100,
     local: LOCAL,
@@ -192,6 +194,7 @@ pub static SM_8_7: Chip = Chip {
     bank0_prefetch: fact(false, Seen::Board),
     early_prefetch: fact(false, Seen::Board),
     empty_sm_slots: fact(false, Seen::Board),
+    early_start: fact(false, Seen::Nowhere),
     sm: SMALL_SM,
     shared: SHARED_164,
     local: LOCAL,
@@ -276,6 +279,7 @@ pub static SM_9_0: Chip = Chip {
     bank0_prefetch: fact(true, H200),
     early_prefetch: fact(true, H200),
     empty_sm_slots: fact(true, H200),
+    early_start: fact(true, H100),
     sm: Sm { barriers: Some(64), ..LARGE_SM },
     shared: SharedMemory {
         sizes_kib: &[0, 8, 16, 32, 64, 100, 132, 164, 196, 228],

@@ -337,6 +337,8 @@ impl Batch {
         let class = self.class();
         let mut builder = self.engine.device.graph();
         builder.instances(INSTANCES)?;
+        // SAFETY: the kernels of decoding begin with the wait; before it they read parameters and weights only.
+        unsafe { builder.begin_early(true) };
         let (places, _) = self.engine.places();
         let group = Group { seats: self.seats.gpu_va(), steps: self.steps.gpu_va(), size: class.size };
         let wide = self.wide.as_ref().filter(|_| class.is_wide);

@@ -1,9 +1,9 @@
 //! The launches of `kernels/gemm/few.cu`: products of at most [`MOST`] vectors that are in the memory of sequences.
 
 use bytemuck::{Pod, Zeroable};
-use tegra_hcq::{Arg, Device, Kernel, Program};
+use tegra_hcq::{Arg, Device, Program};
 
-use super::packed::{Call, is_float};
+use super::packed::{Call, Formats, is_float};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::kernels::Steps;
@@ -127,7 +127,7 @@ impl Plan {
 /// The kernels by format and number of vectors.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernels {
-    kernels: Vec<(BlockType, [Kernel; SIZES.len()])>,
+    kernels: Formats<{ SIZES.len() }>,
     sms: usize,
 }
 
@@ -135,19 +135,9 @@ impl Kernels {
     /// Loads the kernels of the formats that `wanted` names.
     pub(crate) fn load(device: &Device, wanted: impl Fn(BlockType) -> bool) -> Result<Self> {
         let program = Program::load_fitting(device, &FEW)?;
-        let mut kernels = Vec::with_capacity(BlockType::ALL.len());
-        for block in BlockType::ALL.into_iter().filter(|block| wanted(*block)) {
-            let kernel = |vectors| program.kernel(&format!("few_{}_{vectors}", block.name().to_lowercase()));
-            let [large, small] = SIZES;
-            kernels.push((block, [kernel(large)?, kernel(small)?]));
-        }
+        let kernels = Formats::load(&program, "few", SIZES, wanted)?;
         // CAST: usize has at least 32 bits.
         Ok(Self { kernels, sms: device.info().sm_count.max(1) as usize })
-    }
-
-    fn of(&self, block: BlockType) -> &[Kernel; SIZES.len()] {
-        // PANIC: callers use formats that they asked for.
-        &self.kernels.iter().find(|(own, _)| *own == block).expect("a loaded format").1
     }
 
     /// Steps of the columns of a format.
@@ -158,7 +148,7 @@ impl Kernels {
     /// Most steps of a part: their vectors are in shared memory.
     fn most_steps(&self, block: BlockType) -> usize {
         // CAST: usize has at least 32 bits.
-        let shared = self.of(block)[0].attributes().max_dynamic_shared_bytes as usize;
+        let shared = self.kernels.of(block)[0].attributes().max_dynamic_shared_bytes as usize;
         (shared.saturating_sub(STATIC_BYTES + MOST * SUM_BYTES) / (MOST * STEP)).max(1)
     }
 
@@ -222,7 +212,7 @@ impl Kernels {
         // SAFETY: the caller's promise is passed on.
         unsafe {
             steps.launch_with_shared(
-                &self.of(call.block)[size],
+                &self.kernels.of(call.block)[size],
                 grid.into(),
                 BLOCK.into(),
                 shared,

@@ -218,6 +218,8 @@ impl Shape {
 pub struct Products {
     /// By element, form and size.
     dense: [[[Kernel; 3]; 2]; 4],
+    /// For halves and bfloat16 on SM 9.0, by element and form.
+    wide: Option<[[Kernel; 2]; 2]>,
     packed: packed::Kernels,
     /// Large tiles from which a product uses them: most of the GPU's SMs have one then.
     enough: usize,
@@ -234,6 +236,7 @@ impl Products {
         // CAST: usize has at least 32 bits.
         let sms = device.info().sm_count.max(1) as usize;
         let packed = packed::Kernels::load(device, |_| true)?;
-        Ok(Self { dense: dense::kernels(&dense)?, packed, enough: sms * 3 / 4 })
+        let wide = dense::wide_kernels(device)?;
+        Ok(Self { dense: dense::kernels(&dense)?, wide, packed, enough: sms * 3 / 4 })
     }
 }

@@ -40,7 +40,6 @@ struct Parameters {
     output_row: u32,
     after: u32,
     activation: u32,
-    unused: u32,
 }
 
 /// What becomes of the sums.
@@ -80,10 +79,38 @@ pub(crate) fn is_float(block: BlockType) -> bool {
     matches!(block, BlockType::F32 | BlockType::Bf16)
 }
 
+/// A program's kernels by format and number of vectors.
+#[derive(Clone, Debug)]
+pub(super) struct Formats<const N: usize>(Vec<(BlockType, [Kernel; N])>);
+
+impl<const N: usize> Formats<N> {
+    /// The kernels `kind_FORMAT_VECTORS` of the formats that `wanted` names.
+    pub(super) fn load(
+        program: &Program,
+        kind: &str,
+        sizes: [usize; N],
+        wanted: impl Fn(BlockType) -> bool,
+    ) -> Result<Self> {
+        let of = |block: BlockType| {
+            let name = block.name().to_lowercase();
+            let kernels = sizes.map(|vectors| program.kernel(&format!("{kind}_{name}_{vectors}")));
+            let kernels = kernels.into_iter().collect::<tegra_hcq::Result<Vec<_>>>()?;
+            // PANIC: there is one for each size.
+            Ok((block, kernels.try_into().expect("a kernel for each size")))
+        };
+        BlockType::ALL.into_iter().filter(|block| wanted(*block)).map(of).collect::<Result<_>>().map(Self)
+    }
+
+    pub(super) fn of(&self, block: BlockType) -> &[Kernel; N] {
+        // PANIC: callers use formats that they asked for.
+        &self.0.iter().find(|(own, _)| *own == block).expect("a loaded format").1
+    }
+}
+
 /// The kernels by format and size of tiles.
 #[derive(Clone, Debug)]
 pub(crate) struct Kernels {
-    kernels: Vec<(BlockType, [Kernel; TILE_VECTORS.len()])>,
+    kernels: Formats<{ TILE_VECTORS.len() }>,
     /// For few vectors.
     pub(crate) few: few::Kernels,
     sms: usize,
@@ -93,16 +120,9 @@ impl Kernels {
     /// Loads the kernels of the formats that `wanted` names.
     pub(crate) fn load(device: &Device, wanted: impl Fn(BlockType) -> bool) -> Result<Self> {
         let program = Program::load_fitting(device, &PACKED)?;
-        let mut kernels = Vec::with_capacity(BlockType::ALL.len());
-        for block in BlockType::ALL.into_iter().filter(|block| wanted(*block)) {
-            let kernel =
-                |vectors| program.kernel(&format!("packed_{}_{vectors}", block.name().to_lowercase()));
-            let [large, middle, small] = TILE_VECTORS;
-            kernels.push((block, [kernel(large)?, kernel(middle)?, kernel(small)?]));
-        }
         // CAST: usize has at least 32 bits.
         Ok(Self {
-            kernels,
+            kernels: Formats::load(&program, "packed", TILE_VECTORS, &wanted)?,
             few: few::Kernels::load(device, wanted)?,
             sms: device.info().sm_count.max(1) as usize,
         })
@@ -137,12 +157,8 @@ impl Kernels {
             output_row: word(call.output_row)?,
             after: call.after as u32,
             activation: call.activation,
-            unused: 0,
         };
         let size = self.size(call.vectors, call.rows);
-        // PANIC: callers use formats that they asked for.
-        let (_, kernels) =
-            self.kernels.iter().find(|(block, _)| *block == call.block).expect("a loaded format");
         let vectors = TILE_VECTORS[size];
         let grid = word(call.vectors.div_ceil(vectors) * call.rows.div_ceil(TILE_ROWS))?;
         let shared = word((ROW * (STAGES[0] * vectors + STAGES[1] * TILE_ROWS)).max(vectors * SUM_BYTES))?;
@@ -156,7 +172,15 @@ impl Kernels {
             Arg::Bytes(bytemuck::bytes_of(&parameters)),
         ];
         // SAFETY: the caller's promise is passed on.
-        unsafe { steps.launch_with_shared(&kernels[size], grid.into(), BLOCK.into(), shared, &arguments) }
+        unsafe {
+            steps.launch_with_shared(
+                &self.kernels.of(call.block)[size],
+                grid.into(),
+                BLOCK.into(),
+                shared,
+                &arguments,
+            )
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use ampere_cmd::qmd::{Field, Group, Qmd, Version, v3_0, v4_0};
 
-use super::Code;
+use super::{Code, Latches};
 use crate::error::Result;
 
 /// Unit of the code prefetch at a launch, in bytes.
@@ -30,6 +30,8 @@ pub(super) trait Layout: Version {
     /// Field and value that make the scheduler prefetch constant bank 0 before the grid begins; `None` if the version
     /// has none.
     const BANK0_PREFETCH: Option<(Field<Self>, u64)>;
+    /// The fields about latches; `None` if the version has none.
+    const LATCHES: Option<LatchFields<Self>>;
     /// The first release.
     const RELEASE: Group<Self, RELEASE_FIELDS>;
 
@@ -54,6 +56,39 @@ pub(super) struct Next<V> {
     pub(super) prefetch: Field<V>,
     /// Whether the barrier between both overlaps the tasks that it follows; `None` if the version lacks the field.
     pub(super) chasing: Option<Field<V>>,
+}
+
+/// The fields with which grids overlap.
+pub(super) struct LatchFields<V> {
+    /// Whether blocks can let the next grid begin before they end.
+    pre_exit: Field<V>,
+    /// Whether the grid arrives at a latch, and its number.
+    arrive: [Field<V>; 2],
+    /// Whether the grid waits for a latch, and its number.
+    wait: [Field<V>; 2],
+    /// Whether the first-level caches forget data when the wait ends: what they read before may be old.
+    invalidate: [Field<V>; 2],
+}
+
+impl<V: Version> LatchFields<V> {
+    #[inline]
+    pub(super) fn set(self, qmd: &mut Qmd<V>, latches: Latches) -> Result<()> {
+        if let Some(latch) = latches.arrive {
+            let [valid, number] = self.arrive;
+            qmd.set(self.pre_exit, 1_u64)?;
+            qmd.set(valid, 1_u64)?;
+            qmd.set(number, latch)?;
+        }
+        if let Some(latch) = latches.wait {
+            let [valid, number] = self.wait;
+            qmd.set(valid, 1_u64)?;
+            qmd.set(number, latch)?;
+            for field in self.invalidate {
+                qmd.set(field, 1_u64)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Number of fields of a release: enable, 64-bit payload, system barrier, address (low, high), payload (low, high). The
@@ -124,6 +159,7 @@ impl Layout for v3_0::Layout {
         chasing: None,
     };
     const BANK0_PREFETCH: Option<(Field<Self>, u64)> = None;
+    const LATCHES: Option<LatchFields<Self>> = None;
     const BANK0: [Field<Self>; 2] =
         [v3_0::CONSTANT_BUFFER_ADDR_LOWER.first(), v3_0::CONSTANT_BUFFER_ADDR_UPPER.first()];
     const RELEASE: Group<Self, RELEASE_FIELDS> = Group::new([
@@ -174,6 +210,15 @@ impl Layout for v4_0::Layout {
         v4_0::CONSTANT_BUFFER_ADDR_LOWER_SHIFTED6.first(),
         v4_0::CONSTANT_BUFFER_ADDR_UPPER_SHIFTED6.first(),
     ];
+    const LATCHES: Option<LatchFields<Self>> = Some(LatchFields {
+        pre_exit: v4_0::ENABLE_PROGRAM_PRE_EXIT,
+        arrive: [v4_0::ARRIVE_AT_LATCH_VALID, v4_0::ARRIVE_AT_LATCH_ID],
+        wait: [v4_0::WAIT_ON_LATCH_VALID, v4_0::WAIT_ON_LATCH_ID],
+        invalidate: [
+            v4_0::LATCH_ACQUIRE_INVALIDATE_SHADER_DATA_CACHE,
+            v4_0::LATCH_ACQUIRE_INVALIDATE_TEXTURE_DATA_CACHE,
+        ],
+    });
     const RELEASE: Group<Self, RELEASE_FIELDS> = Group::new([
         v4_0::RELEASE_ENABLE.first(),
         v4_0::RELEASE_PAYLOAD64B.first(),

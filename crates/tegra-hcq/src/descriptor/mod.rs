@@ -47,6 +47,17 @@ pub(crate) struct Shape {
     pub(crate) empty_sm_slots: u32,
 }
 
+/// How a grid overlaps its neighbours in a chain: the numbers of latches. A latch is closed while the grid that arrives
+/// at it runs, and until that grid's stores are visible. Chips without latches ignore them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Latches {
+    /// The latch at which the grid arrives. The next grid begins when all blocks have ended or allow it
+    /// (`griddepcontrol.launch_dependents`). Without one, it begins when the grid has ended.
+    pub(crate) arrive: Option<u32>,
+    /// The latch for which the grid's `griddepcontrol.wait` waits. Without one, the instruction does nothing.
+    pub(crate) wait: Option<u32>,
+}
+
 /// The parts of a kernel that its descriptor contains.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Code<'a> {
@@ -121,10 +132,16 @@ impl Descriptor {
     /// Passes the words of the descriptor of a launch to `store`. Constant bank 0 of the launch is at `bank_va`.
     /// Returns how the descriptor is chained to another.
     #[inline]
-    pub(crate) fn launch(&self, shape: &Shape, bank_va: u64, store: impl FnOnce(&[u32])) -> Result<Link> {
+    pub(crate) fn launch(
+        &self,
+        shape: &Shape,
+        latches: Latches,
+        bank_va: u64,
+        store: impl FnOnce(&[u32]),
+    ) -> Result<Link> {
         match &self.template {
-            Versioned::V3_0(template) => self.launch_in(template, shape, bank_va, store),
-            Versioned::V4_0(template) => self.launch_in(template, shape, bank_va, store),
+            Versioned::V3_0(template) => self.launch_in(template, shape, latches, bank_va, store),
+            Versioned::V4_0(template) => self.launch_in(template, shape, latches, bank_va, store),
         }
     }
 
@@ -133,6 +150,7 @@ impl Descriptor {
         &self,
         template: &Template<V>,
         shape: &Shape,
+        latches: Latches,
         bank_va: u64,
         store: impl FnOnce(&[u32]),
     ) -> Result<Link> {
@@ -154,6 +172,9 @@ impl Descriptor {
         }
         let [lower, upper] = V::BANK0;
         qmd.set_address(lower, upper, bank_va)?;
+        if let Some(fields) = V::LATCHES {
+            fields.set(&mut qmd, latches)?;
+        }
         let words = qmd.as_words();
         store(words);
         Ok(Link::of(self.chip, &template.chain, words))

@@ -18,7 +18,9 @@ fn shape() -> Shape {
 /// Launches a template of zeros, links it and reads it back.
 fn round_trip(descriptor: &Descriptor) -> Vec<u32> {
     let mut words = Vec::new();
-    let link = descriptor.launch(&shape(), 0x12_3456_7800, |image| words.extend_from_slice(image)).unwrap();
+    let link = descriptor
+        .launch(&shape(), Latches::default(), 0x12_3456_7800, |image| words.extend_from_slice(image))
+        .unwrap();
     let chip = descriptor.chip();
     assert_eq!(words.len() as u64 * 4, descriptor.bytes());
     assert_eq!(read(chip, &words).unwrap().next, None);
@@ -98,10 +100,43 @@ fn a_launch_on_hopper_sets_its_fields_and_a_link_nothing_else() {
     assert_eq!(words, expected.as_words());
 }
 
+#[test]
+fn latches_set_the_words_that_they_have_in_the_descriptors_of_cuda() {
+    // Seen in descriptors of CUDA 13.0 on an H100, for the middle one of three programmatic dependent launches. What
+    // else the words contain is masked.
+    const SEEN: [(usize, u32, u32); 5] = [
+        (0, 0x3000_0000, 0x713f_0000),
+        (35, 0x8000_0000, 0x8003_0000),
+        (43, 0xc000_0000, 0xc016_007f),
+        (46, u32::MAX, 0x41),
+        (47, u32::MAX, 0x40),
+    ];
+    let with = |descriptor: &Descriptor, latches| {
+        let mut words = Vec::new();
+        descriptor.launch(&shape(), latches, 0x12_3456_7800, |image| words.extend_from_slice(image)).unwrap();
+        words
+    };
+    let hopper = empty(&SM_9_0);
+    let (arrive, wait) = (Some(0x41), Some(0x40));
+    let (plain, both) = (with(&hopper, Latches::default()), with(&hopper, Latches { arrive, wait }));
+    for at in 0..plain.len() {
+        let (mask, word) = SEEN.iter().find(|seen| seen.0 == at).map_or((0, 0), |seen| (seen.1, seen.2));
+        assert_eq!(both[at] ^ plain[at], word & mask, "word {at}");
+    }
+    let first = with(&hopper, Latches { arrive, wait: None });
+    assert_eq!((first[0] ^ plain[0], first[43], first[47]), (0x1000_0000, plain[43], 0));
+    let last = with(&hopper, Latches { arrive: None, wait });
+    assert_eq!((last[0] ^ plain[0], last[35], last[46]), (0x2000_0000, plain[35], 0));
+    let ampere = empty(&SM_8_7);
+    assert_eq!(with(&ampere, Latches { arrive, wait }), with(&ampere, Latches::default()));
+}
+
 /// The words of a launch, and its link.
 fn launched(descriptor: &Descriptor) -> (Vec<u32>, Link) {
     let mut words = Vec::new();
-    let link = descriptor.launch(&shape(), 0x12_3456_7800, |image| words.extend_from_slice(image)).unwrap();
+    let link = descriptor
+        .launch(&shape(), Latches::default(), 0x12_3456_7800, |image| words.extend_from_slice(image))
+        .unwrap();
     (words, link)
 }
 

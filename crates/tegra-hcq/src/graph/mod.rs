@@ -18,7 +18,7 @@ use std::sync::Arc;
 use gpu_hal::volatile;
 
 use crate::args::Arg;
-use crate::descriptor::Shape;
+use crate::descriptor::{Latches, Shape};
 use crate::device::Device;
 use crate::error::{Error, RangeError, Result};
 use crate::fill::FillValue;
@@ -77,6 +77,10 @@ pub struct NodeId {
     index: usize,
 }
 
+/// Number of the next latch. Each step that can overlap has its own, so replays on several queues do not wait for each
+/// other.
+static NEXT_LATCH: AtomicU64 = AtomicU64::new(1);
+
 /// Number of the next graph.
 static NEXT_GRAPH: AtomicU64 = AtomicU64::new(0);
 
@@ -93,6 +97,8 @@ struct Node {
     parts: Vec<Option<(u64, usize)>>,
     /// Offset of the record in an instance.
     offset: u64,
+    /// Whether it may begin before the step before it has ended.
+    early: bool,
 }
 
 impl Node {
@@ -111,7 +117,7 @@ impl Node {
         records::fill_bank(&mut bank, code, &shape, arguments);
         let buffers = arguments.iter().map(keep).collect();
         let parts = arguments.iter().map(part).collect();
-        Ok(Self { kernel: kernel.clone(), shape, bank, buffers, parts, offset: 0 })
+        Ok(Self { kernel: kernel.clone(), shape, bank, buffers, parts, offset: 0, early: false })
     }
 
     /// Tells the checks of the software Orin about a launch of the node, whose record is in `memory`.
@@ -168,6 +174,8 @@ pub struct GraphBuilder {
     number: u64,
     nodes: Vec<Node>,
     instances: usize,
+    /// Whether launches may begin early.
+    early: bool,
 }
 
 impl Device {
@@ -180,7 +188,7 @@ impl Device {
 impl GraphBuilder {
     pub(crate) fn new(device: &Arc<Shared>) -> Self {
         let number = NEXT_GRAPH.fetch_add(1, Ordering::Relaxed);
-        Self { device: Arc::clone(device), number, nodes: Vec::new(), instances: INSTANCES }
+        Self { device: Arc::clone(device), number, nodes: Vec::new(), instances: INSTANCES, early: false }
     }
 
     /// Sets how many replays may be in flight before the next one waits: 1 to 64, default 4.
@@ -194,6 +202,46 @@ impl GraphBuilder {
         }
         self.instances = count;
         Ok(self)
+    }
+
+    /// Lets the launches that are added from now on begin before the step before them has ended, where the chip can do
+    /// it (SM 9.0). CUDA calls that programmatic dependent launch. `false` ends it; copies and fills never begin early.
+    ///
+    /// A launch begins early if all blocks of the step before it have executed `griddepcontrol.launch_dependents` or
+    /// ended, and waits in `griddepcontrol.wait` until that step has ended and its stores are visible. On other chips
+    /// each launch begins when the step before it has ended.
+    ///
+    /// # Safety
+    ///
+    /// Each thread of these launches executes `griddepcontrol.wait` before it accesses memory that another step of the
+    /// graph, or an earlier replay of it, accesses; memory that nothing writes is excepted. In each launch at least one
+    /// thread executes it.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+    /// # let program = tegra_hcq::Program::load(&device, cubin)?;
+    /// # let kernel = program.kernel("vector_add")?;
+    /// # let a = device.alloc_from(&[1.0_f32; 256])?;
+    /// # let mut c = device.alloc::<f32>(256)?;
+    /// # let mut queue = device.queue()?;
+    /// # let timeout = std::time::Duration::from_secs(10);
+    /// let mut recording = device.graph();
+    /// // SAFETY: this kernel is compiled for a chip without the instruction, where launches do not begin early.
+    /// unsafe { recording.begin_early(true) };
+    /// let arguments = tegra_hcq::args![&a, &a, &mut c, 256_u32];
+    /// // SAFETY: reads a[i] and writes c[i] for i < 256.
+    /// unsafe { recording.launch(&kernel, 1, 256, &arguments)? };
+    /// queue.replay(&mut recording.build()?)?.wait(timeout)?;
+    /// assert_eq!(c.to_vec()?, [2.0; 256]);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    pub unsafe fn begin_early(&mut self, early: bool) -> &mut Self {
+        self.early = early;
+        self
     }
 
     /// Adds a launch with a list of arguments. The graph keeps its buffers alive.
@@ -234,7 +282,8 @@ impl GraphBuilder {
         shared_bytes: u32,
         arguments: &[Arg<'_>],
     ) -> Result<NodeId> {
-        self.add(kernel, grid.into(), block.into(), shared_bytes, arguments)
+        let early = self.early;
+        self.add(kernel, grid.into(), block.into(), shared_bytes, arguments, early)
     }
 
     fn add(
@@ -244,8 +293,10 @@ impl GraphBuilder {
         block: Dim3,
         shared_bytes: u32,
         arguments: &[Arg<'_>],
+        early: bool,
     ) -> Result<NodeId> {
-        let node = Node::new(&self.device, kernel, grid, block, shared_bytes, arguments)?;
+        let mut node = Node::new(&self.device, kernel, grid, block, shared_bytes, arguments)?;
+        node.early = early;
         self.nodes.push(node);
         Ok(NodeId { graph: self.number, index: self.nodes.len() - 1 })
     }
@@ -262,7 +313,7 @@ impl GraphBuilder {
     ) -> Result<NodeId> {
         let (source, target) = (source.into(), target.into());
         let step = transfer::copy(&self.device, &source, &target)?;
-        self.add(&step.kernel, step.grid.into(), transfer::BLOCK.into(), 0, &step.arguments)
+        self.add(&step.kernel, step.grid.into(), transfer::BLOCK.into(), 0, &step.arguments, false)
     }
 
     /// Adds a fill of all of `target` with a value.
@@ -273,7 +324,7 @@ impl GraphBuilder {
     pub fn fill<'t, T: FillValue>(&mut self, target: impl Into<SliceMut<'t, T>>, value: T) -> Result<NodeId> {
         let target = target.into();
         let step = transfer::fill(&self.device, &target, value)?;
-        self.add(&step.kernel, step.grid.into(), transfer::BLOCK.into(), 0, &step.arguments)
+        self.add(&step.kernel, step.grid.into(), transfer::BLOCK.into(), 0, &step.arguments, false)
     }
 
     /// Writes the graph to memory, ready for replays.
@@ -282,7 +333,7 @@ impl GraphBuilder {
     ///
     /// [`Error::Range`] if the graph has no steps; [`Error::OutOfMemory`].
     pub fn build(self) -> Result<Graph> {
-        let Self { device, number, mut nodes, instances } = self;
+        let Self { device, number, mut nodes, instances, early: _ } = self;
         if nodes.is_empty() {
             return Err(RangeError::EmptyGraph.into());
         }
@@ -295,12 +346,16 @@ impl GraphBuilder {
         let plan = Plan::new(&device, &nodes);
         let scratch = vec![0; plan.max_words()].into_boxed_slice();
         bytes += scratch.len() as u64 * 4;
+        let overlaps = plan.is_chained() && device.encodings().chip().early_start.value;
+        nodes.iter_mut().for_each(|node| node.early &= overlaps);
         let make = |_| {
             let memory = device.allocate_mapped(bytes, MemoryUse::Commands, Content::Graph)?;
             let patches = Vec::with_capacity(MAX_PATCHES);
             let dirty = 0..nodes.len();
+            let latch = NEXT_LATCH.fetch_add(nodes.len() as u64, Ordering::Relaxed);
             Ok(Instance {
                 memory,
+                latch,
                 start: None,
                 value: 0,
                 slot: 0,
@@ -337,6 +392,8 @@ impl GraphBuilder {
 #[derive(Debug)]
 struct Instance {
     memory: Mapped,
+    /// Number of the first step's latch; the other steps have the following ones.
+    latch: u64,
     /// The commands; `None` until they have been written for a queue.
     start: Option<Start>,
     /// Timeline value and queue of the last replay.
@@ -360,6 +417,17 @@ struct Patch {
 }
 
 impl Instance {
+    /// The latches of a step; none if their numbers do not fit the field, so that steps do not overlap.
+    fn latches(&self, nodes: &[Node], at: usize) -> Latches {
+        // CAST: usize is at most 64 bits.
+        let latch = |at: usize| u32::try_from(self.latch + at as u64).ok();
+        let is_early = |at: usize| nodes.get(at).is_some_and(|node| node.early);
+        // The first step begins when the work before the graph has ended.
+        let wait = if at > 0 && is_early(at) { latch(at - 1) } else { None };
+        let arrive = if is_early(at + 1) { latch(at) } else { None };
+        Latches { arrive, wait }
+    }
+
     /// Marks the record of a step for rewriting.
     fn soil(&mut self, node: usize) {
         self.dirty = if self.dirty.is_empty() {
@@ -385,7 +453,8 @@ impl Instance {
 
 /// A recorded sequence of launches, copies and fills. Replayed by [`Queue::replay`].
 ///
-/// The steps run in the order of recording; each starts after the previous one has ended. A graph keeps the programs
+/// The steps run in the order of recording; each starts after the previous one has ended, or waits for it
+/// ([`GraphBuilder::begin_early`]). A graph keeps the programs
 /// and buffers that it uses alive.
 ///
 /// ```
@@ -468,11 +537,13 @@ impl Graph {
             let code = node.kernel.code();
             let bank_bytes = records::bank_bytes(code);
             node.note(&instance.memory);
+            let latches = instance.latches(&self.nodes, at);
             // SAFETY: `build` has laid the record out at `offset` inside the instance's memory, which lives
             // as long as the instance; no replay of the instance is in flight.
             unsafe {
                 let target = instance.memory.cpu().add(node.offset as usize);
-                let link = records::store(target, base + node.offset, &node.bank, code, &node.shape)?;
+                let link =
+                    records::store(target, base + node.offset, &node.bank, code, &node.shape, latches)?;
                 if let Some(next) = self.nodes.get(at + 1).filter(|_| self.plan.is_chained()) {
                     let next_va = base + next.offset + records::bank_bytes(next.kernel.code());
                     link.store(next_va, target.add(bank_bytes as usize))?;

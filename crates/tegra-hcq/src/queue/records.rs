@@ -10,7 +10,7 @@ use std::sync::Arc;
 use gpu_hal::MemoryUse;
 
 use crate::args::Arg;
-use crate::descriptor::{self, ALIGN, Link, Shape};
+use crate::descriptor::{self, ALIGN, Latches, Link, Shape};
 use crate::error::{Error, Result};
 use crate::heap::{Content, DeviceId, Handle, Mapped};
 use crate::program::Kernel;
@@ -113,7 +113,7 @@ impl Records {
         // and nothing in flight uses them.
         let link = unsafe {
             let target = self.memory.cpu().add(offset as usize);
-            store(target, self.memory.gpu_va() + offset, &self.bank, code, shape)?
+            store(target, self.memory.gpu_va() + offset, &self.bank, code, shape, Latches::default())?
         };
         let buffers = code.params.iter().zip(arguments).filter_map(|(param, argument)| match argument {
             Arg::Buffer(buffer) => buffer.part().map(|(va, bytes)| (param.offset, va, bytes)),
@@ -225,12 +225,13 @@ pub(crate) unsafe fn store(
     bank: &[u8],
     code: &KernelCode,
     shape: &Shape,
+    latches: Latches,
 ) -> Result<Link> {
     let bank_bytes = bank_bytes(code) as usize;
     let own = code.qmd.chip().bank0.value.own;
     let (before, rest) = bank.split_at(own.at);
     let (_, after) = rest.split_at(size_of::<u64>());
-    code.qmd.launch(shape, va, |words| {
+    code.qmd.launch(shape, latches, va, |words| {
         // SAFETY: the bank is at most `bank_bytes` long, the descriptor follows it; by the contract both lie in
         // memory that may be written. The parts of the bank are neighbours.
         unsafe {

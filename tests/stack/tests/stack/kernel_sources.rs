@@ -37,15 +37,15 @@ fn hash(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Hash of a source, and of the headers in its folder.
+/// Hash of a source, and of the headers in its folder, and then of those in the folder of all kernels.
 fn source_hash(name: &str) -> String {
     let source = sha256(&folder().join(name).with_extension("cu"));
     let beside = name.rsplit_once('/').map_or(String::new(), |(beside, _)| format!("{beside}/"));
-    let headers = stems("cuh")
-        .into_iter()
-        .filter(|header| header.strip_prefix(&beside).is_some_and(|header| !header.contains('/')));
-    let headers: Vec<_> =
-        headers.map(|header| sha256(&folder().join(header).with_extension("cuh"))).collect();
+    let (common, others): (Vec<_>, Vec<_>) =
+        stems("cuh").into_iter().partition(|header| !header.contains('/'));
+    let own = others.iter().filter(|header| !beside.is_empty() && header.starts_with(&beside));
+    let headers = own.chain(&common).map(|header| sha256(&folder().join(header).with_extension("cuh")));
+    let headers: Vec<_> = headers.collect();
     if headers.is_empty() { source } else { hash((source + &headers.concat()).as_bytes()) }
 }
 
@@ -55,7 +55,8 @@ fn every_source_has_a_cubin_and_a_lock_entry() {
     assert!(sources.contains("vector_add"), "vector_add is missing: {sources:?}");
     let locked: BTreeSet<String> =
         lock()["kernels"].as_object().expect("an object of kernels").keys().cloned().collect();
-    assert_eq!(sources, stems("cubin"), "sources and cubins do not match one to one: {CURE}");
+    let common: BTreeSet<String> = sources.iter().filter(|name| only(name).is_none()).cloned().collect();
+    assert_eq!(common, stems("cubin"), "sources and cubins do not match one to one: {CURE}");
     assert_eq!(sources, locked, "sources and kernels.lock do not match one to one: {CURE}");
 }
 
@@ -72,7 +73,8 @@ fn sources_and_cubins_are_those_of_the_lock_file() {
         check(format!("{name}.cu"), source_hash(name), &entry["source"]);
         for (arch, hash) in entry["cubins"].as_object().expect("an object of cubins") {
             // The Orin's cubins are next to their sources, others in a folder named after the chip.
-            let place = if arch == "sm_87" { String::new() } else { format!("{arch}/") };
+            let generation = arch.trim_end_matches('a');
+            let place = if arch == "sm_87" { String::new() } else { format!("{generation}/") };
             let file = format!("{place}{name}.cubin");
             check(file.clone(), sha256(&folder().join(file)), hash);
         }
@@ -87,17 +89,27 @@ fn the_lock_file_records_how_the_cubins_were_compiled() {
     assert!(compiler.starts_with("NVRTC 12.6"), "compiled by {compiler}");
     for (name, entry) in lock["kernels"].as_object().expect("an object of kernels") {
         assert!(entry["options"].is_array(), "{name}: a list of options");
-        assert!(entry["cubins"]["sm_87"].is_string(), "{name} is compiled for the Orin");
+        let is_compiled = entry["cubins"]["sm_87"].is_string();
+        assert_eq!(is_compiled, only(name).is_none(), "{name} is compiled for the Orin");
     }
 }
 
-/// Each `extern "C"` kernel of a source is in its cubin under its own name, compiled for the Orin.
+/// The architecture that a source says it is only for.
+fn only(name: &str) -> Option<String> {
+    let source = fs::read_to_string(folder().join(name).with_extension("cu")).expect("a readable source");
+    source.lines().find_map(|line| line.strip_prefix("// only: ")).map(str::to_owned)
+}
+
+/// Each `extern "C"` kernel of a source is in its cubin under its own name, compiled for the Orin or the only
+/// chip that it is for.
 #[test]
 fn cubins_hold_the_kernels_of_their_sources() {
     for name in stems("cu") {
-        let bytes = fs::read(folder().join(&name).with_extension("cubin")).expect("the cubin is readable");
+        let (place, arch) = if only(&name).is_some() { ("sm_90", 90) } else { ("", 87) };
+        let file = folder().join(place).join(&name).with_extension("cubin");
+        let bytes = fs::read(file).expect("the cubin is readable");
         let cubin = cubin::Cubin::parse(&bytes).unwrap_or_else(|error| panic!("{name}.cubin: {error}"));
-        cubin.check_arch(87).unwrap_or_else(|error| panic!("{name}.cubin: {error}"));
+        cubin.check_arch(arch).unwrap_or_else(|error| panic!("{name}.cubin: {error}"));
         assert!(!cubin.kernels().is_empty(), "{name}.cubin has no kernel");
         let source =
             fs::read_to_string(folder().join(&name).with_extension("cu")).expect("a readable source");

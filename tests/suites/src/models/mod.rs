@@ -1,6 +1,7 @@
 //! Whole networks and their kernels, compared with a 64-bit reference on the CPU.
 
 mod networks;
+mod products;
 mod reference;
 mod steps;
 
@@ -62,6 +63,10 @@ pub static SUITE: Suite = Suite {
             "matrix products of odd sizes, second factor row or column major",
             |context| steps::batched_products(context).into(),
         )
+        .sharing_device(),
+        Test::new("large_products", "halves and bfloat16 in tiles for most SMs, exact", |context| {
+            products::large(context).into()
+        })
         .sharing_device(),
         Test::new(
             "convolutions_and_pooling",

@@ -149,6 +149,8 @@ impl Session {
         let graph = |record: &dyn Fn(&mut tegra_hcq::GraphBuilder) -> Result<()>| {
             let mut builder = engine.device.graph();
             builder.instances(INSTANCES)?;
+            // SAFETY: the kernels of decoding begin with the wait; before it they read parameters and weights only.
+            unsafe { builder.begin_early(true) };
             record(&mut builder)?;
             Ok::<_, Error>(builder.build()?)
         };
