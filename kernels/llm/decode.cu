@@ -30,7 +30,7 @@
 #define DESK_BYTES 9728
 
 // Most tiles that a warp has in shared memory.
-#define MAX_PLACES 5
+#define MAX_PLACES 6
 
 static_assert(sizeof(Desk<1>) <= DESK_BYTES && ATTENTION_THREADS == THREADS, "the front holds an attention");
 
@@ -301,6 +301,7 @@ static __device__ void load_rounded(const Product& p, u8* memory, const Exchange
 template <class F, int LANES, u32 PLACES, u32 PACE>
 static __device__ void decode(const Decode& d)
 {
+    static_assert(PLACES <= MAX_PLACES && PACE <= PLACES, "each place has a barrier");
     extern __shared__ uint4 dynamic[];
     __shared__ Shared s;
     u8* memory = (u8*)dynamic;
@@ -416,10 +417,10 @@ KERNEL(q4_k, Q4K, 16, STAGES, 0)
 KERNEL(q8_0, Q8_0, 16, STAGES, 0)
 KERNEL(q6_k, Q6K, 16, STAGES, 0)
 
-// Faster on an H200 than the kernels above, with the numbers that measured best: see `docs/llm.md`.
+// Faster on Hopper GPUs than the kernels above, with the numbers that measured best: see `docs/llm.md`.
 #ifdef BULK
 KERNEL(paced_q8_0, Q8_0, 8, 5, 2)
-KERNEL(paced_q6_k, Q6K, 8, 4, 3)
+KERNEL(paced_q6_k, Q6K, 8, 6, 2)
 KERNEL(paced_q8_0, Q8_0, 16, 5, 2)
-KERNEL(paced_q6_k, Q6K, 16, 4, 3)
+KERNEL(paced_q6_k, Q6K, 16, 6, 2)
 #endif

@@ -22,9 +22,9 @@ use crate::error::{Error, Result};
 const GROUP: usize = 8;
 /// Tiles that a warp keeps in shared memory: `PLACES` of `products.cu`.
 const PLACES: usize = 2;
-/// Fewest sequences whose products are computed on the tensor cores. On an H100, a step of 16 takes less time there
-/// than one of 8 with the other products, in each format that was measured.
-pub(super) const TENSOR_CORES_FROM: usize = 8;
+/// Fewest sequences whose products are computed on the tensor cores. On an H100, a step of 8 takes less time there than
+/// one of 6 with the other products, in each format that was measured.
+pub(super) const TENSOR_CORES_FROM: usize = 6;
 /// Replays in flight.
 const INSTANCES: usize = 4;
 
@@ -59,7 +59,7 @@ impl Seat {
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct BatchOptions {
-    /// Fewest sequences of a step whose products are computed on the tensor cores, 8 by default.
+    /// Fewest sequences of a step whose products are computed on the tensor cores, 6 by default.
     pub tensor_cores_from: usize,
 }
 
@@ -81,7 +81,7 @@ impl BatchOptions {
 
 /// Sessions that decode together, each with its own length, sampling and end. They join and leave between steps.
 ///
-/// In steps of up to 7 sessions, each gets the same tokens as alone, bit for bit. In steps of more, vectors and weights
+/// In steps of up to 5 sessions, each gets the same tokens as alone, bit for bit. In steps of more, vectors and weights
 /// are rounded to halves for the tensor cores, as those of prompts are: logits of random models differ from 64-bit
 /// floats by less than 1 part in 1,000. They do not depend on the other sessions, and have the same bits on every run.
 /// [`BatchOptions::tensor_cores_from`] sets the number.

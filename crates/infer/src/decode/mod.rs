@@ -23,7 +23,7 @@
 //! finer than 8 bits. Logits of random models differ from 64-bit floats by 3 to 5 parts in 10,000, those with weights
 //! in floats by less than 1. All sums have a fixed order: the same model, calls and device give the same bits.
 //!
-//! A [`Batch`] of up to 7 sessions gives each the bits that it has alone. Steps of 8 or more compute products on the
+//! A [`Batch`] of up to 5 sessions gives each the bits that it has alone. Steps of 6 or more compute products on the
 //! tensor cores, with vectors and weights rounded to halves as for prompts; [`BatchOptions`] sets the number.
 
 mod batch;

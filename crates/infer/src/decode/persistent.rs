@@ -43,7 +43,7 @@ const PATIENCE: u32 = 1 << 24;
 
 /// Formats with kernels that pace their copies on Hopper GPUs, and tiles that a warp of them keeps in shared memory:
 /// the kernels at the end of `decode.cu`.
-const PACED: [(BlockType, usize); 2] = [(BlockType::Q8_0, 5), (BlockType::Q6K, 4)];
+const PACED: [(BlockType, usize); 2] = [(BlockType::Q8_0, 5), (BlockType::Q6K, 6)];
 
 /// Places of the vectors of a layer in a half of the exchange, in bytes from the layer's first.
 struct Exchange {

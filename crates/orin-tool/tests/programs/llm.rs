@@ -206,6 +206,7 @@ fn requests_that_cannot_be_met_are_refused_before_the_device_is_opened() {
         (&["bench", "-m", "m.gguf", "-p", "2000"], 2, "the model has 1024 positions"),
         (&["bench", "-m", "m.gguf", "-p", "0", "-n", "0"], 2, "nothing to measure"),
         (&["bench", "-m", "m.gguf", "-n", "0", "--batch", "2"], 2, "give -n"),
+        (&["bench", "-m", "m.gguf", "--trace", "none/trace.json"], 2, "none/trace.json"),
         (
             &["bench", "-m", "m.gguf", "--against", "llama-bench=/none/x"],
             2,
@@ -314,8 +315,13 @@ fn bench_measures_one_launch_for_all_layers() {
         "--layers",
         "persistent",
     ];
-    let output = orin(folder.path(), &[&arguments[..], &["--json", "-"]].concat());
+    let profile = ["--json", "-", "--profile", "--trace", "trace.json"];
+    let output = orin(folder.path(), &[&arguments[..], &profile].concat());
     assert!(output.status.success(), "{}", text(&output.stderr));
+    let trace = fs::read_to_string(folder.path().join("trace.json")).unwrap();
+    for recorded in [text(&output.stderr), trace] {
+        assert!(recorded.contains("decode_f16_8") && recorded.contains("sample"), "{recorded}");
+    }
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&report["launches_per_token"], &report["tests"][0]["name"]), (&json!(2), &json!("decode 1")));
     let output = orin(folder.path(), &[&arguments[..], &["--batch", "2"]].concat());
