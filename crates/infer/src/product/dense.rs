@@ -1,10 +1,9 @@
 //! The launches of `kernels/gemm/dense.cu`, and checks that the buffers fit.
 
-use ampere_cmd::tensor_map::{Axis, Element, Swizzle, TensorMap};
 use bytemuck::{Pod, Zeroable};
-use tegra_hcq::{Arg, Device, Kernel, Program, Slice};
+use tegra_hcq::{Arg, Kernel, Program, Slice};
 
-use super::{Factor, Form, Precision, Products, Shape, Target};
+use super::{Factor, Form, Precision, Products, Shape, Target, wide};
 use crate::error::{Error, Result};
 use crate::kernels::Steps;
 use crate::layers::{fits, product};
@@ -15,14 +14,6 @@ const STAGES: usize = 3;
 const ROW: usize = 128;
 /// Alignment of rows that are copied 16 bytes at a time.
 const ALIGNMENT: u64 = 16;
-
-const WIDE: &[u8] = include_bytes!("../../kernels/sm_90/gemm/wide.cubin");
-/// The GPUs that `wide.cu` is for.
-const WIDE_SM: (u32, u32) = (9, 0);
-/// Stages of `wide.cu`, and bytes that align them.
-const WIDE_STAGES: (usize, usize) = (4, 1024);
-/// Columns of a part of a stage of `wide.cu`: a row has 128 bytes.
-const PART: u32 = 64;
 
 /// `Dense` of `dense.cuh`.
 #[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
@@ -57,42 +48,6 @@ pub(super) fn kernels(program: &Program) -> Result<[[[Kernel; 3]; 2]; 4]> {
     Ok([forms("f16")?, forms("bf16")?, forms("tf32")?, forms("f32")?])
 }
 
-/// The kernels of `wide.cu` by element and form; `None` for GPUs without its instructions.
-pub(super) fn wide_kernels(device: &Device) -> Result<Option<[[Kernel; 2]; 2]>> {
-    if device.info().sm_version != WIDE_SM {
-        return Ok(None);
-    }
-    let program = Program::load(device, WIDE)?;
-    let kernel = |element, form| program.kernel(&format!("wide_{element}_{form}"));
-    let forms = |element| Ok::<_, Error>([kernel(element, "rows")?, kernel(element, "columns")?]);
-    Ok(Some([forms("f16")?, forms("bf16")?]))
-}
-
-/// A factor in memory, as `wide.cu` reads it.
-#[derive(Clone, Copy, Debug)]
-struct Matrices {
-    element: Element,
-    va: u64,
-    batch: usize,
-    rows: usize,
-    columns: usize,
-}
-
-impl Matrices {
-    /// A map for copies of parts of [`PART`] columns and `tile` rows; `None` if the factor has no map.
-    fn map(self, tile: u32) -> Option<TensorMap> {
-        let Self { element, va, batch, rows, columns } = self;
-        // CAST: usize is at most 64 bits; the buffers exist, so products of sizes fit.
-        let row = (columns * element.bytes() as usize) as u64;
-        let axes = [
-            Axis { extent: columns as u64, stride: 0, tile: PART },
-            Axis { extent: rows as u64, stride: row, tile },
-            Axis { extent: batch as u64, stride: row * rows as u64, tile: 1 },
-        ];
-        TensorMap::new(element, va, &axes, Swizzle::Bytes128).ok()
-    }
-}
-
 /// A tile of the result: rows, columns and threads.
 #[derive(Clone, Copy)]
 struct Tile {
@@ -108,9 +63,6 @@ impl Tile {
         Self { rows: 128, columns: if is_split { 128 } else { 256 }, threads: 256 }
     }
 
-    /// That of `wide.cu`: as a large one, and a warp that copies.
-    const WIDE: Self = Self { rows: 128, columns: 256, threads: 288 };
-
     fn count(self, shape: &Shape) -> usize {
         shape.m.div_ceil(self.rows) * shape.n.div_ceil(self.columns)
     }
@@ -119,6 +71,32 @@ impl Tile {
 /// A size as the kernels count it; they add a tile to it.
 fn size(size: usize) -> Result<u32> {
     i32::try_from(size).map(i32::cast_unsigned).map_err(|_| Error::TooLarge(size))
+}
+
+/// The parameters of a product of elements of `bytes` bytes.
+fn parameters(shape: &Shape, bytes: usize, out: &Target<'_>) -> Result<Dense> {
+    let Shape { m, n, k, form, .. } = *shape;
+    let (output, out_bytes) = match out {
+        Target::F32(_) => (0, 4),
+        Target::F16(_) => (1, 2),
+        Target::Bf16(_) => (2, 2),
+    };
+    Ok(Dense {
+        // CAST: usize is at most 64 bits; the buffers exist, so products of sizes fit.
+        a_batch: (m * k * bytes) as u64,
+        b_batch: (k * n * bytes) as u64,
+        c_batch: (m * n * out_bytes) as u64,
+        m: size(m)?,
+        n: size(n)?,
+        k: size(k)?,
+        a_row: size(k)?,
+        b_row: size(if form == Form::Rows { n } else { k })?,
+        c_row: size(n)?,
+        output,
+        accumulate: u32::from(shape.accumulate),
+        scale: shape.scale,
+        unused: 0,
+    })
 }
 
 impl Products {
@@ -157,8 +135,7 @@ impl Products {
             (Factor::F32(a), Factor::F32(b)) => (2 + usize::from(full), 4, [a.gpu_va(), b.gpu_va()]),
             _ => return Err(Error::Factors { first: a.name(), second: b.name() }),
         };
-        let (b_row, out_bytes) =
-            (if form == Form::Rows { n } else { k }, if let Target::F32(_) = out { 4 } else { 2 });
+        let b_row = if form == Form::Rows { n } else { k };
         // CAST: usize is at most 64 bits; the buffers exist, so products of sizes fit.
         let row_bytes = [k, b_row].map(|row| (row * bytes) as u64);
         let is_aligned = (a_va | b_va | row_bytes[0] | row_bytes[1]).is_multiple_of(ALIGNMENT);
@@ -168,40 +145,12 @@ impl Products {
             true if large.count(shape).saturating_mul(batch) >= self.enough => (large, 0),
             true => (Tile::SMALL, 1),
         };
-        let parameters = Dense {
-            // CAST: as above.
-            a_batch: (m * k * bytes) as u64,
-            b_batch: (k * n * bytes) as u64,
-            c_batch: (m * n * out_bytes) as u64,
-            m: size(m)?,
-            n: size(n)?,
-            k: size(k)?,
-            a_row: size(k)?,
-            b_row: size(b_row)?,
-            c_row: size(n)?,
-            output: match out {
-                Target::F32(_) => 0,
-                Target::F16(_) => 1,
-                Target::Bf16(_) => 2,
-            },
-            accumulate: u32::from(shape.accumulate),
-            scale: shape.scale,
-            unused: 0,
-        };
+        let parameters = parameters(shape, bytes, &out)?;
         let transposed = usize::from(form == Form::Columns);
         let kernel = &self.dense[element][transposed][kind];
-        let wide = self.wide.as_ref().filter(|_| kind == 0).and_then(|kernels| {
-            let element = [Element::F16, Element::Bf16].get(element).copied()?;
-            let first = Matrices { element, va: a_va, batch, rows: m, columns: k };
-            let (rows, columns) = if form == Form::Rows { (k, n) } else { (n, k) };
-            let second = Matrices { va: b_va, rows, columns, ..first };
-            // CAST: small.
-            let maps = [
-                first.map(Tile::WIDE.rows as u32)?,
-                second.map(if form == Form::Rows { PART } else { 256 })?,
-            ];
-            Some((&kernels[usize::from(element == Element::Bf16)][transposed], maps))
-        });
+        // The large tiles have the same size there.
+        let wide = self.wide.as_ref().filter(|_| kind == 0);
+        let wide = wide.and_then(|wide| wide.of(element, shape, [a_va, b_va]));
         let argument = |factor| match factor {
             Factor::F16(slice) | Factor::Bf16(slice) => Arg::from(slice),
             Factor::F32(slice) => Arg::from(slice),
@@ -215,11 +164,10 @@ impl Products {
         let parameters = Arg::Bytes(bytemuck::bytes_of(&parameters));
         if let Some((kernel, maps)) = &wide {
             let [a_map, b_map] = maps.each_ref().map(|map| Arg::Bytes(bytemuck::bytes_of(map.words())));
-            let shared = size(WIDE_STAGES.0 * ROW * (tile.rows + tile.columns) + WIDE_STAGES.1)?;
             let arguments = [a_map, b_map, argument(a), argument(b), out, bias, parameters];
             // SAFETY: as below; the maps end where the factors end.
             return unsafe {
-                steps.launch_with_shared(kernel, grid, Tile::WIDE.threads.into(), shared, &arguments)
+                steps.launch_with_shared(kernel, grid, wide::THREADS.into(), wide::SHARED_BYTES, &arguments)
             };
         }
         let arguments = [argument(a), argument(b), out, bias, parameters];

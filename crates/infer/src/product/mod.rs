@@ -13,6 +13,9 @@
 //! and 128, 64 or 32 vectors. If there are at most 32 vectors and shared memory has room for their columns (2,048
 //! halves on an Orin), a block has all vectors instead, and its 16 warps have 16 rows each.
 //!
+//! On an H100, large products of halves and bfloat16 use its own instructions, with the same tiles and 192 KiB of
+//! shared memory.
+//!
 //! | elements | tile of a block | threads | shared memory | sums |
 //! |---|---|---|---|---|
 //! | halves, bfloat16, floats as TF32 | 128 x 256 | 256 | 144 KiB | 128 per thread |
@@ -24,6 +27,7 @@ pub(crate) mod few;
 pub(crate) mod packed;
 #[cfg(test)]
 mod tests;
+mod wide;
 
 use tegra_hcq::{Device, Kernel, Program, Slice, SliceMut};
 
@@ -218,8 +222,8 @@ impl Shape {
 pub struct Products {
     /// By element, form and size.
     dense: [[[Kernel; 3]; 2]; 4],
-    /// For halves and bfloat16 on SM 9.0, by element and form.
-    wide: Option<[[Kernel; 2]; 2]>,
+    /// For halves and bfloat16 on SM 9.0.
+    wide: Option<wide::Kernels>,
     packed: packed::Kernels,
     /// Large tiles from which a product uses them: most of the GPU's SMs have one then.
     enough: usize,
@@ -236,7 +240,7 @@ impl Products {
         // CAST: usize has at least 32 bits.
         let sms = device.info().sm_count.max(1) as usize;
         let packed = packed::Kernels::load(device, |_| true)?;
-        let wide = dense::wide_kernels(device)?;
+        let wide = wide::Kernels::load(device)?;
         Ok(Self { dense: dense::kernels(&dense)?, wide, packed, enough: sms * 3 / 4 })
     }
 }

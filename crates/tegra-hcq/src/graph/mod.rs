@@ -409,6 +409,17 @@ struct Instance {
     stamped: bool,
 }
 
+/// The latches of step `at` of an instance whose first step has latch `first`; none if the numbers do not fit the
+/// field, so that steps do not overlap.
+fn latches(first: u64, at: usize, is_early: impl Fn(usize) -> bool) -> Latches {
+    // CAST: usize is at most 64 bits.
+    let latch = |at: usize| u32::try_from(first + at as u64).ok();
+    // The first step begins when the work before the graph has ended.
+    let wait = if at > 0 && is_early(at) { latch(at - 1) } else { None };
+    let arrive = if is_early(at + 1) { latch(at) } else { None };
+    Latches { arrive, wait }
+}
+
 /// A range of bytes in a record's constant bank.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Patch {
@@ -417,17 +428,6 @@ struct Patch {
 }
 
 impl Instance {
-    /// The latches of a step; none if their numbers do not fit the field, so that steps do not overlap.
-    fn latches(&self, nodes: &[Node], at: usize) -> Latches {
-        // CAST: usize is at most 64 bits.
-        let latch = |at: usize| u32::try_from(self.latch + at as u64).ok();
-        let is_early = |at: usize| nodes.get(at).is_some_and(|node| node.early);
-        // The first step begins when the work before the graph has ended.
-        let wait = if at > 0 && is_early(at) { latch(at - 1) } else { None };
-        let arrive = if is_early(at + 1) { latch(at) } else { None };
-        Latches { arrive, wait }
-    }
-
     /// Marks the record of a step for rewriting.
     fn soil(&mut self, node: usize) {
         self.dirty = if self.dirty.is_empty() {
@@ -537,7 +537,8 @@ impl Graph {
             let code = node.kernel.code();
             let bank_bytes = records::bank_bytes(code);
             node.note(&instance.memory);
-            let latches = instance.latches(&self.nodes, at);
+            let is_early = |at: usize| self.nodes.get(at).is_some_and(|node| node.early);
+            let latches = latches(instance.latch, at, is_early);
             // SAFETY: `build` has laid the record out at `offset` inside the instance's memory, which lives
             // as long as the instance; no replay of the instance is in flight.
             unsafe {
@@ -753,5 +754,32 @@ impl fmt::Debug for Graph {
             .field("steps", &self.nodes.len())
             .field("instances", &self.instances.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_arrives_where_an_early_one_waits() {
+        let early = [true, true, false, true, true];
+        let of = |first: u64, at: usize| {
+            let Latches { arrive, wait } =
+                latches(first, at, |at| early.get(at).copied().unwrap_or_default());
+            (arrive, wait)
+        };
+        let steps: Vec<_> = (0..early.len()).map(|at| of(10, at)).collect();
+        assert_eq!(
+            steps,
+            [(Some(10), None), (None, Some(10)), (Some(12), None), (Some(13), Some(12)), (None, Some(13)),]
+        );
+        // The last number that fits, and one that does not: neither step takes part.
+        let last = u64::from(u32::MAX) - 3;
+        assert_eq!(
+            (of(last, 3), of(last, 4)),
+            ((Some(u32::MAX), Some(u32::MAX - 1)), (None, Some(u32::MAX)))
+        );
+        assert_eq!((of(last + 1, 3), of(last + 1, 4)), ((None, Some(u32::MAX)), (None, None)));
     }
 }
