@@ -11,14 +11,13 @@
 //! flight; it then waits for the oldest.
 
 use core::fmt;
-use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use gpu_hal::volatile;
 
 use crate::args::Arg;
-use crate::descriptor::{Latches, Shape};
+use crate::descriptor::Shape;
 use crate::device::Device;
 use crate::error::{Error, RangeError, Result};
 use crate::fill::FillValue;
@@ -37,19 +36,18 @@ use crate::wait::Fence;
 use gpu_hal::MemoryUse;
 
 mod change;
+mod instance;
 mod kept;
 mod words;
 
+use instance::{Instance, Patch, latches};
 use kept::Kept;
-use words::{Plan, Release, Start};
+use words::{Plan, Release};
 
 /// Default number of instances of a graph.
 const INSTANCES: usize = 4;
 /// Largest number of instances.
 const MAX_INSTANCES: usize = 64;
-
-/// Number of changed arguments that an instance tracks individually. With more, it rewrites whole records.
-const MAX_PATCHES: usize = 32;
 
 /// Identifies a step of one graph, for later changes.
 ///
@@ -76,10 +74,6 @@ pub struct NodeId {
     graph: u64,
     index: usize,
 }
-
-/// Number of the next latch. Each step that can overlap has its own, so replays on several queues do not wait for each
-/// other.
-static NEXT_LATCH: AtomicU64 = AtomicU64::new(1);
 
 /// Number of the next graph.
 static NEXT_GRAPH: AtomicU64 = AtomicU64::new(0);
@@ -350,20 +344,7 @@ impl GraphBuilder {
         nodes.iter_mut().for_each(|node| node.early &= overlaps);
         let make = |_| {
             let memory = device.allocate_mapped(bytes, MemoryUse::Commands, Content::Graph)?;
-            let patches = Vec::with_capacity(MAX_PATCHES);
-            let dirty = 0..nodes.len();
-            let latch = NEXT_LATCH.fetch_add(nodes.len() as u64, Ordering::Relaxed);
-            Ok(Instance {
-                memory,
-                latch,
-                start: None,
-                value: 0,
-                slot: 0,
-                dirty,
-                patches,
-                stamps: None,
-                stamped: false,
-            })
+            Ok(Instance::new(memory, nodes.len()))
         };
         let instances = (0..instances).map(make).collect::<Result<Vec<_>>>()?;
         let local_bytes = nodes.iter().map(|node| node.kernel.code().local_bytes).max().unwrap_or(0);
@@ -388,74 +369,10 @@ impl GraphBuilder {
     }
 }
 
-/// Memory of one replay.
-#[derive(Debug)]
-struct Instance {
-    memory: Mapped,
-    /// Number of the first step's latch; the other steps have the following ones.
-    latch: u64,
-    /// The commands; `None` until they have been written for a queue.
-    start: Option<Start>,
-    /// Timeline value and queue of the last replay.
-    value: u64,
-    slot: usize,
-    /// Records to write before the next replay.
-    dirty: Range<usize>,
-    /// Arguments in other records to write before the next replay.
-    patches: Vec<Patch>,
-    /// Time stamps of the steps; `None` before the first recorded replay.
-    stamps: Option<Arc<Mapped>>,
-    /// Whether the descriptors write them.
-    stamped: bool,
-}
-
-/// The latches of step `at` of an instance whose first step has latch `first`; none if the numbers do not fit the
-/// field, so that steps do not overlap.
-fn latches(first: u64, at: usize, is_early: impl Fn(usize) -> bool) -> Latches {
-    // CAST: usize is at most 64 bits.
-    let latch = |at: usize| u32::try_from(first + at as u64).ok();
-    // The first step begins when the work before the graph has ended.
-    let wait = if at > 0 && is_early(at) { latch(at - 1) } else { None };
-    let arrive = if is_early(at + 1) { latch(at) } else { None };
-    Latches { arrive, wait }
-}
-
-/// A range of bytes in a record's constant bank.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Patch {
-    node: usize,
-    place: Range<usize>,
-}
-
-impl Instance {
-    /// Marks the record of a step for rewriting.
-    fn soil(&mut self, node: usize) {
-        self.dirty = if self.dirty.is_empty() {
-            node..node + 1
-        } else {
-            self.dirty.start.min(node)..self.dirty.end.max(node + 1)
-        };
-    }
-
-    /// Marks an argument for rewriting.
-    fn patch(&mut self, node: usize, place: &Range<usize>) {
-        let patch = Patch { node, place: place.clone() };
-        if self.dirty.contains(&node) || self.patches.contains(&patch) {
-            return;
-        }
-        if self.patches.len() == MAX_PATCHES {
-            self.soil(node);
-        } else {
-            self.patches.push(patch);
-        }
-    }
-}
-
 /// A recorded sequence of launches, copies and fills. Replayed by [`Queue::replay`].
 ///
 /// The steps run in the order of recording; each starts after the previous one has ended, or waits for it
-/// ([`GraphBuilder::begin_early`]). A graph keeps the programs
-/// and buffers that it uses alive.
+/// ([`GraphBuilder::begin_early`]). A graph keeps the programs and buffers that it uses alive.
 ///
 /// ```
 /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
@@ -754,32 +671,5 @@ impl fmt::Debug for Graph {
             .field("steps", &self.nodes.len())
             .field("instances", &self.instances.len())
             .finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_arrives_where_an_early_one_waits() {
-        let early = [true, true, false, true, true];
-        let of = |first: u64, at: usize| {
-            let Latches { arrive, wait } =
-                latches(first, at, |at| early.get(at).copied().unwrap_or_default());
-            (arrive, wait)
-        };
-        let steps: Vec<_> = (0..early.len()).map(|at| of(10, at)).collect();
-        assert_eq!(
-            steps,
-            [(Some(10), None), (None, Some(10)), (Some(12), None), (Some(13), Some(12)), (None, Some(13)),]
-        );
-        // The last number that fits, and one that does not: neither step takes part.
-        let last = u64::from(u32::MAX) - 3;
-        assert_eq!(
-            (of(last, 3), of(last, 4)),
-            ((Some(u32::MAX), Some(u32::MAX - 1)), (None, Some(u32::MAX)))
-        );
-        assert_eq!((of(last + 1, 3), of(last + 1, 4)), ((None, Some(u32::MAX)), (None, None)));
     }
 }
