@@ -135,9 +135,9 @@ impl Products {
             (Factor::F32(a), Factor::F32(b)) => (2 + usize::from(full), 4, [a.gpu_va(), b.gpu_va()]),
             _ => return Err(Error::Factors { first: a.name(), second: b.name() }),
         };
-        let b_row = if form == Form::Rows { n } else { k };
-        // CAST: usize is at most 64 bits; the buffers exist, so products of sizes fit.
-        let row_bytes = [k, b_row].map(|row| (row * bytes) as u64);
+        let parameters = parameters(shape, bytes, &out)?;
+        // CAST: 2 or 4.
+        let row_bytes = [parameters.a_row, parameters.b_row].map(|row| u64::from(row) * bytes as u64);
         let is_aligned = (a_va | b_va | row_bytes[0] | row_bytes[1]).is_multiple_of(ALIGNMENT);
         let large = Tile::large(element == 3);
         let (tile, kind) = match is_aligned {
@@ -145,7 +145,6 @@ impl Products {
             true if large.count(shape).saturating_mul(batch) >= self.enough => (large, 0),
             true => (Tile::SMALL, 1),
         };
-        let parameters = parameters(shape, bytes, &out)?;
         let transposed = usize::from(form == Form::Columns);
         let kernel = &self.dense[element][transposed][kind];
         // The large tiles have the same size there.
