@@ -73,14 +73,6 @@ impl Classes {
 }
 
 /// The meaning of one pushbuffer word.
-///
-/// ```
-/// use ampere_cmd::dump::{Classes, Content, decode};
-///
-/// // 0xffffffff has a mode that no GPU knows.
-/// let items = decode(&[0xffff_ffff], &Classes::AMPERE);
-/// assert!(!matches!(items[0].content, Content::Skipped));
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Content {
     /// A header or a control word. An immediate method is a [`Content::Write`].
@@ -101,14 +93,6 @@ pub enum Content {
 }
 
 /// One pushbuffer word with its meaning. [`Display`](fmt::Display) formats it as one line of text.
-///
-/// ```
-/// use ampere_cmd::dump::{Classes, decode};
-///
-/// for item in decode(&[0, 0], &Classes::AMPERE) {
-///     println!("{:4} {:#010x} {:?}", item.position, item.word, item.content);
-/// }
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Item {
     /// Position in the stream, in words.
@@ -120,14 +104,6 @@ pub struct Item {
 }
 
 /// Decodes the words of a channel's pushbuffers.
-///
-/// ```
-/// use ampere_cmd::dump::{Classes, Decoder};
-///
-/// let mut decoder = Decoder::new(Classes::AMPERE);
-/// let item = decoder.push(0);
-/// assert_eq!((item.position, decoder.owed()), (0, 0));
-/// ```
 #[derive(Clone, Debug)]
 pub struct Decoder {
     classes: Classes,

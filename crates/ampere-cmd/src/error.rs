@@ -4,15 +4,6 @@ use crate::pushbuffer::HeaderFault;
 use crate::sm_layout::SmLayout;
 
 /// A value that a bit field cannot hold. Values are never masked to fit.
-///
-/// ```
-/// use ampere_cmd::FieldError;
-/// use ampere_cmd::qmd::{QmdV3_0, v3_0};
-///
-/// // 4 bits hold at most 15.
-/// let refused: Result<(), FieldError> = QmdV3_0::new().set(v3_0::QMD_MAJOR_VERSION, 16_u32);
-/// assert!(refused.is_err());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FieldError {
@@ -81,17 +72,6 @@ pub enum FieldError {
 pub struct Full;
 
 /// A command or record that cannot be encoded or decoded.
-///
-/// ```
-/// use ampere_cmd::{Encoder, SliceSink};
-/// use ampere_cmd::command::PcasAction;
-///
-/// let mut words = [0_u32; 8];
-/// let mut encoder = Encoder::new(SliceSink::new(&mut words));
-/// // A descriptor must be aligned to 256 bytes.
-/// let error = encoder.launch(0x1001, PcasAction::InvalidateCopySchedule).unwrap_err();
-/// println!("{error}");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -37,13 +37,6 @@ const RESERVED: u64 = 1 << 1 | 1 << 40;
 const CONTROL_RESERVED: u64 = 1 << 40 | 1 << LEVEL_BIT;
 
 /// Whether the TopLevelGet words of USERD report the segment. The level has no other effect.
-///
-/// ```
-/// use ampere_cmd::gpfifo::{Level, Segment};
-///
-/// let segment = Segment::new(0x1000, 4).with_level(Level::Subroutine);
-/// assert_eq!(segment.level, Level::Subroutine);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Level {
     /// Reported.
@@ -120,16 +113,6 @@ impl Segment {
 }
 
 /// Operation of a control entry.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// use ampere_cmd::gpfifo::{Entry, Operation};
-///
-/// let entry = Entry::Control { operation: Operation::Nop(0), sync: false };
-/// assert_eq!(Entry::decode(entry.encode()?)?, entry);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Does nothing. The operand is ignored.
@@ -149,15 +132,6 @@ const EXTENDED_BASE_SHIFT: u32 = 8;
 const EXTENDED_BASE_BITS: u32 = 17;
 
 /// An entry of the ring.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// use ampere_cmd::gpfifo::{Entry, Segment};
-///
-/// assert_eq!(Entry::from(Segment::new(0x14_0000_0000, 12)).encode()?, 0x0000_3014_0000_0000);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// Makes the host engine fetch pushbuffer words.

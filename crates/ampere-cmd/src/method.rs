@@ -10,13 +10,6 @@ use core::fmt::Debug;
 use crate::error::FieldError;
 
 /// One engine class: its number and its methods.
-///
-/// ```
-/// use ampere_cmd::method;
-///
-/// let class = method::class(0xc7c0).expect("the compute class of ga10b");
-/// assert!(class.method("SEND_PCAS_A").is_some());
-/// ```
 #[derive(Debug)]
 pub struct Class {
     /// Class number, as in SET_OBJECT and in the kernel driver's requests.
@@ -59,13 +52,6 @@ pub fn class(number: u32) -> Option<&'static Class> {
 }
 
 /// One method, or an array of equal methods.
-///
-/// ```
-/// use ampere_cmd::method;
-///
-/// let method = method::class(0xc7c0).and_then(|class| class.method("SEND_PCAS_A")).expect("a method");
-/// assert_eq!(method.address, 0x02b4);
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MethodInfo {
     /// Name in the class header.
@@ -130,18 +116,6 @@ impl MethodInfo {
 }
 
 /// One bit field of a method.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// use ampere_cmd::method;
-///
-/// let method = method::class(0xc7c0).and_then(|class| class.method("SEND_PCAS_A")).expect("a method");
-/// let field = &method.fields[0];
-/// let word = field.place(5)?;
-/// assert_eq!(field.get(word), 5);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct FieldInfo {
     /// Name in the class header.
@@ -299,14 +273,6 @@ pub trait Method: Copy + Debug + Default + PartialEq {
 }
 
 /// The value of a bit field: `u32`, `bool`, or a generated enum.
-///
-/// ```
-/// use ampere_cmd::FieldValue;
-///
-/// fn is_value<T: FieldValue>() {}
-/// is_value::<u32>();
-/// is_value::<bool>();
-/// ```
 pub trait FieldValue: Copy {
     /// Values named by the header.
     const VALUES: &'static [(&'static str, u32)];

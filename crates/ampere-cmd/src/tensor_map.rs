@@ -35,12 +35,6 @@ const MAX_BOX: u32 = 256;
 const PROMOTE_256: u32 = 3 << 17;
 
 /// Type of an array's elements.
-///
-/// ```
-/// use ampere_cmd::tensor_map::Element;
-///
-/// assert_eq!(Element::Bf16.bytes(), 2);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Element {
@@ -96,12 +90,6 @@ impl Element {
 
 /// Order of the pieces of 16 bytes of a row of a box in shared memory, which avoids conflicts of banks. Row `r` has its
 /// piece `p` at place `p ^ x`.
-///
-/// ```
-/// use ampere_cmd::tensor_map::Swizzle;
-///
-/// assert_ne!(Swizzle::None, Swizzle::Bytes128);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Swizzle {
     /// As in memory: `x` is 0.
@@ -128,14 +116,6 @@ impl Swizzle {
 }
 
 /// An axis of an array, and of the boxes that a copy moves.
-///
-/// ```
-/// use ampere_cmd::tensor_map::Axis;
-///
-/// // 128 of 4,096 rows of 8 KiB.
-/// let rows = Axis { extent: 4096, stride: 8192, tile: 128 };
-/// assert_eq!(rows.stride % 16, 0);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Axis {
     /// Elements of the array: 1 to 2^32. A copy writes zeros for elements outside.
@@ -148,13 +128,6 @@ pub struct Axis {
 }
 
 /// A tensor map that cannot be encoded.
-///
-/// ```
-/// use ampere_cmd::tensor_map::{Element, Swizzle, TensorMap, TensorMapError};
-///
-/// let refused = TensorMap::new(Element::F16, 0x1000, &[], Swizzle::None);
-/// assert_eq!(refused, Err(TensorMapError::Rank(0)));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TensorMapError {

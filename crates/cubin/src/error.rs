@@ -4,11 +4,6 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 /// The reason why a cubin cannot be parsed, loaded or run.
-///
-/// ```
-/// let error = cubin::Cubin::parse(b"no ELF file").unwrap_err();
-/// println!("{error}");
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

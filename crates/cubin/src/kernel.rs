@@ -23,14 +23,6 @@ pub struct Param {
 }
 
 /// A constant bank of a kernel that is part of the image.
-///
-/// ```
-/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
-/// let cubin = cubin::Cubin::parse(file)?;
-/// let bank = cubin.kernel("filter5")?.constant(3).expect("__constant__ variables");
-/// assert!(bank.offset % cubin::CONSTANT_ALIGN == 0 && bank.bytes > 0);
-/// # Ok::<(), cubin::Error>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConstantBank {
     /// Bank number: 2 for literals and jump tables of the kernel, 3 for `__constant__` variables of the module, 4 for
@@ -43,15 +35,6 @@ pub struct ConstantBank {
 }
 
 /// A kernel, with the limits and the layout that a launch must observe.
-///
-/// ```
-/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
-/// let cubin = cubin::Cubin::parse(file)?;
-/// for kernel in cubin.kernels() {
-///     println!("{}: {} registers", kernel.name, kernel.registers);
-/// }
-/// # Ok::<(), cubin::Error>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Kernel {

@@ -37,13 +37,6 @@ use image::Image;
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Memory space of a module's variable.
-///
-/// ```
-/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
-/// let cubin = cubin::Cubin::parse(file)?;
-/// assert_eq!(cubin.global("launches").map(|variable| variable.space), Some(cubin::Space::Global));
-/// # Ok::<(), cubin::Error>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Space {
     /// Global memory: `__device__`.
@@ -54,14 +47,6 @@ pub enum Space {
 }
 
 /// A variable of a module, accessible to the host by name.
-///
-/// ```
-/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
-/// let cubin = cubin::Cubin::parse(file)?;
-/// let variable = cubin.global("launches").expect("a variable");
-/// assert_eq!(variable.bytes, 4);
-/// # Ok::<(), cubin::Error>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Global {
     /// Name in the symbol table (mangled for C++ names in namespaces, and for static locals).
@@ -95,14 +80,6 @@ pub struct Function {
 }
 
 /// A parsed cubin: the data for loading and launching its kernels. It does not borrow the file.
-///
-/// ```
-/// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/globals.cubin"));
-/// let cubin = cubin::Cubin::parse(file)?;
-/// cubin.check_arch(87)?;
-/// assert!(cubin.kernel("filter5").is_ok());
-/// # Ok::<(), cubin::Error>(())
-/// ```
 #[derive(Clone, Debug)]
 pub struct Cubin {
     sm: u32,

@@ -14,14 +14,6 @@ use crate::properties::{MemoryInfo, Properties};
 use crate::submit::SubmitRing;
 
 /// An object of a driver that another device of the same driver recognises; other drivers reject it.
-///
-/// ```
-/// use gpu_hal::{Driver, Token};
-///
-/// fn is_local(driver: &dyn Driver, token: &Token) -> bool {
-///     driver.connect(token).is_ok()
-/// }
-/// ```
 pub type Token = Arc<dyn Any + Send + Sync>;
 
 /// How a GPU reaches the memory of another GPU.
@@ -53,12 +45,6 @@ impl core::fmt::Display for PeerLink {
 }
 
 /// The purpose of memory; decides where it is and how the CPU caches it.
-///
-/// ```
-/// use gpu_hal::MemoryUse;
-///
-/// assert!(MemoryUse::ALL.contains(&MemoryUse::ReadBack));
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum MemoryUse {
@@ -81,14 +67,6 @@ impl MemoryUse {
 }
 
 /// Memory that CPU and GPU see; freed when dropped.
-///
-/// ```
-/// use gpu_hal::DeviceMemory;
-///
-/// fn end(memory: &dyn DeviceMemory) -> u64 {
-///     memory.gpu_va() + memory.bytes()
-/// }
-/// ```
 ///
 /// # Safety
 ///
@@ -119,12 +97,6 @@ pub unsafe trait DeviceMemory: Send + Sync + Debug {
 }
 
 /// One of the two engines that a queue feeds.
-///
-/// ```
-/// use gpu_hal::Engine;
-///
-/// assert_ne!(Engine::Compute, Engine::Copy);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Engine {
     /// Runs kernels.
@@ -134,14 +106,6 @@ pub enum Engine {
 }
 
 /// How finely a running kernel can be interrupted for the work of others.
-///
-/// ```
-/// use gpu_hal::Preemption;
-///
-/// fn is_long_kernel_safe(mode: Preemption) -> bool {
-///     mode == Preemption::Instruction
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Preemption {
     /// Not at all: others wait until the engine is idle (WFI).
@@ -167,14 +131,6 @@ impl core::fmt::Display for Preemption {
 ///
 /// Dropping the last reference closes the channels and ends their work. A [`SubmitRing`] of the group keeps a
 /// reference.
-///
-/// ```
-/// use gpu_hal::{ChannelGroup, Channels};
-///
-/// fn group(channels: &Channels) -> &dyn ChannelGroup {
-///     &*channels.group
-/// }
-/// ```
 pub trait ChannelGroup: Send + Sync + Debug {
     /// The error that the driver recorded for the group, if any.
     fn error(&self) -> Option<ErrorCode>;
@@ -216,14 +172,6 @@ pub trait ChannelGroup: Send + Sync + Debug {
 }
 
 /// A fresh channel group with a compute and a copy channel.
-///
-/// ```
-/// use gpu_hal::Channels;
-///
-/// fn capacity(channels: &Channels) -> u32 {
-///     channels.compute.capacity().min(channels.copy.capacity())
-/// }
-/// ```
 #[derive(Debug)]
 pub struct Channels {
     /// The group.
@@ -235,14 +183,6 @@ pub struct Channels {
 }
 
 /// A fresh channel group with a copy channel.
-///
-/// ```
-/// use gpu_hal::CopyChannel;
-///
-/// fn capacity(channel: &CopyChannel) -> u32 {
-///     channel.copy.capacity()
-/// }
-/// ```
 #[derive(Debug)]
 pub struct CopyChannel {
     /// The group.
@@ -255,15 +195,6 @@ pub struct CopyChannel {
 ///
 /// Addresses that the driver returns are valid for the GPU until the object that has them is dropped. Objects may
 /// outlive the driver value; they keep alive what they need of it.
-///
-/// ```
-/// use gpu_hal::{Driver, MemoryUse, Result};
-///
-/// /// Allocates a page that the CPU reads.
-/// fn page(driver: &dyn Driver) -> Result<u64> {
-///     Ok(driver.allocate(4096, MemoryUse::ReadBack, "page")?.gpu_va())
-/// }
-/// ```
 pub trait Driver: Send + Sync + Debug {
     /// The GPU's properties.
     fn properties(&self) -> &Properties;

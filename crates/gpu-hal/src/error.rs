@@ -13,23 +13,11 @@ use core::error::Error as StdError;
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// The error of a driver's own layer, which describes call, object, cause and cure.
-///
-/// ```
-/// let source: gpu_hal::Source = "the reason".into();
-/// assert!(gpu_hal::Error::out_of_memory(source).is_out_of_memory());
-/// ```
 pub type Source = Box<dyn StdError + Send + Sync>;
 
 /// Why a call to a driver failed.
 ///
 /// The text comes from the driver. [`Error::driver_error`] returns the driver's own error for matching.
-///
-/// ```
-/// use gpu_hal::Error;
-///
-/// let error = Error::driver(std::io::Error::from_raw_os_error(13));
-/// assert!(error.driver_error::<std::io::Error>().is_some());
-/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -1,13 +1,6 @@
 //! Details of a fault from a driver's own requests.
 
 /// An access that the MMU refused.
-///
-/// ```
-/// use gpu_hal::Refusal;
-///
-/// // A store to a page that is not mapped.
-/// let refusal = Refusal { address: 0x1000, kind: 2, access: 1 };
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Address of the access.
@@ -37,12 +30,6 @@ pub struct SmRecord {
 }
 
 /// Details of a fault from a driver's own requests, beyond the kernel log.
-///
-/// ```
-/// use gpu_hal::Evidence;
-///
-/// assert!(Evidence::of_sms(&[]).pc.is_none());
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evidence {
     /// Program counter of the stopped warp.

@@ -19,14 +19,6 @@ const RECORD_BYTES: usize = 8192;
 const RECORDS_PER_DRAIN: usize = 4096;
 
 /// A stream of kernel-log records, read without blocking.
-///
-/// ```
-/// use gpu_hal::{KernelLog, LogSource};
-///
-/// fn log(source: impl LogSource + 'static) -> KernelLog {
-///     KernelLog::new(Ok(source))
-/// }
-/// ```
 pub trait LogSource: Send + Debug {
     /// Reads the next record into `record` and returns its length; 0 at the end of the stream.
     ///
@@ -77,15 +69,6 @@ pub fn read_records<E>(
 ///
 /// Many users may not read the log (`kernel.dmesg_restrict`). That is not an error: the reader then yields no
 /// lines, and [`KernelLog::unavailable`] returns the reason.
-///
-/// ```
-/// use gpu_hal::KernelLog;
-///
-/// let log = KernelLog::open();
-/// if let Some(reason) = log.unavailable() {
-///     println!("no kernel log: {reason}");
-/// }
-/// ```
 #[derive(Debug)]
 pub struct KernelLog {
     source: Result<Box<dyn LogSource>, String>,

@@ -5,14 +5,6 @@ use ampere_cmd::command::{SmLayout, local_memory_size};
 use crate::chip;
 
 /// Identity of the GPU, and the windows of its address space.
-///
-/// ```
-/// use gpu_hal::Properties;
-///
-/// fn resident_warps(properties: &Properties) -> u32 {
-///     properties.sm_count * properties.warps_per_sm
-/// }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Name of the chip, for example `ga10b`.
@@ -68,14 +60,6 @@ impl Properties {
     /// Memory in bytes that each queue keeps for the local memory of all threads that the GPU may hold, when its
     /// kernels need up to `stack_bytes` bytes per thread. `None` for a GPU that is not supported, or if the size does
     /// not fit 64 bits.
-    ///
-    /// ```
-    /// use gpu_hal::Properties;
-    ///
-    /// fn queues_that_fit(gpu: &Properties, memory: u64) -> Option<u64> {
-    ///     Some(memory / gpu.local_memory_bytes(0)?)
-    /// }
-    /// ```
     #[must_use]
     pub fn local_memory_bytes(&self, stack_bytes: u32) -> Option<u64> {
         let reserve = chip::of(self.sm_version)?.local.stack_reserve;

@@ -9,30 +9,9 @@ use crate::barrier;
 use crate::ring::{Ring, RingFull, USERD_GP_PUT};
 
 /// The owner that keeps ring, USERD and doorbell mapped: usually the channel group.
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// // What keeps the memory of a ring mapped.
-/// let owner: gpu_hal::Owner = Arc::new(vec![0_u64; 512]);
-/// ```
 pub type Owner = Arc<dyn Any + Send + Sync>;
 
 /// The addresses of a channel's ring and doorbell.
-///
-/// ```
-/// use core::ptr::NonNull;
-/// use gpu_hal::SubmitPointers;
-///
-/// let (mut slots, mut userd, mut doorbell) = ([0_u64; 8], [0_u64; 64], 0_u32);
-/// let pointers = SubmitPointers {
-///     slots: NonNull::from(&mut slots).cast(),
-///     entries: 8,
-///     userd: NonNull::from(&mut userd).cast(),
-///     doorbell: NonNull::from(&mut doorbell),
-///     token: 1,
-/// };
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct SubmitPointers {
     /// First slot of the GPFIFO ring.
@@ -48,19 +27,6 @@ pub struct SubmitPointers {
 }
 
 /// A GPFIFO ring with its doorbell: all memory that a submission writes. It keeps that memory alive.
-///
-/// ```
-/// use gpu_hal::{RingFull, SubmitRing};
-///
-/// fn submit(ring: &mut SubmitRing, entries: &[u64]) -> Result<(), RingFull> {
-///     for entry in entries {
-///         ring.push(*entry)?;
-///     }
-///     // One write to the doorbell for all.
-///     ring.publish();
-///     Ok(())
-/// }
-/// ```
 pub struct SubmitRing {
     ring: Ring,
     doorbell: NonNull<u32>,
@@ -180,14 +146,6 @@ impl SubmitRing {
 }
 
 /// A read-only view of a ring; keeps the ring mapped.
-///
-/// ```
-/// use gpu_hal::SubmitRing;
-///
-/// fn last(ring: &SubmitRing) -> Vec<u64> {
-///     ring.view().last_entries(4)
-/// }
-/// ```
 #[derive(Clone)]
 pub struct RingView {
     slots: NonNull<u64>,

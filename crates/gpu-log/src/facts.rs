@@ -27,13 +27,6 @@ pub struct RefusedAccess {
 }
 
 /// A channel that the kernel has stopped.
-///
-/// ```
-/// use gpu_log::Facts;
-///
-/// let stopped = Facts::of("error notifier set to 31 for ch 511 owned by program").stopped.expect("a channel");
-/// assert_eq!((stopped.notifier, stopped.channel), (31, 511));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoppedChannel {
     /// Notifier code (`NVGPU_CHANNEL_*`), or the number of the Xid.
@@ -48,13 +41,6 @@ impl StoppedChannel {
 }
 
 /// Facts about a fault from one line of the kernel log.
-///
-/// ```
-/// use gpu_log::Facts;
-///
-/// assert!(Facts::of("sked exception: esr 0x01000000").descriptor_refused);
-/// assert_eq!(Facts::of("usb 1-1: new device"), Facts::default());
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Facts {

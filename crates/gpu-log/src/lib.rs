@@ -33,17 +33,6 @@ const GAP_US: u64 = 1_000_000;
 const TRACE_LINES: usize = 200;
 
 /// A line about the GPU and its row of the table.
-///
-/// ```
-/// # use gpu_log::Record;
-/// # let log = "[   12.5] usb 1-2: new device\n\
-/// #            [   13.0] nvgpu: 17000000.gpu f:1 [ERR]  sked exception: esr 0x01000000\n\
-/// #            [   13.0] nvgpu: 17000000.gpu g:1 [ERR]  error notifier set to 13 for ch 511 owned by a\n";
-/// // `log` has two lines about a refused launch descriptor.
-/// let events = gpu_log::check(Record::parse_log(log));
-/// let line = &events[0].lines[0];
-/// println!("{}: {}", line.record.text, line.row.meaning);
-/// ```
 #[derive(Clone, Debug)]
 pub struct Line {
     /// The message.
@@ -53,19 +42,6 @@ pub struct Line {
 }
 
 /// An event: one line, or the lines that report one event together.
-///
-/// ```
-/// # use gpu_log::Record;
-/// # let log = "[   12.5] usb 1-2: new device\n\
-/// #            [   13.0] nvgpu: 17000000.gpu f:1 [ERR]  sked exception: esr 0x01000000\n\
-/// #            [   13.0] nvgpu: 17000000.gpu g:1 [ERR]  error notifier set to 13 for ch 511 owned by a\n";
-/// // `log` has two lines about a refused launch descriptor.
-/// let event = &gpu_log::check(Record::parse_log(log))[0];
-/// assert_eq!((event.lines.len(), event.class()), (2, gpu_log::Class::Error));
-/// for cure in event.cures() {
-///     println!("{cure}");
-/// }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Event {
     /// Its lines, oldest first; at least one.
@@ -244,20 +220,6 @@ pub fn check(records: impl IntoIterator<Item = Record>) -> Vec<Event> {
 }
 
 /// Number of events per class.
-///
-/// ```
-/// # use gpu_log::Record;
-/// # let log = "[   12.5] usb 1-2: new device\n\
-/// #            [   13.0] nvgpu: 17000000.gpu f:1 [ERR]  sked exception: esr 0x01000000\n\
-/// #            [   13.0] nvgpu: 17000000.gpu g:1 [ERR]  error notifier set to 13 for ch 511 owned by a\n";
-/// use gpu_log::{Class, Summary};
-///
-/// let mut summary = Summary::default();
-/// for event in gpu_log::check(Record::parse_log(log)) {
-///     summary.add(&event);
-/// }
-/// assert_eq!((summary.of(Class::Error), summary.of(Class::Warning)), (1, 0));
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     counts: [usize; Class::ALL.len()],

@@ -106,12 +106,6 @@ vocabulary! {
 
 vocabulary! {
     /// Type of the access that the MMU refused.
-    ///
-    /// ```
-    /// use gpu_log::mmu::MmuAccess;
-    ///
-    /// assert!(MmuAccess::VirtRead.is_read() && !MmuAccess::VirtWrite.is_read());
-    /// ```
     pub enum MmuAccess, prefix "ACCESS_TYPE_", unknown "access type";
     /// Load from a virtual address.
     VirtRead = 0, "VIRT_READ", "virt read";

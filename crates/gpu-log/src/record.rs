@@ -64,13 +64,6 @@ impl Level {
 }
 
 /// Time of a message.
-///
-/// ```
-/// use gpu_log::{Record, Stamp};
-///
-/// let record = Record::from_kmsg(b"3,100,2500000,-;nvgpu: a line\n").expect("a record");
-/// assert_eq!(record.stamp, Stamp::Uptime(2_500_000));
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Stamp {
     /// Unknown.
@@ -93,13 +86,6 @@ impl fmt::Display for Stamp {
 }
 
 /// One message of the kernel log.
-///
-/// ```
-/// use gpu_log::Record;
-///
-/// let record = Record::from_kmsg(b"3,100,2500000,-;nvgpu: a line\n").expect("a record");
-/// assert_eq!((record.sequence, record.text.as_str()), (Some(100), "nvgpu: a line"));
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Record {
     /// Severity, if the log has it.

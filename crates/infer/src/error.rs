@@ -11,18 +11,6 @@ use crate::tokenizer::fault::TokenizerFault;
 use crate::weights::ConvShape;
 
 /// Result of this crate's calls.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use tegra_hcq::{Device, DeviceKind};
-/// # let device = Device::open(DeviceKind::Sim)?;
-/// fn copy(device: &Device, from: &infer::weights::LinearWeights) -> infer::Result<()> {
-///     infer::layers::Linear::new(device, from)?;
-///     Ok(())
-/// }
-/// # Ok(())
-/// # }
-/// ```
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// Why a network could not be built or run. `{:?}` prints the same text as `{}`.

@@ -142,23 +142,6 @@ pub enum Binary {
 }
 
 /// A function of one element.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use tegra_hcq::{Device, DeviceKind};
-/// # let device = Device::open(DeviceKind::Sim)?;
-/// # let mut queue = device.queue()?;
-/// # let timeout = std::time::Duration::from_secs(10);
-/// # let kernels = infer::kernels::Kernels::load(&device)?;
-/// use infer::kernels::Unary;
-///
-/// let (input, mut out) = (device.alloc_from(&[-1.0, 2.0])?, device.alloc(2)?);
-/// kernels.unary(&mut queue, Unary::Relu, &input, &mut out)?;
-/// queue.wait(timeout)?;
-/// assert_eq!(out.to_vec()?, [0.0, 2.0]);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unary {
     /// The larger of the element and zero.
@@ -209,23 +192,6 @@ pub struct Product {
 ///
 /// Each method compares the lengths of the buffers with the sizes that its kernel gets, so a launch accesses only the
 /// buffers of the call: it reads those that the method takes by `&` and writes those that it takes by `&mut`.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use tegra_hcq::{Device, DeviceKind};
-/// # let device = Device::open(DeviceKind::Sim)?;
-/// # let mut queue = device.queue()?;
-/// # let timeout = std::time::Duration::from_secs(10);
-/// use infer::kernels::Kernels;
-///
-/// let kernels = Kernels::load(&device)?;
-/// let (rows, mut out) = (device.alloc_from(&[1.0, 2.0, 3.0, 4.0])?, device.alloc(2)?);
-/// kernels.row_sums(&mut queue, 2, 10.0, &rows, &mut out)?;
-/// queue.wait(timeout)?;
-/// assert_eq!(out.to_vec()?, [30.0, 70.0]);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Kernels {
     linear: Kernel,

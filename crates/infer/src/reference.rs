@@ -39,10 +39,6 @@ pub struct Reference<'m> {
 }
 
 /// How keys and values are stored.
-///
-/// ```
-/// assert_ne!(infer::reference::CacheFormat::Half, infer::reference::CacheFormat::Exact);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheFormat {
     /// As IEEE halves.

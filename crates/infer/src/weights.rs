@@ -6,13 +6,6 @@
 use fastrand::Rng;
 
 /// The function that a layer applies to its sums.
-///
-/// ```
-/// use infer::weights::Activation;
-///
-/// assert_eq!(Activation::Relu.apply(-2.0), 0.0);
-/// assert_eq!(Activation::Identity.apply(-2.0), -2.0);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     /// The sum itself.
@@ -55,14 +48,6 @@ fn spread(rng: &mut Rng, len: usize, range: f32) -> Vec<f32> {
 }
 
 /// A fully connected layer.
-///
-/// ```
-/// use infer::weights::{Activation, LinearWeights};
-///
-/// let layer = LinearWeights { inputs: 2, outputs: 1, weights: vec![2.0, 3.0], bias: vec![1.0] };
-/// assert_eq!(layer.forward(&[10.0, 100.0], Activation::Identity), [321.0]);
-/// assert_eq!(layer.parameters(), 3);
-/// ```
 #[derive(Clone, Debug)]
 pub struct LinearWeights {
     /// Length of an input row.
@@ -117,15 +102,6 @@ impl LinearWeights {
 }
 
 /// Fully connected layers in sequence, with ReLU between them.
-///
-/// ```
-/// use infer::weights::{Activation, MlpWeights};
-///
-/// let weights = MlpWeights::random(&mut fastrand::Rng::with_seed(1), &[4, 8, 2]);
-/// assert_eq!(weights.parameters(), (4 + 1) * 8 + (8 + 1) * 2);
-/// assert_eq!((weights.activation(0), weights.activation(1)), (Activation::Relu, Activation::Identity));
-/// assert_eq!(weights.forward(&[0.1, 0.2, 0.3, 0.4]).len(), 2);
-/// ```
 #[derive(Clone, Debug)]
 pub struct MlpWeights {
     /// The layers. Each has as many inputs as the previous one has outputs.
@@ -158,14 +134,6 @@ impl MlpWeights {
 }
 
 /// Computes single rows of a network on the CPU, without allocating.
-///
-/// ```
-/// use infer::weights::{MlpWeights, RowForward};
-///
-/// let weights = MlpWeights::random(&mut fastrand::Rng::with_seed(1), &[2, 8, 1]);
-/// let whole = weights.forward(&[0.5, 0.25]);
-/// assert_eq!(RowForward::new(weights).forward(&[0.5, 0.25]), whole);
-/// ```
 #[derive(Clone, Debug)]
 pub struct RowForward {
     weights: MlpWeights,
@@ -201,14 +169,6 @@ impl RowForward {
 }
 
 /// Shape of a convolution with square windows and zeros around the image.
-///
-/// ```
-/// use infer::weights::ConvShape;
-///
-/// let shape = ConvShape { channels_in: 1, channels_out: 8, size: 3, stride: 1, padding: 1 };
-/// assert_eq!(shape.extent(8), 8);
-/// assert_eq!(ConvShape { stride: 2, padding: 0, ..shape }.extent(8), 3);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConvShape {
     /// Input channels.
@@ -235,14 +195,6 @@ impl ConvShape {
 }
 
 /// A convolution.
-///
-/// ```
-/// use infer::weights::{ConvShape, ConvWeights};
-///
-/// let shape = ConvShape { channels_in: 1, channels_out: 8, size: 3, stride: 1, padding: 1 };
-/// let weights = ConvWeights::random(&mut fastrand::Rng::with_seed(1), shape);
-/// assert_eq!((weights.weights.len(), weights.bias.len()), (8 * 3 * 3, 8));
-/// ```
 #[derive(Clone, Debug)]
 pub struct ConvWeights {
     /// Its shape.
@@ -293,13 +245,6 @@ pub enum Pooling {
 }
 
 /// Gain and bias of a layer normalisation.
-///
-/// ```
-/// use infer::weights::NormWeights;
-///
-/// let weights = NormWeights::random(&mut fastrand::Rng::with_seed(1), 16);
-/// assert_eq!((weights.gain.len(), weights.bias.len()), (16, 16));
-/// ```
 #[derive(Clone, Debug)]
 pub struct NormWeights {
     /// One gain per column.

@@ -31,22 +31,6 @@ pub const DEFAULT_ENTRIES: u32 = 1024;
 const ENTRY_BYTES: u64 = 8;
 
 /// A builder for a channel; created by [`Subcontext::channel`].
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// # let space = gpu.address_space()?;
-/// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
-/// let tsg = gpu.tsg()?;
-/// let subcontext = tsg.subcontext(&space)?;
-/// let class = gpu.characteristics().compute_class();
-/// let channel = subcontext.channel(class).entries(256).label("mine").open()?;
-/// assert_eq!((channel.entries(), channel.label()), (256, "mine"));
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 #[must_use = "no channel exists until `open` is called"]
 pub struct ChannelBuilder<'a> {
@@ -233,22 +217,6 @@ impl SetUp {
 }
 
 /// A channel's own syncpoint.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// # let space = gpu.address_space()?;
-/// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
-/// # let tsg = gpu.tsg()?;
-/// # let subcontext = tsg.subcontext(&space)?;
-/// # let mut channel = subcontext.channel(gpu.characteristics().compute_class()).open()?;
-/// let syncpoint = channel.user_syncpoint()?;
-/// println!("syncpoint {} at {:?} has {}", syncpoint.id, syncpoint.gpu_va, syncpoint.value);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserSyncpoint {
     /// Number of the syncpoint in host1x.
@@ -260,14 +228,6 @@ pub struct UserSyncpoint {
 }
 
 /// Configuration of the watchdog for jobs that the kernel submits.
-///
-/// ```
-/// use nvgpu_channel::{Channel, Error, Watchdog};
-///
-/// fn may_run_forever(channel: &Channel) -> Result<(), Error> {
-///     channel.set_watchdog(Watchdog::Off)
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Watchdog {

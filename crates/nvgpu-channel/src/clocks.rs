@@ -38,18 +38,6 @@ pub struct ClockRange {
 }
 
 /// A kind of frequency reading.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// use nvgpu_channel::ClockReading;
-///
-/// println!("{} MHz", gpu.clock_hz(ClockReading::Effective)? / 1_000_000);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ClockReading {
@@ -127,18 +115,6 @@ impl Gpu {
 }
 
 /// A request to the clock arbiter.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// // Ends when the request is dropped.
-/// let request = gpu.request_clock(gpu.clock_range()?.max_hz)?;
-/// request.wait(std::time::Duration::from_secs(1))?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct ClockRequest {
     completion: DoorFd,
@@ -174,30 +150,12 @@ const DEVFREQ: &str = "/sys/class/devfreq/17000000.gpu";
 /// devfreq settings of the GPU clock.
 ///
 /// All users may read them; only root may write them.
-///
-/// ```
-/// use std::sync::Arc;
-/// use nvgpu_channel::{Devfreq, LinuxSystem};
-///
-/// match Devfreq::new(Arc::new(LinuxSystem)).state() {
-///     Ok(state) => println!("{} Hz", state.current_hz),
-///     Err(error) => println!("no Orin here: {error}"),
-/// }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Devfreq {
     system: Arc<dyn System>,
 }
 
 /// Frequencies of devfreq in Hz.
-///
-/// ```
-/// use nvgpu_channel::DevfreqState;
-///
-/// fn is_fixed(state: &DevfreqState) -> bool {
-///     state.min_hz == state.max_hz
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DevfreqState {
     /// Minimum frequency.
@@ -261,16 +219,6 @@ impl Devfreq {
 }
 
 /// A raised minimum frequency; restored on drop.
-///
-/// ```
-/// use nvgpu_channel::{Devfreq, Error};
-///
-/// fn measure(devfreq: &Devfreq) -> Result<(), Error> {
-///     let _boost = devfreq.boost()?;
-///     // Measurements. The old lower limit is set again at the end.
-///     Ok(())
-/// }
-/// ```
 #[derive(Debug)]
 pub struct DevfreqBoost {
     devfreq: Devfreq,

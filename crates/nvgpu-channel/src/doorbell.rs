@@ -16,23 +16,6 @@ use crate::error::{self, Error, NODE};
 ///
 /// An access while the GPU is powered off raises SIGBUS. A deterministic channel keeps the GPU powered,
 /// so only a [`crate::Channel`] gives access to the page.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// # let space = gpu.address_space()?;
-/// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
-/// # let tsg = gpu.tsg()?;
-/// # let subcontext = tsg.subcontext(&space)?;
-/// # let mut channel = subcontext.channel(gpu.characteristics().compute_class()).open()?;
-/// // The bare doorbell. Without new entries in the ring it has no effect.
-/// let token = channel.token();
-/// channel.doorbell().ring(token);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Doorbell {
     page: DoorMapping,

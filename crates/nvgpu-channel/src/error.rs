@@ -10,17 +10,6 @@ use crate::va::GpuVa;
 pub(crate) const NODE: &str = paths::text(paths::CTRL);
 
 /// A failed call, or an unsupported GPU.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// let error = gpu.tsg()?.set_timeslice(std::time::Duration::from_nanos(1)).unwrap_err();
-/// println!("{error}: {:?}", error.errno());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

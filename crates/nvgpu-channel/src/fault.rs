@@ -5,14 +5,6 @@ use std::time::SystemTime;
 use gpu_hal::ErrorCode;
 
 /// The fault that took a channel out of service.
-///
-/// ```
-/// use nvgpu_channel::Channel;
-///
-/// fn explain(channel: &Channel) -> String {
-///     channel.error_notifier().map_or_else(|| "no fault".to_owned(), |fault| fault.to_string())
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}")]
 #[non_exhaustive]

@@ -28,14 +28,6 @@ pub const fn has_reached(value: u32, threshold: u32) -> bool {
 }
 
 /// A syncpoint and the value to wait for.
-///
-/// ```
-/// use nvgpu_channel::{Error, FenceNode, Threshold};
-///
-/// fn fence(node: &FenceNode) -> Result<nvgpu_channel::Fence, Error> {
-///     node.fence(Threshold { id: 20, value: 7 })
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Threshold {
     /// Number of the syncpoint.
@@ -52,21 +44,6 @@ impl UserSyncpoint {
 }
 
 /// An open `/dev/host1x-fence`.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// use nvgpu_channel::{FenceNode, Threshold};
-///
-/// let node = FenceNode::open(&door)?;
-/// // A threshold that was reached long ago.
-/// let fence = node.fence(Threshold { id: 20, value: 0 })?;
-/// assert!(fence.wait(std::time::Duration::from_secs(1))?);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct FenceNode {
     fd: DoorFd,

@@ -13,21 +13,6 @@ use nvgpu_sys::{Door, DoorFd, Errno, paths};
 const RECORDS_PER_CALL: usize = 1 << 16;
 
 /// A reader of `/dev/kmsg` that returns each record once.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// use nvgpu_channel::KmsgReader;
-///
-/// let mut reader = KmsgReader::open(&door)?;
-/// for record in reader.read_new()? {
-///     println!("{}", record.text);
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct KmsgReader {
     fd: DoorFd,

@@ -24,13 +24,6 @@ pub struct Identity {
 }
 
 /// Owner and permissions of a file.
-///
-/// ```
-/// use nvgpu_channel::system::Permissions;
-///
-/// let node = Permissions { user: 0, group: 44, mode: 0o660 };
-/// assert!(node.mode & 0o060 == 0o060);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permissions {
     /// Owner.
@@ -46,15 +39,6 @@ pub struct Permissions {
 /// # Errors
 ///
 /// Each call returns the system's error unchanged.
-///
-/// ```
-/// use nvgpu_channel::{LinuxSystem, System, doctor};
-///
-/// fn is_orin(system: &dyn System) -> bool {
-///     doctor::is_orin(system)
-/// }
-/// println!("{}", is_orin(&LinuxSystem));
-/// ```
 pub trait System: Send + Sync + fmt::Debug {
     /// Reads a text file.
     fn read(&self, path: &Path) -> io::Result<String>;
@@ -71,12 +55,6 @@ pub trait System: Send + Sync + fmt::Debug {
 }
 
 /// The running machine.
-///
-/// ```
-/// use nvgpu_channel::{LinuxSystem, doctor};
-///
-/// println!("an Orin: {}", doctor::is_orin(&LinuxSystem));
-/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinuxSystem;
 

@@ -36,19 +36,6 @@ pub enum CpuClock {
 }
 
 /// A reading of both clocks.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// use nvgpu_channel::CpuClock;
-///
-/// let pairs = gpu.correlate_clocks(CpuClock::Counter, 2)?;
-/// assert!(pairs[1].gpu_ns >= pairs[0].gpu_ns);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimePair {
     /// GPU time in nanoseconds.
@@ -102,17 +89,6 @@ impl Gpu {
 }
 
 /// Converts GPU time to wall-clock time, with a resolution of one microsecond.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// let clock = gpu.wall_clock()?;
-/// println!("{:?}", clock.system_time(gpu.time_ns()?));
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WallClock {
     pair: TimePair,

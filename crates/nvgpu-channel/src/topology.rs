@@ -64,18 +64,6 @@ impl EngineKind {
 }
 
 /// One engine.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// for engine in gpu.engines()? {
-///     println!("{:?} {} on runlist {}", engine.kind, engine.instance, engine.runlist);
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Engine {
     /// Kind of the engine.
@@ -88,17 +76,6 @@ pub struct Engine {
 
 /// Location of an SM. Its index in [`Gpu::sm_positions`] is the SM number for
 /// [`crate::Tsg::sm_error_state`].
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// let positions = gpu.sm_positions()?;
-/// assert_eq!(positions.len() as u32, gpu.characteristics().sm_count());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmPosition {
     /// Logical GPC.

@@ -18,18 +18,6 @@ use crate::gpu::Gpu;
 
 /// A time-slice group. Clones refer to the same group, which exists until the last clone, subcontext and
 /// channel are dropped.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// let tsg = gpu.tsg()?;
-/// tsg.set_timeslice(std::time::Duration::from_millis(2))?;
-/// assert_eq!(tsg.timeslice()?, std::time::Duration::from_millis(2));
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Tsg {
     shared: Arc<Shared>,
@@ -270,20 +258,6 @@ impl Tsg {
 ///
 /// Clones refer to the same subcontext, which is deleted when the last clone and channel are dropped. It
 /// keeps the address space alive; the kernel does not (`tsg.c`, unreferenced pointer).
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// # let space = gpu.address_space()?;
-/// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
-/// let tsg = gpu.tsg()?;
-/// let subcontext = tsg.subcontext(&space)?;
-/// println!("subcontext {}", subcontext.veid());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Subcontext {
     shared: Arc<SubcontextShared>,
@@ -334,18 +308,6 @@ impl Drop for SubcontextShared {
 }
 
 /// How often a TSG appears in the runlist.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// use nvgpu_channel::Interleave;
-///
-/// gpu.tsg()?.set_interleave(Interleave::Medium)?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Interleave {
@@ -359,12 +321,6 @@ pub enum Interleave {
 }
 
 /// L2 fetch size on a miss.
-///
-/// ```
-/// use nvgpu_channel::SectorPromotion;
-///
-/// assert_ne!(SectorPromotion::None, SectorPromotion::Bytes128);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum SectorPromotion {
@@ -423,18 +379,6 @@ impl EventKind {
 /// A descriptor to wait for events of a TSG.
 ///
 /// The event does not report its cause: check the awaited condition before and after each wait.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// let event = gpu.tsg()?.completion_event()?;
-/// // No work has completed.
-/// assert!(!event.wait(std::time::Duration::ZERO)?);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct TsgEvent {
     kind: EventKind,

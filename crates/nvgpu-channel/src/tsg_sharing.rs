@@ -12,14 +12,6 @@ use crate::gpu::Gpu;
 use crate::tsg::Tsg;
 
 /// Permission for an instance to open a TSG of another instance, once.
-///
-/// ```
-/// use nvgpu_channel::{Error, Gpu, ShareToken, Tsg};
-///
-/// fn join(gpu: &Gpu, token: ShareToken) -> Result<Tsg, Error> {
-///     gpu.shared_tsg(token)
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ShareToken {
     /// Id of the instance that issued it.

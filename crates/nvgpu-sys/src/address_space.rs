@@ -293,13 +293,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`GetBufferCompbitsInfo::flags`].
-    ///
-    /// ```
-    /// use nvgpu_sys::address_space::CompbitsInfoFlags;
-    ///
-    /// let flags = CompbitsInfoFlags::from_bits_retain(3);
-    /// assert!(flags.contains(CompbitsInfoFlags::MAPPABLE));
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct CompbitsInfoFlags: u32 {
         /// The mapping has compression bits.
@@ -313,13 +306,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`MapBufferEx::flags`], without the access field ([`MapAccess`]).
-    ///
-    /// ```
-    /// use nvgpu_sys::address_space::MapBufferFlags;
-    ///
-    /// let flags = MapBufferFlags::FIXED_OFFSET | MapBufferFlags::CACHEABLE;
-    /// assert_eq!(flags.bits(), 5);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct MapBufferFlags: u32 {
         /// Map at the given address.
@@ -341,13 +327,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`RemapOp::flags`]; set exactly one page size.
-    ///
-    /// ```
-    /// use nvgpu_sys::address_space::RemapFlags;
-    ///
-    /// let flags = RemapFlags::PAGESIZE_4K | RemapFlags::CACHEABLE;
-    /// assert_eq!(flags.bits(), 0x8004);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct RemapFlags: u32 {
         /// Cache in the GPU's L2.

@@ -334,12 +334,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`AllocGpfifoEx::flags`].
-    ///
-    /// ```
-    /// use nvgpu_sys::channel::AllocGpfifoExFlags;
-    ///
-    /// assert_eq!(AllocGpfifoExFlags::DETERMINISTIC.bits(), 2);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct AllocGpfifoExFlags: u32 {
         /// The channel may access protected video memory.
@@ -351,14 +345,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`SubmitGpfifo::flags`].
-    ///
-    /// ```
-    /// use nvgpu_sys::channel::SubmitFlags;
-    ///
-    /// // A sync-file for the end of the entries.
-    /// let flags = SubmitFlags::FENCE_GET | SubmitFlags::SYNC_FENCE;
-    /// assert_eq!(flags.bits(), 10);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct SubmitFlags: u32 {
         /// Wait for the given fence before the entries.
@@ -378,12 +364,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`AllocObjCtx::flags`].
-    ///
-    /// ```
-    /// use nvgpu_sys::channel::AllocObjCtxFlags;
-    ///
-    /// assert_eq!(AllocObjCtxFlags::CILP.bits(), 4);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct AllocObjCtxFlags: u32 {
         /// Ignored by r36.
@@ -397,12 +377,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Modes of [`PreemptionMode::graphics_preempt_mode`].
-    ///
-    /// ```
-    /// use nvgpu_sys::channel::GraphicsPreemption;
-    ///
-    /// assert_eq!(GraphicsPreemption::WFI.bits(), 1);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct GraphicsPreemption: u32 {
         /// At idle.
@@ -414,13 +388,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Modes of [`PreemptionMode::compute_preempt_mode`].
-    ///
-    /// ```
-    /// use nvgpu_sys::channel::ComputePreemption;
-    ///
-    /// let supported = ComputePreemption::from_bits_retain(7);
-    /// assert!(supported.contains(ComputePreemption::CILP));
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct ComputePreemption: u32 {
         /// At idle.

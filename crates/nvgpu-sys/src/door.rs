@@ -18,13 +18,6 @@ use rustix::io::Errno;
 
 bitflags::bitflags! {
     /// Flags of [`Door::open`]: a subset of the kernel's `O_*` flags.
-    ///
-    /// ```
-    /// use nvgpu_sys::door::OpenFlags;
-    ///
-    /// let flags = OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC;
-    /// assert!(!flags.contains(OpenFlags::NON_BLOCKING));
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct OpenFlags: u32 {
         /// Read and write (`O_RDWR`); without it, the node is opened read-only.
@@ -40,13 +33,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Access rights of a CPU mapping.
-    ///
-    /// ```
-    /// use nvgpu_sys::door::Protection;
-    ///
-    /// let both = Protection::READ | Protection::WRITE;
-    /// assert!(both.contains(Protection::WRITE));
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Protection: u32 {
         /// Loads (`PROT_READ`).
@@ -58,14 +44,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Events to wait for, or that have occurred, on a descriptor.
-    ///
-    /// ```
-    /// use nvgpu_sys::door::Events;
-    ///
-    /// // What a wait for a sync-file asks for.
-    /// let wanted = Events::IN | Events::PRIORITY;
-    /// assert!(!wanted.contains(Events::ERROR));
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Events: u32 {
         /// Data to read (`POLLIN`).
@@ -82,12 +60,6 @@ bitflags::bitflags! {
 }
 
 /// Arguments of [`Door::mmap`]: a shared mapping of a descriptor.
-///
-/// ```
-/// use nvgpu_sys::door::{MapRequest, Protection};
-///
-/// let request = MapRequest { fd: 3, offset: 0, len: 4096, protection: Protection::READ };
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct MapRequest {
     /// Descriptor to map: a dma-buf, or a control node for the doorbell page.
@@ -101,12 +73,6 @@ pub struct MapRequest {
 }
 
 /// One descriptor of a [`Door::poll`] call.
-///
-/// ```
-/// use nvgpu_sys::door::{Events, PollEntry};
-///
-/// let entry = PollEntry { fd: 3, wanted: Events::IN, happened: Events::empty() };
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct PollEntry {
     /// Descriptor to watch.
@@ -128,15 +94,6 @@ pub struct PollEntry {
 /// The callers rely on the answers as on the kernel's. [`Door::mmap`] returns `len` bytes that are valid for volatile
 /// accesses of the requested kind until [`Door::munmap`], and which no reference covers. A request writes to its
 /// argument and through its pointers no more than the kernel does.
-///
-/// ```
-/// use nvgpu_sys::door::OpenFlags;
-/// use nvgpu_sys::{Door, Errno, LinuxDoor};
-///
-/// let door: &dyn Door = &LinuxDoor;
-/// assert_eq!(door.name(), "Linux");
-/// assert_eq!(door.open(c"/dev/no/such/node", OpenFlags::empty()), Err(Errno::NOENT));
-/// ```
 pub unsafe trait Door: Send + Sync + fmt::Debug {
     /// Name of the kernel, for messages: `"Linux"`, or that of a software kernel.
     fn name(&self) -> &'static str;
@@ -255,15 +212,6 @@ impl fmt::Debug for DoorFd {
 ///
 /// The memory is shared with a device: access it through raw pointers with volatile or atomic
 /// operations, never through references.
-///
-/// ```
-/// use nvgpu_sys::door::Protection;
-/// use nvgpu_sys::{DoorFd, DoorMapping, Errno};
-///
-/// fn page(node: &DoorFd) -> Result<DoorMapping, Errno> {
-///     node.map(0, 4096, Protection::READ)
-/// }
-/// ```
 pub struct DoorMapping {
     door: Arc<dyn Door>,
     pointer: NonNull<u8>,

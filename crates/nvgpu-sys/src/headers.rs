@@ -9,14 +9,6 @@ use crate::request::RequestInfo;
 use crate::{address_space, channel, ctrl, host1x, nvmap, tsg};
 
 /// One header, with the requests and structs of this crate that it defines.
-///
-/// ```
-/// use nvgpu_sys::headers;
-///
-/// fn names(header: &headers::Header) -> impl Iterator<Item = &'static str> {
-///     header.requests.iter().flat_map(|requests| requests.iter()).map(|request| request.name)
-/// }
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Header {
     /// Path in the sources of an L4T r36 release.

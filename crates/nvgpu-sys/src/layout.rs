@@ -39,13 +39,6 @@ impl Field {
 }
 
 /// A struct's name and layout, for listings.
-///
-/// ```
-/// use nvgpu_sys::ctrl;
-///
-/// let info = ctrl::NUM_VSMS.info().argument.expect("a struct");
-/// assert_eq!(info.size, 8);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StructInfo {
     /// Name of the struct in the header.
@@ -66,14 +59,6 @@ impl StructInfo {
 }
 
 /// A struct whose layout is fixed by a kernel header.
-///
-/// ```
-/// use nvgpu_sys::layout::Uapi;
-///
-/// fn bytes<T: Uapi>(argument: &T) -> &[u8] {
-///     zerocopy::IntoBytes::as_bytes(argument)
-/// }
-/// ```
 pub trait Uapi: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static {
     /// Name of the struct in the header.
     const C_NAME: &'static str;
@@ -84,13 +69,6 @@ pub trait Uapi: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static
 }
 
 /// A type that the argument of a request can point to: a struct of a header, or a number.
-///
-/// ```
-/// use nvgpu_sys::layout::Argument;
-///
-/// fn is_argument<T: Argument>() {}
-/// is_argument::<nvgpu_sys::ctrl::NumVsms>();
-/// ```
 pub trait Argument: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static {
     /// Name and layout of the struct; `None` for a number.
     const STRUCT: Option<StructInfo>;
@@ -114,14 +92,6 @@ impl Argument for u32 {
 ///
 /// No field is an address that the kernel dereferences: a request with this argument accesses no
 /// memory but the argument itself.
-///
-/// ```
-/// use nvgpu_sys::layout::Plain;
-///
-/// fn accesses_only_itself<A: Plain>() {}
-/// accesses_only_itself::<nvgpu_sys::nvmap::AvailableHeaps>();
-/// accesses_only_itself::<u32>();
-/// ```
 pub unsafe trait Plain: Argument {}
 
 // SAFETY: requests with a bare integer argument carry a descriptor or a size.

@@ -14,17 +14,6 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::door::{Door, Events, MapRequest, OpenFlags, PollEntry, Protection};
 
 /// Real system calls on the running kernel.
-///
-/// ```
-/// use std::sync::Arc;
-/// use nvgpu_sys::{Door, DoorFd, LinuxDoor, door::OpenFlags, paths};
-///
-/// let door: Arc<dyn Door> = Arc::new(LinuxDoor);
-/// match DoorFd::open(&door, paths::CTRL, OpenFlags::READ_WRITE) {
-///     Ok(node) => println!("descriptor {}", node.raw()),
-///     Err(errno) => println!("no Orin here: {errno}"),
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LinuxDoor;
 

@@ -51,12 +51,6 @@ pub const fn encode(direction: Direction, family: u8, number: u8, size: usize) -
 }
 
 /// Name, code and argument of a request, for listings.
-///
-/// ```
-/// use nvgpu_sys::ctrl;
-///
-/// println!("{} is {:#010x}", ctrl::NUM_VSMS.name(), ctrl::NUM_VSMS.code());
-/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct RequestInfo {
     /// Name in the kernel's header.
@@ -74,16 +68,6 @@ impl fmt::Debug for RequestInfo {
 }
 
 /// A request whose argument is a pointer to a `T`.
-///
-/// ```
-/// use nvgpu_sys::{DoorFd, Errno, ctrl};
-///
-/// fn sm_count(node: &DoorFd) -> Result<u32, Errno> {
-///     let mut sms = ctrl::NumVsms::default();
-///     ctrl::NUM_VSMS.send(node, &mut sms)?;
-///     Ok(sms.num_vsms)
-/// }
-/// ```
 pub struct Request<T> {
     info: RequestInfo,
     argument: PhantomData<fn(&mut T)>,
@@ -146,14 +130,6 @@ impl<T: Plain> Request<T> {
 }
 
 /// A request without an argument struct: it takes nothing or a number.
-///
-/// ```
-/// use nvgpu_sys::{DoorFd, Errno, ValueRequest};
-///
-/// fn send(request: &ValueRequest, node: &DoorFd) -> Result<(), Errno> {
-///     request.send(node, 1).map(drop)
-/// }
-/// ```
 pub struct ValueRequest {
     info: RequestInfo,
 }

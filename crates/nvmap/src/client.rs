@@ -15,17 +15,6 @@ const NODE: &str = paths::text(paths::NVMAP);
 /// Opens `/dev/nvmap` for reading and writing, or only for reading if the node's mode permits no more: some releases
 /// of L4T give it mode 0440. The driver makes no difference (`nvmap_dev.c`: neither open nor ioctl checks the mode).
 ///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::sync::Arc;
-/// use nvgpu_sys::Door;
-///
-/// let door: Arc<dyn Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// let fd = nvmap::open_node(&door)?;
-/// # Ok(())
-/// # }
-/// ```
-///
 /// # Errors
 ///
 /// The errno of the first open.
@@ -66,19 +55,6 @@ pub struct HeapUsage {
 ///
 /// Clones share the descriptor, which closes with the last clone and the last buffer. The kernel keeps
 /// one table of handles per process, even if the node is opened several times.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::sync::Arc;
-/// use nvgpu_sys::Door;
-/// use nvmap::Nvmap;
-///
-/// // On a Jetson: Arc::new(nvgpu_sys::LinuxDoor).
-/// let door: Arc<dyn Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// let nvmap = Nvmap::open(&door)?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Nvmap {
     fd: Arc<DoorFd>,

@@ -16,17 +16,6 @@ use crate::handle::Handle;
 use crate::mapping::CpuMapping;
 
 /// Properties of memory, as the kernel reports them ([`DmaBuf::parameters`]).
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let nvmap = nvmap::Nvmap::open(&door)?;
-/// let parameters = nvmap.buffer(4096).allocate_unmapped()?.parameters()?;
-/// assert_eq!(parameters.size, 4096);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Parameters {
     /// Size in bytes, a multiple of the page size.

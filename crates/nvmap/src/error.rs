@@ -4,17 +4,6 @@ use nvgpu_sys::Errno;
 use nvgpu_sys::cure::{self, Tail};
 
 /// A failed call, or an invalid argument.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let nvmap = nvmap::Nvmap::open(&door)?;
-/// let error = nvmap.buffer(1 << 50).allocate().unwrap_err();
-/// println!("{error}");
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

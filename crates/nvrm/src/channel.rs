@@ -42,19 +42,6 @@ const NOTIFIER_STATUS: usize = 14;
 const _: () = assert!(RING_BYTES + USERD_BYTES <= BLOCK_BYTES);
 
 /// Engine of a channel.
-///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(nvgpu_sys::LinuxDoor);
-/// # let gpu = nvrm::Gpu::open(&door, 0)?;
-/// use nvrm::{ChannelGroup, Engine};
-///
-/// let group = ChannelGroup::open(&gpu)?;
-/// assert_eq!(group.engines().collect::<Vec<_>>(), [Engine::Compute, Engine::Copy]);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Engine {
@@ -104,19 +91,6 @@ pub struct ChannelGroup {
 }
 
 /// The error in the notifier of a channel.
-///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(nvgpu_sys::LinuxDoor);
-/// # let gpu = nvrm::Gpu::open(&door, 0)?;
-/// let group = nvrm::ChannelGroup::open(&gpu)?;
-/// if let Some(error) = group.error() {
-///     println!("the channels are stopped: Xid {}", error.xid);
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChannelError {
@@ -125,19 +99,6 @@ pub struct ChannelError {
 }
 
 /// An MMU fault.
-///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(nvgpu_sys::LinuxDoor);
-/// # let gpu = nvrm::Gpu::open(&door, 0)?;
-/// let group = nvrm::ChannelGroup::open(&gpu)?;
-/// if let Some(fault) = group.mmu_fault()? {
-///     println!("fault of type {} at {:#x}", fault.fault_type, fault.address);
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MmuFault {
@@ -150,19 +111,6 @@ pub struct MmuFault {
 }
 
 /// The error that stopped an SM.
-///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(nvgpu_sys::LinuxDoor);
-/// # let gpu = nvrm::Gpu::open(&door, 0)?;
-/// let group = nvrm::ChannelGroup::open(&gpu)?;
-/// for error in group.sm_errors()? {
-///     println!("SM {} stopped at {:#x}: {:#x}", error.sm, error.pc, error.warp_esr);
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SmError {

@@ -8,23 +8,9 @@ use nvgpu_sys::cure::Tail;
 use crate::version::Version;
 
 /// Result of this crate.
-///
-/// ```
-/// fn release(version: &str) -> nvrm::Result<nvrm::Release> {
-///     nvrm::Release::of(version.parse()?)
-/// }
-/// assert!(release("580.159.04").is_ok());
-/// ```
 pub type Result<T> = core::result::Result<T, Error>;
 
 /// A status code of the object manager (RM) or the memory manager (UVM) (`nvstatuscodes.h`).
-///
-/// ```
-/// use nvrm::Status;
-///
-/// assert_eq!(Status::NO_MEMORY.name(), Some("NV_ERR_NO_MEMORY"));
-/// assert_eq!(Status(0x7777).to_string(), "status 0x7777");
-/// ```
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Status(pub u32);
 

@@ -29,17 +29,6 @@ const SPACE: (u64, u64) = (0x1000, 0x1_ffff_fb00_0000);
 const FIRST_HANDLE: u32 = 0x1000;
 
 /// Identity of a GPU.
-///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(nvgpu_sys::LinuxDoor);
-/// # let gpu = nvrm::Gpu::open(&door, 0)?;
-/// let properties = gpu.properties();
-/// println!("{}, driver {}: {} TPCs", properties.name, properties.driver, properties.tpcs);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Name of the product, for example `NVIDIA H200`.
@@ -69,20 +58,6 @@ pub struct Properties {
 }
 
 /// An open GPU with an address space.
-///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::sync::Arc;
-/// use nvgpu_sys::{Door, LinuxDoor};
-/// use nvrm::Gpu;
-///
-/// let door: Arc<dyn Door> = Arc::new(LinuxDoor);
-/// let gpu = Gpu::open(&door, 0)?;
-/// let (total, free) = gpu.video_memory()?;
-/// println!("{free} of {total} bytes free, GPU time {} ns", gpu.time_ns());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Gpu {
     properties: Properties,
@@ -104,13 +79,6 @@ pub struct Gpu {
 const COPY_ENGINES: u32 = 10;
 
 /// A copy engine (`NV2080_CTRL_CE_CAPS_*`).
-///
-/// ```
-/// /// The number of the engine for copies to another GPU.
-/// fn for_peers(gpu: &nvrm::Gpu) -> nvrm::Result<Option<u32>> {
-///     Ok(gpu.copy_engines()?.iter().find(|engine| engine.nvlink).map(|engine| engine.number))
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct CopyEngine {
@@ -129,16 +97,6 @@ pub struct CopyEngine {
 }
 
 /// A GPU of the driver.
-///
-/// ```
-/// use std::sync::Arc;
-///
-/// /// The PCI buses of all GPUs.
-/// fn buses() -> nvrm::Result<Vec<u8>> {
-///     let door: Arc<dyn nvgpu_sys::Door> = Arc::new(nvgpu_sys::LinuxDoor);
-///     Ok(nvrm::Gpu::list(&door)?.iter().map(|gpu| gpu.pci.1).collect())
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Listed {

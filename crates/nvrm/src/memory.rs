@@ -20,19 +20,6 @@ use crate::space::{LARGE_PAGE, Reserved, SMALL_PAGE};
 const CPU_PAGE: u64 = 4096;
 
 /// Location of memory.
-///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(nvgpu_sys::LinuxDoor);
-/// # let gpu = nvrm::Gpu::open(&door, 0)?;
-/// use nvrm::{Memory, Place};
-///
-/// // The CPU polls what the GPU writes here, without crossing PCIe.
-/// let results = Memory::new(&gpu, Place::System, 4096)?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Place {
@@ -238,21 +225,6 @@ impl Drop for GpuMapping {
 ///
 /// Mapping for the CPU takes a file, two system calls and time in proportion to the size. Most buffers of kernels never
 /// need it.
-///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(nvgpu_sys::LinuxDoor);
-/// # let gpu = nvrm::Gpu::open(&door, 0)?;
-/// use nvrm::{Memory, Place};
-///
-/// let memory = Memory::new(&gpu, Place::Video, 1 << 20)?;
-/// // SAFETY: inside the memory, which nothing else uses.
-/// unsafe { memory.cpu()?.cast::<u32>().as_ptr().write_volatile(7) };
-/// println!("the GPU reads it at {:#x}", memory.gpu_va());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Memory {
     // Both mappings before `memory`: RM does not free a mapped object.
@@ -271,15 +243,6 @@ struct Mapped {
 
 /// Memory that other GPUs may map: see [`PeerMemory`]. The memory is allocated, and its address is in use, as long
 /// as a value exists.
-///
-/// ```
-/// use nvrm::{Memory, SharedMemory};
-///
-/// /// The memory outlives the owner of its CPU mapping.
-/// fn detach(memory: Memory) -> SharedMemory {
-///     memory.share()
-/// }
-/// ```
 #[derive(Clone, Debug)]
 pub struct SharedMemory(Arc<Mapped>);
 
@@ -384,25 +347,6 @@ impl Drop for PeerMemory {
 }
 
 /// Memory of the process, mapped for the GPU.
-///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(nvgpu_sys::LinuxDoor);
-/// # let gpu = nvrm::Gpu::open(&door, 0)?;
-/// use std::ptr::NonNull;
-/// use nvrm::HostImport;
-///
-/// #[repr(align(4096))]
-/// struct Page([u8; 4096]);
-///
-/// let page = Box::leak(Box::new(Page([0; 4096])));
-/// // SAFETY: the page stays mapped.
-/// let import = unsafe { HostImport::new(&gpu, NonNull::from(page).cast(), 4096)? };
-/// println!("the GPU reads it at {:#x}", import.gpu_va());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct HostImport {
     mapping: GpuMapping,

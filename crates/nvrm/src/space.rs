@@ -114,14 +114,6 @@ fn mirror(range: Range<u64>) -> Range<u64> {
 }
 
 /// How a GPU reaches the video memory of another.
-///
-/// ```
-/// use nvrm::PeerLink;
-///
-/// fn is_fast(link: Option<PeerLink>) -> bool {
-///     matches!(link, Some(PeerLink::Same | PeerLink::NvLink))
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PeerLink {

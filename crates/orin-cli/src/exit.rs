@@ -7,13 +7,6 @@ use std::process::ExitCode;
 use crate::stdout::is_closed_pipe;
 
 /// How a program ended. The numbers are the exit codes of all programs of this project.
-///
-/// ```
-/// use orin_cli::ExitStatus;
-///
-/// assert_eq!(ExitStatus::failed_if(true), ExitStatus::Failure);
-/// assert_eq!(ExitStatus::Interrupted.to_string(), "130 interrupted");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ExitStatus {

@@ -8,19 +8,6 @@ use crate::exit::warn;
 use crate::output::{Output, OutputError, write_all};
 
 /// Options of programs that use the GPU.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_cli::profile::ProfileOptions;
-///
-/// // Usually a part of a program's options: #[command(flatten)].
-/// let options = ProfileOptions { profile: false, trace: None };
-/// let recording = options.begin()?;
-/// // Open a device, run kernels, drop the queues; then:
-/// recording.finish()?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct ProfileOptions {
     /// Print the GPU times of all launches, copies, fills and graphs of the run, by name, to standard error
@@ -32,16 +19,6 @@ pub struct ProfileOptions {
 }
 
 /// A run that is recorded.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_cli::profile::{ProfileOptions, Recording};
-///
-/// let recording: Recording = ProfileOptions::default().begin()?;
-/// recording.finish()?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 #[must_use = "nothing is written without `finish`"]
 pub struct Recording {

@@ -10,15 +10,6 @@ const GLANCE: Duration = Duration::from_millis(200);
 
 /// Shows what a command is doing, and for how long, until it is dropped. Shows nothing if standard error is not a
 /// terminal.
-///
-/// ```
-/// use orin_cli::Progress;
-///
-/// let progress = Progress::new("loading");
-/// progress.set("running");
-/// // The line is removed.
-/// drop(progress);
-/// ```
 #[derive(Debug)]
 pub struct Progress(Option<Shown>);
 

@@ -7,30 +7,9 @@ use std::io::{self, StdoutLock, Write};
 use anstream::AutoStream;
 
 /// Standard output with colours, which are removed if it is not a terminal. Each complete line is written at once.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::io::Write;
-///
-/// let mut out: orin_cli::Stdout = orin_cli::stdout();
-/// // The codes are removed if standard output is not a terminal.
-/// writeln!(out, "\x1b[1mbold\x1b[0m")?;
-/// # Ok(())
-/// # }
-/// ```
 pub type Stdout = Marked<AutoStream<StdoutLock<'static>>>;
 
 /// Standard output that passes every byte on.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use std::io::Write;
-///
-/// let mut out: orin_cli::Plain = orin_cli::plain_stdout();
-/// out.write_all(b"any bytes\n")?;
-/// # Ok(())
-/// # }
-/// ```
 pub type Plain = Marked<StdoutLock<'static>>;
 
 /// The error of a write to standard output.
@@ -57,15 +36,6 @@ impl fmt::Display for StdoutError {
 impl Error for StdoutError {}
 
 /// A writer whose errors contain a [`StdoutError`].
-///
-/// ```
-/// # fn main() -> std::io::Result<()> {
-/// use std::io::Write;
-///
-/// orin_cli::stdout().write_all(b"a line\n")?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Marked<W>(W);
 

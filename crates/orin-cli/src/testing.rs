@@ -18,17 +18,6 @@ use crate::exit::ExitStatus;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A program under test and its working folder.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_cli::ExitStatus;
-/// use orin_cli::testing::Program;
-///
-/// let program = Program::new("/bin/true", "/");
-/// program.check(&[], ExitStatus::Success);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,

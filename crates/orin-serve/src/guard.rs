@@ -27,17 +27,6 @@ const FORWARDED: [i32; 6] =
 const END: Duration = Duration::from_secs(10);
 
 /// The part of the program that this process is.
-///
-/// ```no_run
-/// use orin_serve::guard::{Part, end_like, split};
-///
-/// // SAFETY: `main` has started no thread.
-/// match unsafe { split() } {
-///     Ok(Part::Guard(status)) => end_like(status),
-///     Ok(Part::Supervisor(signals)) => println!("{signals:?}"),
-///     Err(error) => eprintln!("{error}"),
-/// }
-/// ```
 #[derive(Debug)]
 pub enum Part {
     /// The supervisor: it serves. Signals arrive at the [`Signals`].
@@ -47,16 +36,6 @@ pub enum Part {
 }
 
 /// Signals as a file. They are blocked in the whole process.
-///
-/// ```no_run
-/// use orin_serve::guard::Signals;
-/// use std::process::Command;
-///
-/// fn start(signals: Signals, mut command: Command) -> std::io::Result<()> {
-///     signals.restore_in(&mut command);
-///     signals.forward_to(command.spawn()?.id())
-/// }
-/// ```
 pub struct Signals {
     file: OwnedFd,
     /// The signal mask from before.

@@ -8,22 +8,6 @@ use nvgpu_sys::door::MapRequest;
 use rustix::io::Errno;
 
 /// A call of a served program on the board, after its answer is known.
-///
-/// ```
-/// use orin_serve::{Detail, Observer, ServedCall};
-///
-/// /// Prints the paths that programs open.
-/// #[derive(Debug)]
-/// struct Opens;
-///
-/// impl Observer for Opens {
-///     fn served(&self, call: &ServedCall<'_>) {
-///         if let Detail::Open { path, .. } = call.detail {
-///             println!("{} ({}) opens {path:?}: {:?}", call.name, call.process, call.result);
-///         }
-///     }
-/// }
-/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServedCall<'a> {
@@ -93,13 +77,6 @@ impl<'a> ServedCall<'a> {
 }
 
 /// The call of a [`ServedCall`], which has an example.
-///
-/// ```
-/// use orin_serve::Detail;
-///
-/// let detail = Detail::Open { path: c"/dev/nvmap", flags: 0 };
-/// assert!(matches!(detail, Detail::Open { .. }));
-/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Detail<'a> {
@@ -128,19 +105,6 @@ pub enum Detail<'a> {
 }
 
 /// Receives the calls that the supervisor serves, on the supervisor's threads.
-///
-/// ```
-/// use orin_serve::{Observer, ServedCall};
-///
-/// #[derive(Debug, Default)]
-/// struct Count(std::sync::atomic::AtomicUsize);
-///
-/// impl Observer for Count {
-///     fn served(&self, _: &ServedCall<'_>) {
-///         self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-///     }
-/// }
-/// ```
 pub trait Observer: fmt::Debug + Send + Sync {
     /// Called after a call, before the program continues, except for opens.
     fn served(&self, call: &ServedCall<'_>);

@@ -24,21 +24,6 @@ use crate::options::Options;
 use crate::watcher::interrupt_on;
 
 /// A program that runs on a board. Dropping it kills the program.
-///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_serve::{Options, Session};
-/// use orin_sim::{Config, SoftwareOrin};
-/// use std::process::Command;
-///
-/// let board = SoftwareOrin::new(Config::default())?;
-/// let mut command = Command::new("python3");
-/// command.arg("test_nvgpu.py");
-/// let status = Session::start(&board, command, &Options::default())?.wait()?;
-/// println!("{status}, {} requests", board.ioctl_count());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Session {
     child: Child,

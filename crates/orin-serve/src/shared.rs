@@ -20,21 +20,6 @@ use crate::session::{receive_descriptor, serve};
 
 /// A socket through which programs of other commands join a board. Dropping it waits for their end, and removes the
 /// socket.
-///
-/// ```no_run
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_serve::{Options, Session, SharedBoard};
-/// use orin_sim::{Config, SoftwareOrin};
-/// use std::process::Command;
-///
-/// let board = SoftwareOrin::new(Config::default())?;
-/// let shared = SharedBoard::create("/tmp/board".as_ref(), &board, &Options::default())?;
-/// // In another process:
-/// let mut session = Session::join("/tmp/board".as_ref(), Command::new("./program"))?;
-/// println!("{}", session.wait()?);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct SharedBoard {
     path: PathBuf,

@@ -37,13 +37,6 @@ pub struct PowerMode {
 }
 
 /// A module.
-///
-/// ```
-/// use orin_sim::Profile;
-///
-/// let profile: Profile = "agx-64".parse().unwrap();
-/// assert_eq!(profile.board.most_sms(), 16);
-/// ```
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Board {
@@ -153,16 +146,6 @@ impl PowerMode {
 }
 
 /// A board in one of its power modes. The text form is `BOARD` or `BOARD:MODE`: `agx-64`, `nx-16:15w`.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_sim::{Config, Profile, SoftwareOrin};
-///
-/// let profile: Profile = "nx-16:10w".parse()?;
-/// let orin = SoftwareOrin::new(Config::of(profile))?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     /// The board.
@@ -185,11 +168,6 @@ impl fmt::Display for Profile {
 }
 
 /// A text that names no board or no power mode of the board.
-///
-/// ```
-/// let error = "tx2".parse::<orin_sim::Profile>().unwrap_err();
-/// println!("{error}");
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not a board or not BOARD:MODE; known are {}", known())]
 pub struct UnknownBoard {

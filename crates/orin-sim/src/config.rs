@@ -19,14 +19,6 @@ use crate::sm::SmOptions;
 pub const STRICT_VARIABLE: &str = "ORIN_SIM_STRICT";
 
 /// Whether a device node can be opened.
-///
-/// ```
-/// use orin_sim::{Config, Node, Nodes};
-///
-/// // A machine without permission for the log.
-/// let nodes = Nodes { kernel_log: Node::Denied, ..Nodes::default() };
-/// let config = Config { nodes, ..Config::default() };
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Node {
     /// Present and accessible.
@@ -41,12 +33,6 @@ pub enum Node {
 }
 
 /// The device nodes that can be missing.
-///
-/// ```
-/// use orin_sim::{Node, Nodes};
-///
-/// let nodes = Nodes { host1x_fence: Node::Absent, ..Nodes::default() };
-/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nodes {
     /// `/dev/nvgpu/igpu0/ctrl` and its older name.
@@ -60,12 +46,6 @@ pub struct Nodes {
 }
 
 /// A call that can be made to fail.
-///
-/// ```
-/// use orin_sim::Call;
-///
-/// assert_ne!(Call::Open, Call::Mmap);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
     /// Opening any node.
@@ -77,15 +57,6 @@ pub enum Call {
 }
 
 /// An injected failure.
-///
-/// ```
-/// use nvgpu_sys::Errno;
-/// use orin_sim::{Call, Config, Failure};
-///
-/// // The second mmap fails.
-/// let failures = vec![Failure { call: Call::Mmap, nth: 2, errno: Errno::NOMEM }];
-/// let config = Config { failures, ..Config::default() };
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The call.
@@ -97,14 +68,6 @@ pub struct Failure {
 }
 
 /// A request that always fails, as on a board whose driver refuses it.
-///
-/// ```
-/// use nvgpu_sys::{Errno, ctrl};
-/// use orin_sim::{Config, Refusal};
-///
-/// let refusal = Refusal { request: ctrl::NUM_VSMS.code(), argument: None, errno: Errno::NOTTY };
-/// let config = Config { refusals: vec![refusal], ..Config::default() };
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Code of the request.
@@ -117,13 +80,6 @@ pub struct Refusal {
 
 /// The order in which the kernel handles two interrupts of one refused access: the MMU's, and the exception of the SM.
 /// It depends on which one is pending first (`hal/mc/mc_intr_ga10b_fusa.c`).
-///
-/// ```
-/// use orin_sim::{Config, FaultPlan, MmuOrder};
-///
-/// let faults = FaultPlan { mmu_order: MmuOrder::SmFirst, ..FaultPlan::default() };
-/// let config = Config { faults, ..Config::default() };
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MmuOrder {
     /// By [`Config::seed`] and the number of the fault; always [`MmuOrder::MmuFirst`] for seed 0.
@@ -148,14 +104,6 @@ impl MmuOrder {
 
 /// Injected disturbances for correct requests. All counts start at boot, so equal plans and seeds disturb equal runs
 /// equally.
-///
-/// ```
-/// use orin_sim::{Config, FaultPlan};
-///
-/// // The third doorbell write is lost.
-/// let faults = FaultPlan { lost_doorbells: vec![3], ..FaultPlan::default() };
-/// let config = Config { faults, ..Config::default() };
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan {
     /// Duration of the first request that needs the GPU, which powers it up.
@@ -185,14 +133,6 @@ pub struct FaultPlan {
 }
 
 /// A temporary stall of the engines.
-///
-/// ```
-/// use std::time::Duration;
-/// use orin_sim::{FaultPlan, Stall};
-///
-/// let stall = Stall { doorbell: 1, length: Duration::from_millis(20) };
-/// let faults = FaultPlan { stalls: vec![stall], ..FaultPlan::default() };
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stall {
     /// Number of the doorbell write, counted from 1, at which it starts.
@@ -236,15 +176,6 @@ pub(crate) fn draw(seed: u64, number: u64) -> u64 {
 
 /// The modelled board with L4T r36.4.3. The default is a Jetson AGX Orin 64 GB in its mode MAXN, with 16 SMs;
 /// [`Config::of`] makes other boards.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_sim::{Config, SoftwareOrin};
-///
-/// let orin = SoftwareOrin::new(Config { memory_bytes: 1 << 30, strict: true, ..Config::default() })?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Config {
     /// System memory in bytes; the sum of all nvmap allocations cannot exceed it.

@@ -3,14 +3,6 @@
 use serde::{Deserialize, Serialize};
 
 /// Encodings of launches that do not work, as on a board that ignores them or hangs.
-///
-/// ```
-/// use orin_sim::{Config, Quirks};
-///
-/// // A board that ignores PCAS action 3.
-/// let quirks = Quirks { inert_pcas_actions: vec![3], ..Quirks::default() };
-/// let config = Config { quirks, ..Config::default() };
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Quirks {
     /// PCAS actions, by number (SEND_SIGNALING_PCAS2_B), that have no effect.
@@ -30,12 +22,6 @@ impl Quirks {
 }
 
 /// An encoding of dependent launches that does not work.
-///
-/// ```
-/// use orin_sim::{BrokenChain, ChainEffect};
-///
-/// let broken = BrokenChain { action: 3, prefetch: false, effect: ChainEffect::Hang };
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BrokenChain {

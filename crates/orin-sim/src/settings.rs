@@ -30,13 +30,6 @@ const LONGEST_MS: u64 = 60_000;
 const MAX_ERRNO: i32 = 4095;
 
 /// A settings file that cannot be used.
-///
-/// ```
-/// use orin_sim::Settings;
-///
-/// let error = Settings::parse(b"not JSON").unwrap_err();
-/// println!("{error}");
-/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SettingsError {
@@ -139,12 +132,6 @@ pub struct Settings {
 }
 
 /// A request that always fails.
-///
-/// ```
-/// use orin_sim::RefusedRequest;
-///
-/// let refused = RefusedRequest::new("NVGPU_GPU_IOCTL_NUM_VSMS", None, 25);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RefusedRequest {

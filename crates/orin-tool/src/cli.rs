@@ -95,21 +95,6 @@ pub(crate) struct DeviceOptions {
 }
 
 /// The commands that `cargo xtask` also has: a [`Subcommand`] to flatten into those of another program.
-///
-/// ```
-/// # fn main() -> anyhow::Result<()> {
-/// use clap::Parser;
-///
-/// #[derive(Parser)]
-/// struct Options {
-///     #[command(subcommand)]
-///     command: orin_tool::Command,
-/// }
-///
-/// Options::parse_from(["program", "info", "--device", "sim"]).command.run()?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Command(Shared);
 

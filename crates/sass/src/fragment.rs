@@ -5,12 +5,6 @@ use crate::instruction::Instruction;
 use crate::op::Op;
 
 /// The matrices of one tensor-core instruction, in registers.
-///
-/// ```
-/// use sass::Fragment;
-///
-/// let rows = |fragment: &Fragment| fragment.rows;
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
     /// Rows of A, C and D: 8 or 16.

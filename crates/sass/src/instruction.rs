@@ -13,19 +13,9 @@ pub const URZ: u8 = 63;
 pub const PT: u8 = 7;
 
 /// Registers that D, A, B and C take; 0 for those not used.
-///
-/// ```
-/// let sizes: sass::Sizes = [1, 2, 1, 0];
-/// ```
 pub type Sizes = [u8; 4];
 
 /// Reason why a word is not executed.
-///
-/// ```
-/// use sass::Refusal;
-///
-/// assert!(matches!(sass::decode(0), Err(Refusal::Illegal | Refusal::Unmodelled(_))));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -67,13 +57,6 @@ pub enum Source {
 }
 
 /// Sign bits of a source operand, whether or not the operation uses them. The absolute value is taken first.
-///
-/// ```
-/// use sass::Sign;
-///
-/// let sign = Sign { negate: true, absolute: false };
-/// assert!(sign.negate && !sign.absolute);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sign {
     /// Negation; one's complement in some integer operations.
@@ -83,12 +66,6 @@ pub struct Sign {
 }
 
 /// A predicate operand.
-///
-/// ```
-/// // EXIT without a guard.
-/// let instruction = sass::decode(0x000f_ea00_0380_0000_0000_0000_0000_794d).unwrap();
-/// assert_eq!((instruction.guard.index, instruction.guard.not), (sass::PT, false));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Predicate {
     /// P0 to P6, or [`PT`].
@@ -98,11 +75,6 @@ pub struct Predicate {
 }
 
 /// One decoded instruction.
-///
-/// ```
-/// let exit = sass::decode(0x000f_ea00_0380_0000_0000_0000_0000_794d).unwrap();
-/// assert_eq!((exit.mnemonic(), exit.op), ("EXIT", sass::Op::Exit));
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Instruction {
     /// Operation.

@@ -6,11 +6,6 @@ use crate::op::Op;
 use crate::print::Printer;
 
 /// Places of the sources B and C.
-///
-/// ```
-/// let instruction = sass::decode(0x000f_ea00_0380_0000_0000_0000_0000_794d).unwrap();
-/// assert_eq!(instruction.row().layout, sass::Layout::Own);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// B and C. Forms 2, 3 and 7 have C in the slot and B after it, the others the reverse.

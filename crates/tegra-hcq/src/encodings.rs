@@ -11,17 +11,6 @@ use gpu_hal::chip::{Chain, Chip, QmdVersion, Seen};
 use crate::error::{Error, Result};
 
 /// The unit that releases the queue's timeline at the end of a submission of launches.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// use tegra_hcq::{QueueOptions, ReleaseBy};
-///
-/// let queue = device.queue_with(&QueueOptions::default().release(ReleaseBy::Host))?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReleaseBy {
@@ -38,14 +27,6 @@ pub enum ReleaseBy {
 }
 
 /// How a launch starts the next one of the same batch or graph (fields DEPENDENT_QMD0_* of the descriptor).
-///
-/// ```
-/// use tegra_hcq::{Chaining, DeviceOptions};
-///
-/// // Launches one after the other, each after a wait for idle.
-/// let options = DeviceOptions::new().chaining(Chaining::Off);
-/// assert_eq!(options.chaining, Some(Chaining::Off));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Chaining {
@@ -58,13 +39,6 @@ pub enum Chaining {
 }
 
 /// Flags with which buffers are mapped for the GPU (MAP_BUFFER_EX of nvgpu).
-///
-/// ```
-/// use tegra_hcq::{DeviceOptions, Mapping};
-///
-/// let options = DeviceOptions::new().mapping(Mapping::SystemCoherent);
-/// assert_eq!(options.mapping, Some(Mapping::SystemCoherent));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Mapping {
@@ -266,17 +240,6 @@ impl DeviceOptions {
 }
 
 /// The encodings that a device uses: its chip's, with the overrides of its options.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// for (what, choice, seen) in device.encodings().report() {
-///     println!("{what}: {choice} ({seen:?})");
-/// }
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Encodings {

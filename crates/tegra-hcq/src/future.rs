@@ -15,26 +15,6 @@ use crate::waiter::{Step, Work};
 /// [`Fence::within`].
 ///
 /// A future does nothing until it is polled. Dropping it cancels the wait, not the work.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let mut queue = device.queue()?;
-/// # let timeout = std::time::Duration::from_secs(10);
-/// use std::future::Future;
-/// use std::pin::pin;
-/// use std::task::{Context, Poll, Waker};
-///
-/// let mut future = pin!(queue.submit()?.within(timeout));
-/// // An executor does this; here the waker does nothing.
-/// let mut context = Context::from_waker(Waker::noop());
-/// while let Poll::Pending = future.as_mut().poll(&mut context) {
-///     std::thread::yield_now();
-/// }
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Debug)]
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct FenceFuture {

@@ -3,13 +3,6 @@
 use crate::error::{Error, Result};
 
 /// Kind of device: which GPU to open, or which one is open.
-///
-/// ```
-/// use tegra_hcq::DeviceKind;
-///
-/// assert_eq!("nvgpu".parse::<DeviceKind>().unwrap(), DeviceKind::Nvgpu);
-/// assert_eq!(DeviceKind::Sim.to_string(), "sim");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DeviceKind {
@@ -57,13 +50,6 @@ impl core::str::FromStr for DeviceKind {
 }
 
 /// Which of the devices of a kind.
-///
-/// ```
-/// use tegra_hcq::{DeviceName, Which};
-///
-/// let name: DeviceName = "nvrm:3".parse().unwrap();
-/// assert_eq!(name.which, Which::Index(3));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Which {
     /// By position in the driver's list, from 0.
@@ -165,17 +151,6 @@ fn pci(text: &str) -> Option<Which> {
 }
 
 /// Properties of the GPU and the kind of the device. Dereferences to the driver's [`gpu_hal::Properties`].
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// let info = device.info();
-/// assert_eq!(info.chip, "ga10b");
-/// println!("{}: {} SMs", info.kind, info.sm_count);
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Properties {
     /// Kind of the device; never [`DeviceKind::Auto`].

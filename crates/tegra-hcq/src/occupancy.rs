@@ -51,20 +51,6 @@ pub struct Attributes {
 }
 
 /// The resource that limits the number of blocks on an SM.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
-/// # let program = tegra_hcq::Program::load(&device, cubin)?;
-/// use tegra_hcq::Limit;
-///
-/// let occupancy = program.kernel("vector_add")?.occupancy(256, 0)?;
-/// assert_eq!(occupancy.limited_by, Limit::Warps);
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Limit {
@@ -93,18 +79,6 @@ impl core::fmt::Display for Limit {
 }
 
 /// Number of blocks of a launch that an SM holds at a time, and why no more.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
-/// # let program = tegra_hcq::Program::load(&device, cubin)?;
-/// let occupancy = program.kernel("vector_add")?.occupancy(256, 0)?;
-/// assert_eq!((occupancy.blocks_per_sm, occupancy.warps_per_sm, occupancy.max_warps_per_sm), (6, 48, 48));
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Occupancy {

@@ -29,18 +29,6 @@ const SPIN_FOR: Duration = Duration::from_millis(1);
 const SLEEP: Duration = Duration::from_millis(5);
 
 /// How the CPU waits for a queue.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// use tegra_hcq::{QueueOptions, WaitPolicy};
-///
-/// // The shortest latency; occupies a core during waits.
-/// let queue = device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin))?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitPolicy {

@@ -1,17 +1,17 @@
-//! Documentation of libraries: each public type has an example, and the crate page names each public item.
+//! Documentation of libraries: each example shows a result, and the crate page names each public item.
 
 use std::iter::Peekable;
 
 use proc_macro2::token_stream::IntoIter;
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use crate::tokens::{is_for_tests, next_group, skip_item, take_punct};
 
-/// Keywords of items that are types.
-const TYPES: &[&str] = &["enum", "struct", "trait", "type", "union"];
+/// Keywords of the items that a crate page names.
+const ITEMS: &[&str] = &["enum", "mod", "struct", "trait", "type", "union"];
 
-/// Languages of code blocks that rustdoc compiles.
-const LANGUAGES: &[&str] = &["", "no_run", "rust", "rust,no_run", "should_panic"];
+/// Languages of code blocks that rustdoc compiles and runs.
+const LANGUAGES: &[&str] = &["", "rust"];
 
 /// A public item of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,11 +20,35 @@ pub(super) struct Item {
     pub(super) line: usize,
     /// Its name.
     pub(super) name: String,
-    /// Whether it is a type that lacks an example.
-    pub(super) lacks_example: bool,
 }
 
-/// The public types, modules and re-exports of a file that are not hidden.
+/// The 1-based lines at which examples without an assertion begin. Such an example shows no result: the signature says
+/// as much.
+pub(super) fn idle_examples(text: &str) -> Vec<usize> {
+    let mut idle = Vec::new();
+    let mut block: Option<(usize, &str, bool)> = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim_start();
+        let Some(line) = line.strip_prefix("///").or_else(|| line.strip_prefix("//!")) else { continue };
+        let fence = line.trim().strip_prefix("```");
+        block = match (block, fence) {
+            (None, Some(language)) => Some((number, language, false)),
+            (Some((start, language, asserts)), Some(_)) => {
+                if LANGUAGES.contains(&language) && !asserts {
+                    idle.push(start);
+                }
+                None
+            }
+            (Some((start, language, asserts)), None) => {
+                Some((start, language, asserts || line.contains("assert")))
+            }
+            (None, None) => None,
+        };
+    }
+    idle
+}
+
+/// The public modules and re-exports of a file that are not hidden.
 pub(super) fn public_items(tokens: TokenStream) -> Vec<Item> {
     let mut items = Vec::new();
     collect(tokens, &mut items);
@@ -42,36 +66,36 @@ pub(super) fn unlisted(text: &str, items: &[Item]) -> Vec<Item> {
 
 fn collect(tokens: TokenStream, items: &mut Vec<Item>) {
     let mut tokens = tokens.into_iter().peekable();
-    let mut documentation = Documentation::default();
+    let mut is_hidden = false;
     let mut after_bang = false;
     while let Some(token) = tokens.next() {
         let is_macro = std::mem::take(&mut after_bang);
         match token {
             TokenTree::Punct(punct) if punct.as_char() == '#' => {
-                let is_inner = take_punct(&mut tokens, '!');
+                take_punct(&mut tokens, '!');
                 match next_group(&mut tokens, Delimiter::Bracket) {
                     Some(attribute) if is_for_tests(&attribute) => skip_item(&mut tokens),
-                    Some(attribute) if !is_inner => documentation.add(&attribute),
-                    _ => {}
+                    Some(attribute) => {
+                        let words: String = attribute.stream().to_string().split_whitespace().collect();
+                        is_hidden |= words == "doc(hidden)";
+                    }
+                    None => {}
                 }
             }
             TokenTree::Punct(punct) => {
                 after_bang = punct.as_char() == '!';
-                if punct.as_char() == ';' {
-                    documentation = Documentation::default();
-                }
+                is_hidden &= punct.as_char() != ';';
             }
             TokenTree::Ident(ident) if ident == "pub" => {
                 let is_restricted = next_group(&mut tokens, Delimiter::Parenthesis).is_some();
-                let documentation = std::mem::take(&mut documentation);
-                if is_restricted || documentation.is_hidden {
+                if std::mem::take(&mut is_hidden) || is_restricted {
                     skip_item(&mut tokens);
                 } else {
-                    public_item(&mut tokens, &documentation, items);
+                    public_item(&mut tokens, items);
                 }
             }
             TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => {
-                documentation = Documentation::default();
+                is_hidden = false;
                 // A macro may define types: those of bit flags, for example.
                 if is_macro {
                     collect(group.stream(), items);
@@ -83,7 +107,7 @@ fn collect(tokens: TokenStream, items: &mut Vec<Item>) {
 }
 
 /// Takes an item after `pub`.
-fn public_item(tokens: &mut Peekable<IntoIter>, documentation: &Documentation, items: &mut Vec<Item>) {
+fn public_item(tokens: &mut Peekable<IntoIter>, items: &mut Vec<Item>) {
     let mut keyword = next_ident(tokens);
     if keyword == "unsafe" && tokens.peek().is_some_and(|token| token.to_string() == "trait") {
         keyword = next_ident(tokens);
@@ -91,12 +115,10 @@ fn public_item(tokens: &mut Peekable<IntoIter>, documentation: &Documentation, i
     if keyword == "use" {
         return names_of_use(tokens, items);
     }
-    let is_type = TYPES.contains(&keyword.as_str());
     if let Some(TokenTree::Ident(name)) = tokens.peek()
-        && (is_type || keyword == "mod")
+        && ITEMS.contains(&keyword.as_str())
     {
-        let lacks_example = is_type && !documentation.has_example;
-        items.push(Item { line: name.span().start().line, name: name.to_string(), lacks_example });
+        items.push(Item { line: name.span().start().line, name: name.to_string() });
     }
     for token in tokens {
         match token {
@@ -144,30 +166,7 @@ fn names_of_use(tokens: &mut Peekable<IntoIter>, items: &mut Vec<Item>) {
 fn push_name(name: Option<proc_macro2::Ident>, items: &mut Vec<Item>) {
     if let Some(name) = name {
         let line = name.span().start().line;
-        items.push(Item { line, name: name.to_string(), lacks_example: false });
-    }
-}
-
-/// What the attributes of an item say.
-#[derive(Debug, Default)]
-struct Documentation {
-    is_hidden: bool,
-    has_example: bool,
-    in_block: bool,
-}
-
-impl Documentation {
-    fn add(&mut self, attribute: &Group) {
-        let words: String = attribute.stream().to_string().split_whitespace().collect();
-        self.is_hidden |= words == "doc(hidden)";
-        // A line of a doc comment is an attribute with a string.
-        let Some(TokenTree::Literal(line)) = attribute.stream().into_iter().nth(2) else { return };
-        let line = line.to_string();
-        let Some(language) = line.trim_start_matches('r').trim_matches('"').trim().strip_prefix("```") else {
-            return;
-        };
-        self.in_block = !self.in_block;
-        self.has_example |= self.in_block && LANGUAGES.contains(&language);
+        items.push(Item { line, name: name.to_string() });
     }
 }
 
@@ -175,44 +174,34 @@ impl Documentation {
 mod tests {
     use super::*;
 
-    fn lacking(text: &str) -> Vec<(usize, String)> {
-        let items = public_items(text.parse().unwrap());
-        items.into_iter().filter(|item| item.lacks_example).map(|item| (item.line, item.name)).collect()
-    }
-
     #[test]
-    fn a_public_type_needs_an_example() {
-        let text = r#"//! ```
+    fn an_example_asserts() {
+        let text = "\
+//! ```
 //! the_module();
 //! ```
-/// Bare.
-pub struct Bare { pub field: u8 }
-/// With one.
-///
-/// ```no_run
-/// with_one();
 /// ```
-#[derive(Debug)]
-pub enum WithOne {}
-/// ```text
-/// a picture
+/// assert!(shown());
 /// ```
-pub unsafe trait Picture { type Inner; }
-/// ```ignore
-/// not_compiled();
-/// ```
-pub type Ignored = u8;
-flags! {
-    /// In a macro.
-    pub struct Flags: u32 { const A = 1; }
-}
-"#;
-        let expected = [(5, "Bare"), (16, "Picture"), (20, "Ignored"), (23, "Flags")];
-        assert_eq!(lacking(text), expected.map(|(line, name)| (line, name.to_owned())));
+pub struct Shown;
+    /// ```no_run
+    /// on_a_board();
+    /// ```
+    /// ```text
+    /// a picture
+    /// ```
+    ///
+    /// ```rust
+    /// idle();
+    /// ```
+    pub fn inner() {}
+// ```
+";
+        assert_eq!(idle_examples(text), [1, 15]);
     }
 
     #[test]
-    fn other_items_need_none() {
+    fn hidden_and_restricted_items_are_not_public() {
         let text = "
             pub(crate) struct Restricted;
             struct Private { inner: u8 }
@@ -220,13 +209,14 @@ flags! {
             pub struct Hidden(u8);
             mod sealed { pub trait Sealed {} }
             pub fn function() { struct Local; }
-            impl Private { pub fn new() -> Self { todo() } }
             #[cfg(test)]
             mod tests { pub struct OfTests; }
             macro_rules! define { ($name:ident) => { pub struct $name; } }
+            pub unsafe trait Public {}
+            flags! { pub struct InMacro: u32 { const A = 1; } }
         ";
-        assert_eq!(lacking(text), []);
-        assert_eq!(lacking("pub mod public { pub struct Inner; }").len(), 1);
+        let items = public_items(text.parse().unwrap());
+        assert_eq!(items.iter().map(|item| item.name.as_str()).collect::<Vec<_>>(), ["Public", "InMacro"]);
     }
 
     #[test]

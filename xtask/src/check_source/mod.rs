@@ -1,8 +1,8 @@
 //! `cargo xtask check-source`: rules for the source text that neither rustfmt nor clippy checks.
 //!
 //! No line of a Rust file is wider than 120 columns: rustfmt does not wrap comments, strings and tables. Each
-//! call of `expect` or `unwrap` in a product has a comment `PANIC:` that explains why it cannot fail. Each public type
-//! of a library has an example, and the page of its crate names all that it exports.
+//! call of `expect` or `unwrap` in a product has a comment `PANIC:` that explains why it cannot fail. Each example
+//! in a library's documentation asserts a result, and the page of its crate names all that it exports.
 
 mod documentation;
 
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow};
 use orin_cli::say;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use documentation::{public_items, unlisted};
+use documentation::{idle_examples, public_items, unlisted};
 
 use crate::import_graph::Modules;
 use crate::tokens::{is_for_tests, next_group, skip_item};
@@ -34,9 +34,6 @@ const PRODUCTS: &[&str] = &["crates", "xtask", "examples"];
 
 /// The folder of the libraries.
 const LIBRARIES: &str = "crates";
-
-/// Name of folders with generated sources, whose items are documented by their tables.
-const GENERATED: &str = "generated";
 
 /// Calls that panic instead of returning an error.
 const PANICKING: &[&str] = &["expect", "unwrap"];
@@ -60,23 +57,17 @@ pub(crate) fn run() -> Result<ExitCode> {
         }
     }
     for library in libraries(&root)? {
-        // The examples for its types are programs in C.
-        if library.starts_with(root.join(C_LIBRARY)) {
-            continue;
-        }
         for path in Modules::read(&library)?.files() {
-            if path.components().any(|folder| folder.as_os_str() == GENERATED) {
-                continue;
+            for line in idle_examples(&read(path)?) {
+                fault(path, line, "an example without an assertion; mark it `no_run` if it needs a board");
             }
-            let text = read(path)?;
-            let items = public_items(parse(&text).with_context(|| path.display().to_string())?);
-            for item in items.iter().filter(|item| item.lacks_example) {
-                fault(path, item.line, &format!("no example in the documentation of `{}`", item.name));
-            }
-            if *path == library {
-                for item in unlisted(&text, &items) {
-                    fault(path, item.line, &format!("the crate page does not name `{}`", item.name));
-                }
+        }
+        // The interface of the C library is its header.
+        if !library.starts_with(root.join(C_LIBRARY)) {
+            let text = read(&library)?;
+            let items = public_items(parse(&text).with_context(|| library.display().to_string())?);
+            for item in unlisted(&text, &items) {
+                fault(&library, item.line, &format!("the crate page does not name `{}`", item.name));
             }
         }
     }

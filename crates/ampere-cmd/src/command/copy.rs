@@ -45,26 +45,6 @@ pub struct LinearCopy {
 }
 
 /// A copy of lines that are a pitch apart.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// # use ampere_cmd::{Encoder, SliceSink, Subchannel};
-/// # let mut words = [0_u32; 64];
-/// # let mut encoder = Encoder::new(SliceSink::new(&mut words));
-/// use ampere_cmd::command::PitchCopy;
-///
-/// // Eight lines of 64 bytes.
-/// encoder.pitch_copy(&PitchCopy {
-///     source: 0x1000,
-///     destination: 0x2000,
-///     source_pitch: 256,
-///     destination_pitch: 64,
-///     line_bytes: 64,
-///     lines: 8,
-/// })?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PitchCopy {
     /// GPU address of the first line to read.
@@ -82,12 +62,6 @@ pub struct PitchCopy {
 }
 
 /// The pattern of a fill.
-///
-/// ```
-/// use ampere_cmd::command::Pattern;
-///
-/// assert_ne!(Pattern::Bits8(1), Pattern::Bits32(1));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pattern {
     /// A byte.
@@ -109,18 +83,6 @@ impl Pattern {
 }
 
 /// A fill of memory with a pattern.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// # use ampere_cmd::{Encoder, SliceSink, Subchannel};
-/// # let mut words = [0_u32; 64];
-/// # let mut encoder = Encoder::new(SliceSink::new(&mut words));
-/// use ampere_cmd::command::{Fill, Pattern};
-///
-/// encoder.fill(&Fill { destination: 0x1000, pattern: Pattern::Bits32(7), count: 1024 })?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
     /// GPU address, a multiple of the pattern's size.
@@ -132,18 +94,6 @@ pub struct Fill {
 }
 
 /// A semaphore release after all earlier transfers are complete and visible.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// # use ampere_cmd::{Encoder, SliceSink, Subchannel};
-/// # let mut words = [0_u32; 64];
-/// # let mut encoder = Encoder::new(SliceSink::new(&mut words));
-/// use ampere_cmd::command::CopyRelease;
-///
-/// encoder.copy_release(&CopyRelease { va: 0x12_0000_0000, payload: 1, timestamp: false })?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CopyRelease {
     /// GPU address, a multiple of 4; with a timestamp a multiple of 16.

@@ -41,12 +41,6 @@ pub enum L2Operation {
 }
 
 /// Value of a semaphore operation, with its width.
-///
-/// ```
-/// use ampere_cmd::command::Payload;
-///
-/// assert_ne!(Payload::Bits32(1), Payload::Bits64(1));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload {
     /// 32 bits.
@@ -83,23 +77,6 @@ impl Payload {
 }
 
 /// Condition under which an acquire completes.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// # use ampere_cmd::{Encoder, SliceSink, Subchannel};
-/// # let mut words = [0_u32; 64];
-/// # let mut encoder = Encoder::new(SliceSink::new(&mut words));
-/// use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire};
-///
-/// encoder.semaphore_acquire(&SemaphoreAcquire {
-///     va: 0x12_0000_0000,
-///     payload: Payload::Bits32(1),
-///     condition: AcquireCondition::AnySet,
-///     switch_tsg: true,
-/// })?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AcquireCondition {
     /// memory == payload.
@@ -128,24 +105,6 @@ impl From<AcquireCondition> for SemExecuteOperation {
 }
 
 /// A wait until memory satisfies a condition.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// # use ampere_cmd::{Encoder, SliceSink, Subchannel};
-/// # let mut words = [0_u32; 64];
-/// # let mut encoder = Encoder::new(SliceSink::new(&mut words));
-/// use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire};
-///
-/// // The channel waits until the value is at least 7; other channels run meanwhile.
-/// encoder.semaphore_acquire(&SemaphoreAcquire {
-///     va: 0x12_0000_0000,
-///     payload: Payload::Bits64(7),
-///     condition: AcquireCondition::CircularGreaterOrEqual,
-///     switch_tsg: true,
-/// })?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SemaphoreAcquire {
     /// GPU address, a multiple of the payload's size.
@@ -159,23 +118,6 @@ pub struct SemaphoreAcquire {
 }
 
 /// A write to memory.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// # use ampere_cmd::{Encoder, SliceSink, Subchannel};
-/// # let mut words = [0_u32; 64];
-/// # let mut encoder = Encoder::new(SliceSink::new(&mut words));
-/// use ampere_cmd::command::{Payload, SemaphoreRelease};
-///
-/// encoder.semaphore_release(&SemaphoreRelease {
-///     va: 0x12_0000_0000,
-///     payload: Payload::Bits64(7),
-///     wait_for_idle: true,
-///     timestamp: false,
-/// })?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SemaphoreRelease {
     /// GPU address, a multiple of the payload's size; with a timestamp a multiple of 16.
@@ -190,25 +132,6 @@ pub struct SemaphoreRelease {
 }
 
 /// An atomic operation on memory.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// # use ampere_cmd::{Encoder, SliceSink, Subchannel};
-/// # let mut words = [0_u32; 64];
-/// # let mut encoder = Encoder::new(SliceSink::new(&mut words));
-/// use ampere_cmd::command::{Payload, ReductionOperation, SemaphoreReduction};
-///
-/// // Increments the word, and wraps after 100.
-/// encoder.semaphore_reduction(&SemaphoreReduction {
-///     va: 0x12_0000_0000,
-///     payload: Payload::Bits32(100),
-///     operation: ReductionOperation::Inc,
-///     signed: false,
-///     wait_for_idle: false,
-/// })?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SemaphoreReduction {
     /// GPU address, a multiple of the payload's size.

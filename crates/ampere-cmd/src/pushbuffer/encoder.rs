@@ -60,17 +60,6 @@ impl Sink for Vec<u32> {
 }
 
 /// A sink that writes to a borrowed slice.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// # use ampere_cmd::{Encoder, SliceSink, Subchannel};
-/// # let mut words = [0_u32; 64];
-/// # let mut encoder = Encoder::new(SliceSink::new(&mut words));
-/// encoder.immediate(Subchannel::COMPUTE, 0x0110, 0)?;
-/// assert_eq!(encoder.into_sink().written().len(), 1);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct SliceSink<'a> {
     words: &'a mut [u32],
@@ -120,14 +109,6 @@ impl Sink for SliceSink<'_> {
 }
 
 /// The GPU that executes the commands. It decides how many address bits they have.
-///
-/// ```
-/// use ampere_cmd::{Encoder, SliceSink, Target};
-///
-/// let mut words = [0_u32; 8];
-/// let encoder = Encoder::for_target(SliceSink::new(&mut words), Target::Hopper);
-/// assert_eq!(encoder.target(), Target::Hopper);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Target {
     /// Classes c56f or c76f, c7c0, c7b5: semaphores below 2^40, copies below 2^49.
@@ -139,17 +120,6 @@ pub enum Target {
 
 /// Writes commands to a sink without allocating. A command that is refused, or for which there is no room, does not
 /// change the sink.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// # use ampere_cmd::{Encoder, SliceSink, Subchannel};
-/// # let mut words = [0_u32; 64];
-/// # let mut encoder = Encoder::new(SliceSink::new(&mut words));
-/// encoder.methods(Subchannel::COMPUTE, 0x02b4, &[0x15])?;
-/// assert_eq!(encoder.sink().written().len(), 2);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Encoder<S> {
     sink: S,
@@ -367,12 +337,6 @@ impl<S: Sink> Encoder<S> {
 pub const MAX_SEQUENCE: usize = 6;
 
 /// Typed methods at consecutive addresses, as a tuple of two to six.
-///
-/// ```
-/// use ampere_cmd::pushbuffer::Sequence;
-///
-/// fn is_sequence<Q: Sequence>() {}
-/// ```
 pub trait Sequence {
     /// Byte offset of the first method.
     const ADDRESS: u32;

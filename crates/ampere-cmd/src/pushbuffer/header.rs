@@ -56,12 +56,6 @@ impl Subchannel {
 }
 
 /// Addresses of the data words of a header.
-///
-/// ```
-/// use ampere_cmd::pushbuffer::Mode;
-///
-/// assert_ne!(Mode::Incrementing, Mode::NonIncrementing);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// Each word goes to the address 4 bytes after the previous one.
@@ -94,15 +88,6 @@ impl Mode {
 }
 
 /// A word in header position.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// use ampere_cmd::pushbuffer::Header;
-///
-/// assert_eq!(Header::decode(Header::EndSegment.encode()?)?, Header::EndSegment);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Header {
     /// The word 0: no effect.
@@ -138,15 +123,6 @@ pub enum Header {
 }
 
 /// The reason why a word in header position is not a header.
-///
-/// ```
-/// use ampere_cmd::pushbuffer::{Header, HeaderFault};
-///
-/// fn is_obsolete(fault: HeaderFault) -> bool {
-///     fault == HeaderFault::Obsolete
-/// }
-/// assert!(Header::decode(0xffff_ffff).is_err());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum HeaderFault {

@@ -52,16 +52,6 @@ struct Run {
 }
 
 /// Decodes a channel's pushbuffer words one by one.
-///
-/// ```
-/// use ampere_cmd::pushbuffer::MethodStream;
-///
-/// let mut stream = MethodStream::new();
-/// assert_eq!(stream.push(0x2001_25a6)?, None);
-/// let write = stream.push(0x1011)?.unwrap();
-/// assert_eq!((write.subchannel.index(), write.address, write.data), (1, 0x1698, 0x1011));
-/// # Ok::<(), ampere_cmd::Error>(())
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MethodStream {
     run: Option<Run>,

@@ -7,13 +7,6 @@ use crate::error::FieldError;
 use crate::method::shift_in_name;
 
 /// Description of one field, or of an array of equal fields. No field crosses a word.
-///
-/// ```
-/// use ampere_cmd::qmd::v3_0;
-///
-/// let info = v3_0::QMD_MAJOR_VERSION.info();
-/// assert_eq!((info.name, info.width(), info.max()), ("QMD_MAJOR_VERSION", 4, 15));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldInfo {
     /// Name in the class header.
@@ -125,13 +118,6 @@ pub(crate) const fn named_bits<const WORDS: usize>(fields: &[FieldInfo]) -> [u32
 }
 
 /// A field of layout `V`, or one element of an array field.
-///
-/// ```
-/// use ampere_cmd::qmd::v3_0;
-///
-/// let (high, low) = v3_0::QMD_MAJOR_VERSION.bits();
-/// assert_eq!(high - low, 3);
-/// ```
 #[derive(Clone, Copy)]
 pub struct Field<V> {
     info: FieldInfo,

@@ -44,53 +44,18 @@ pub use crate::generated::qmd_v03_00_cbc0 as v3_0_hopper;
 pub use crate::generated::qmd_v04_00_cbc0 as v4_0;
 
 /// Launch descriptor of version 2.4.
-///
-/// ```
-/// let descriptor = ampere_cmd::qmd::QmdV2_4::new();
-/// assert!(descriptor.as_words().iter().all(|word| *word == 0));
-/// ```
 pub type QmdV2_4 = Qmd<v2_4::Layout>;
 /// Launch descriptor of version 3.0, the version used on Orin.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// use ampere_cmd::qmd::{QmdV3_0, v3_0};
-///
-/// let mut descriptor = QmdV3_0::new();
-/// descriptor.set(v3_0::CTA_RASTER_WIDTH, 4_u32)?;
-/// assert_eq!(descriptor.get(v3_0::CTA_RASTER_WIDTH), 4);
-/// # Ok(())
-/// # }
-/// ```
 pub type QmdV3_0 = Qmd<v3_0::Layout>;
 /// Launch descriptor of version 3.0 with the field names of the Hopper header.
-///
-/// ```
-/// let descriptor = ampere_cmd::qmd::QmdV3_0Hopper::new();
-/// assert!(descriptor.as_words().iter().all(|word| *word == 0));
-/// ```
 pub type QmdV3_0Hopper = Qmd<v3_0_hopper::Layout>;
 /// Launch descriptor of version 4.0.
-///
-/// ```
-/// let descriptor = ampere_cmd::qmd::QmdV4_0::new();
-/// assert!(descriptor.as_words().iter().all(|word| *word == 0));
-/// ```
 pub type QmdV4_0 = Qmd<v4_0::Layout>;
 
 /// Required alignment of a launch descriptor in GPU memory, in bytes.
 pub const ALIGNMENT: u64 = 256;
 
 /// A layout of the launch descriptor. Implemented by the generated `Layout` types.
-///
-/// ```
-/// use ampere_cmd::qmd::{Qmd, Version};
-///
-/// fn words<V: Version>(descriptor: &Qmd<V>) -> usize {
-///     descriptor.as_words().len()
-/// }
-/// assert_eq!(words(&ampere_cmd::qmd::QmdV3_0::new()), 64);
-/// ```
 pub trait Version: Copy + fmt::Debug + PartialEq {
     /// Array of the descriptor's words.
     type Words: Copy + fmt::Debug + Eq + AsRef<[u32]> + AsMut<[u32]>;

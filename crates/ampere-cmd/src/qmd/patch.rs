@@ -187,13 +187,6 @@ impl<V: Version, const FIELDS: usize> Group<V, FIELDS> {
 }
 
 /// One word of a [`Patch`].
-///
-/// ```
-/// use ampere_cmd::qmd::PatchWord;
-///
-/// let word = PatchWord { index: 0, mask: 0xff00, bits: 0x1200 };
-/// assert_eq!(word.over(0xffff_ffff), 0xffff_12ff);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PatchWord {
     /// Index of the word in the descriptor.
@@ -216,18 +209,6 @@ impl PatchWord {
 }
 
 /// Values of fields of layout `V`, placed in up to `WORDS` words.
-///
-/// ```
-/// # fn main() -> Result<(), ampere_cmd::Error> {
-/// use ampere_cmd::qmd::Patch;
-/// use ampere_cmd::qmd::{QmdV3_0, v3_0};
-///
-/// let mut qmd = QmdV3_0::new();
-/// qmd.apply(&Patch::<_, 1>::new().with(v3_0::CTA_RASTER_WIDTH, 9)?);
-/// assert_eq!(qmd.get(v3_0::CTA_RASTER_WIDTH), 9);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy)]
 pub struct Patch<V, const WORDS: usize> {
     words: [PatchWord; WORDS],

@@ -5,13 +5,6 @@ use core::fmt;
 use ampere_cmd::qmd;
 
 /// Hardware or model on which an encoding was seen working.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// assert_eq!(orin.classes.seen, chip::Seen::Board);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Seen {
@@ -37,13 +30,6 @@ impl fmt::Display for Seen {
 }
 
 /// An encoding and where it was seen working.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// println!("{:?}, seen: {:?}", orin.descriptor.value, orin.descriptor.seen);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fact<T> {
     /// The encoding.
@@ -53,13 +39,6 @@ pub struct Fact<T> {
 }
 
 /// A class of RM or nvgpu objects, as SET_OBJECT and the kernel drivers take it.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// assert_eq!(orin.classes.value.compute.number, 0xc7c0);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassId {
     /// Class number.
@@ -69,13 +48,6 @@ pub struct ClassId {
 }
 
 /// Classes of the engines and of the channels that feed them.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// assert_eq!(orin.classes.value.copy.number, 0xc7b5);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Classes {
     /// Compute engine.
@@ -89,14 +61,6 @@ pub struct Classes {
 }
 
 /// Class of the doorbell page.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// // The Orin's driver maps the doorbell without a class.
-/// println!("{:?}", orin.classes.value.usermode);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usermode {
     /// The class.
@@ -136,14 +100,6 @@ impl QmdVersion {
 }
 
 /// How the descriptor of one launch starts the next (fields DEPENDENT_QMD0 of the descriptor).
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// assert_eq!(orin.chain().action, 1);
-/// assert!(orin.chain().prefetch);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chain {
     /// The scheduler's action on the next descriptor: the value of DEPENDENT_QMD0_ACTION.
@@ -156,13 +112,6 @@ pub struct Chain {
 
 /// Barrier at the end of a grid that is followed by another. The barrier of the last grid orders the stores of all
 /// grids for the whole system, so this one orders them for the GPU only.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// assert!(orin.chain().barrier.is_none());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChainBarrier {
     /// Value of CWD_MEMBAR_TYPE.
@@ -172,13 +121,6 @@ pub struct ChainBarrier {
 }
 
 /// The release of a timeline by the last descriptor of a batch.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// assert!(!orin.descriptor_release.value.by_default);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DescriptorRelease {
     /// Whether descriptors release timelines by default; the host engine does otherwise.
@@ -188,14 +130,6 @@ pub struct DescriptorRelease {
 }
 
 /// Byte offsets of the words that NVIDIA's compiler expects at the start of constant bank 0, where generations differ.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// let bank = orin.bank0.value;
-/// assert!(bank.constants <= bank.end);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bank0 {
     /// Generic address of the shared-memory window (u64); `None` if the code does not read it from the bank.
@@ -211,13 +145,6 @@ pub struct Bank0 {
 }
 
 /// Where constant bank 0 contains an address of its own.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// assert_eq!(orin.bank0.value.own.of, 0);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwnAddress {
     /// Byte offset of the word (u64). Source: machine code of NVRTC 12.6 for functions that get a parameter by
@@ -228,14 +155,6 @@ pub struct OwnAddress {
 }
 
 /// Byte offsets of the driver's words about clusters in constant bank 0.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// // Clusters came with SM 9.0.
-/// assert!(orin.bank0.value.cluster.is_none());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterWords {
     /// End of the reserved shared memory (u32).

@@ -21,13 +21,6 @@ const fn round_up(value: u32, unit: u32) -> u32 {
 
 /// Resources of a streaming multiprocessor (CUDA C++ Programming Guide, "Technical Specifications per Compute
 /// Capability", and the toolkit's occupancy calculator).
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// assert_eq!((orin.sm.warps, orin.sm.threads()), (48, 1536));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sm {
     /// Warps that are resident at a time.
@@ -153,13 +146,6 @@ impl SharedMemory {
 }
 
 /// Local memory of threads: stack frames and spilled registers.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// assert!(orin.local.stack_pointer() <= orin.local.window);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LocalMemory {
     /// Size of the window through which a thread addresses it, in bytes.
@@ -180,13 +166,6 @@ impl LocalMemory {
 
 /// Sizes in bytes that decide how a queue copies between its GPU's memory and that of another GPU. They concern speed
 /// only.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let hopper = chip::of((9, 0)).expect("a row of the table").tuning.peers;
-/// assert!(hopper.by_kernel_from < hopper.by_link_engine_from);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PeerCopies {
     /// From here on a kernel is faster than the queue's copy engine; `None` if it never is or if it was not measured.
@@ -204,14 +183,6 @@ impl PeerCopies {
 }
 
 /// Thresholds between two ways to do the same work. They concern speed only.
-///
-/// ```
-/// use gpu_hal::chip;
-///
-/// let orin = chip::of((8, 7)).expect("a row of the table");
-/// // CPU and GPU share the memory of an Orin: the CPU copies.
-/// assert!(orin.tuning.reads_by_engine_from.is_none());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuning {
     /// Bytes from which a kernel copies device memory faster than the copy engine; `None` if it never does or if it

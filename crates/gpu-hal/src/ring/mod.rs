@@ -22,13 +22,6 @@ pub const USERD_GP_PUT: usize = 0x8c;
 pub const MIN_ENTRIES: u32 = 2;
 
 /// The ring has no free slot: the GPU has not fetched what was submitted.
-///
-/// ```
-/// use gpu_hal::RingFull;
-///
-/// let error = RingFull { entries: 8, put: 7, get: 0 };
-/// println!("{error}");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the GPFIFO ring of {entries} entries is full (GP_PUT {put}, GP_GET {get}): the GPU is behind, or stuck"
@@ -149,19 +142,6 @@ fn publish(cursor: &Cursor, words: &impl Words) {
 /// A ring in memory, with its USERD.
 ///
 /// Not `Sync`: one producer at a time.
-///
-/// ```
-/// use core::ptr::NonNull;
-/// use gpu_hal::Ring;
-///
-/// let (mut slots, mut userd) = ([0_u64; 8], [0_u64; 64]);
-/// // SAFETY: both outlive the ring, and nothing else uses them.
-/// let mut ring =
-///     unsafe { Ring::new(NonNull::from(&mut slots).cast(), NonNull::from(&mut userd).cast(), 8) };
-/// ring.push(0x1234).unwrap();
-/// ring.publish();
-/// assert_eq!(ring.put(), 1);
-/// ```
 #[derive(Debug)]
 pub struct Ring {
     memory: RingMemory,

@@ -64,13 +64,6 @@ impl fmt::Display for Class {
 }
 
 /// Kind of event that a line belongs to. A test declares the kind of event that it provokes.
-///
-/// ```
-/// use gpu_log::{Kind, Record, table};
-///
-/// let row = table::lookup(&Record::from_text("TSG 0 generated a mmu fault"));
-/// assert_eq!(row.kind, Kind::Mmu);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -133,13 +126,6 @@ impl fmt::Display for Kind {
 }
 
 /// Role of a line in a report of several lines.
-///
-/// ```
-/// use gpu_log::{Record, Role, table};
-///
-/// let row = table::lookup(&Record::from_text("TSG 0 generated a mmu fault"));
-/// assert_eq!(row.role, Role::Detail);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A separate report.
@@ -159,13 +145,6 @@ pub const MESSAGE_BYTES: usize = 159;
 const EXPLANATION: &str = "orin-sim: ";
 
 /// One row of the table.
-///
-/// ```
-/// use gpu_log::{Record, table};
-///
-/// let row = table::lookup(&Record::from_text("page fault error: err_type = 0x2, fault_status = 0x200"));
-/// println!("{} {}", row.meaning, row.cure);
-/// ```
 #[derive(Debug)]
 pub struct Row {
     /// Pattern of the line: these pieces in this order, with any text at each `*`.
@@ -291,13 +270,6 @@ macro_rules! lines {
 use lines;
 
 /// A line with its values. `to_string` gives the text that the driver prints, without what the log puts before it.
-///
-/// ```
-/// use gpu_log::{FaultLine, Message};
-///
-/// let message = Message::parse("TSG 0 generated a mmu fault");
-/// assert!(matches!(message, Some(Message::Fault(FaultLine::MmuTsg { tsg: 0 }))));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Message {

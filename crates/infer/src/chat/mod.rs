@@ -13,14 +13,6 @@ pub use fault::ChatFault;
 use fault::KEY;
 
 /// Who says something.
-///
-/// ```
-/// use infer::chat::Role;
-///
-/// assert_eq!("user".parse::<Role>()?, Role::User);
-/// assert!("nobody".parse::<Role>().is_err());
-/// # Ok::<(), infer::Error>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
@@ -55,13 +47,6 @@ impl core::str::FromStr for Role {
 }
 
 /// A turn of a conversation.
-///
-/// ```
-/// use infer::chat::{Message, Role};
-///
-/// let message = Message::new(Role::User, "Hello");
-/// assert_eq!(message.text, "Hello");
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Message {
     /// Who says it.

@@ -5,14 +5,6 @@ use std::f64::consts::TAU;
 use super::AXES;
 
 /// A mass on each axis: acceleration integrated twice.
-///
-/// ```
-/// use infer::control::Plant;
-///
-/// let mut plant = Plant::at([0.0; 3]);
-/// plant.accelerate(0, 2.0, 0.5);
-/// assert_eq!((plant.velocity[0], plant.position[0]), (1.0, 0.5));
-/// ```
 #[derive(Clone, Debug)]
 pub struct Plant {
     /// Metres.
@@ -35,12 +27,6 @@ impl Plant {
 }
 
 /// A point on a circle with a radius of one metre that rises and falls twice per revolution of four seconds.
-///
-/// ```
-/// use infer::control::Course;
-///
-/// assert_eq!(Course.position(0.0), [1.0, 0.0, 0.0]);
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Course;
 
@@ -102,14 +88,6 @@ impl Pid {
 }
 
 /// A filter of first order.
-///
-/// ```
-/// use infer::control::LowPass;
-///
-/// let mut filter = LowPass::new(0.001, 0.001);
-/// assert_eq!(filter.next(0, 1.0), 0.5);
-/// assert_eq!(filter.next(0, 1.0), 0.75);
-/// ```
 #[derive(Clone, Debug)]
 pub struct LowPass {
     /// The last output.

@@ -14,15 +14,6 @@ const LONGEST: u64 = 60_000_000_000;
 const DIGITS: u8 = 3;
 
 /// Options of a loop.
-///
-/// ```
-/// use std::time::Duration;
-/// use infer::control::Plan;
-///
-/// // A second at 1 kHz, checked ten times.
-/// let plan = Plan { cycles: 1000, period: Some(Duration::from_millis(1)), check_every: 100 };
-/// assert_eq!(plan.cycles / plan.check_every, 10);
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
     /// Number of cycles.

@@ -29,14 +29,6 @@ pub(super) const TENSOR_CORES_FROM: usize = 6;
 const INSTANCES: usize = 4;
 
 /// A session's place in a batch.
-///
-/// ```
-/// use infer::decode::{Batch, Seat, Session};
-///
-/// fn replace(batch: &mut Batch, seat: Seat, next: Session) -> infer::Result<(Session, Seat)> {
-///     Ok((batch.leave(seat)?, batch.join(next)?))
-/// }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seat(usize);
 
@@ -48,14 +40,6 @@ impl Seat {
 }
 
 /// Options of a batch.
-///
-/// ```
-/// use infer::decode::BatchOptions;
-///
-/// // Each session has the bits that it has alone, however many there are.
-/// let options = BatchOptions::default().tensor_cores_from(usize::MAX);
-/// assert_eq!(options.tensor_cores_from, usize::MAX);
-/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct BatchOptions {

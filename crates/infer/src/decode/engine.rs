@@ -121,12 +121,6 @@ pub(super) struct BatchKernels {
 }
 
 /// How far launches read ahead, in bytes: each asks the L2 cache for the next launches' weights before it ends.
-///
-/// ```
-/// use infer::decode::Ahead;
-///
-/// assert_eq!(Ahead::default(), Ahead { product: 0, attention: 0 });
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ahead {
     /// By a product.

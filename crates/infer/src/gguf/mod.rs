@@ -65,16 +65,6 @@ impl Identity {
 }
 
 /// A tensor of a file.
-///
-/// ```
-/// use infer::gguf::File;
-///
-/// fn print(file: &File) {
-///     for tensor in file.tensors() {
-///         println!("{} {:?} {}: {} bytes", tensor.name, tensor.dims, tensor.block, tensor.bytes.len());
-///     }
-/// }
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Tensor<'a> {
     /// Its name.

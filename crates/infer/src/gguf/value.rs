@@ -56,14 +56,6 @@ impl<'a> FromIterator<&'a str> for Texts {
 }
 
 /// The value of a key.
-///
-/// ```
-/// use infer::gguf::Value;
-///
-/// assert_eq!(Value::U8(7).integer(), Some(7));
-/// assert_eq!(Value::F32(0.5).float(), Some(0.5));
-/// assert_eq!(Value::Text("llama".to_owned()).kind(), "text");
-/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Value {
@@ -141,13 +133,6 @@ impl Value {
 }
 
 /// The elements of an array.
-///
-/// ```
-/// use infer::gguf::Array;
-///
-/// assert_eq!(Array::U16(vec![1, 2]).len(), 2);
-/// assert!(Array::Arrays(Vec::new()).is_empty());
-/// ```
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Array {

@@ -59,16 +59,6 @@ impl<'a> Matrix<'a> {
 }
 
 /// A vector of floats.
-///
-/// ```
-/// use infer::model::Model;
-/// use infer::synthetic::Recipe;
-///
-/// let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
-/// let norm = model.layer(0).attention_norm;
-/// assert_eq!(norm.weights.to_vec().len(), norm.weights.len);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Vector<'a> {
     /// Name of the tensor that contains it.
@@ -110,18 +100,6 @@ impl Vector<'_> {
 }
 
 /// A matrix with an optional bias.
-///
-/// ```
-/// use infer::model::Model;
-/// use infer::synthetic::Recipe;
-///
-/// let model = Model::from_bytes(Recipe::tiny_gpt2().to_bytes()?)?;
-/// // One tensor contains queries, keys and values: each is some of its rows.
-/// let key = model.layer(0).key;
-/// assert_eq!((key.weights.name, key.weights.outputs), ("blk.0.attn_qkv.weight", 256));
-/// assert_eq!(key.bias.unwrap().len, 256);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Linear<'a> {
     /// The weights.
@@ -140,15 +118,6 @@ impl Linear<'_> {
 }
 
 /// A normalisation; [`Shape`] says of which kind.
-///
-/// ```
-/// use infer::model::Model;
-/// use infer::synthetic::Recipe;
-///
-/// let model = Model::from_bytes(Recipe::tiny_gpt2().to_bytes()?)?;
-/// assert!(model.output_norm().bias.is_some());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Norm<'a> {
     /// What the normalised vector is multiplied with.
@@ -158,16 +127,6 @@ pub struct Norm<'a> {
 }
 
 /// The feed-forward network of a layer.
-///
-/// ```
-/// use infer::model::Model;
-/// use infer::synthetic::Recipe;
-///
-/// let model = Model::from_bytes(Recipe::tiny_gpt2().to_bytes()?)?;
-/// let network = model.layer(0).feed_forward;
-/// assert!(network.gate.is_none() && network.up.weights.outputs == network.down.weights.inputs);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct FeedForward<'a> {
     /// The gate, if [`Activation::has_gate`](super::Activation::has_gate).
@@ -179,17 +138,6 @@ pub struct FeedForward<'a> {
 }
 
 /// The tensors of a layer.
-///
-/// ```
-/// use infer::model::Model;
-/// use infer::synthetic::Recipe;
-///
-/// let model = Model::from_bytes(Recipe::tiny_qwen3().to_bytes()?)?;
-/// let layer = model.layer(0);
-/// assert_eq!(layer.query_norm.unwrap().len, model.shape().head_size);
-/// assert_eq!(layer.attention_output.weights.inputs, model.shape().query_width());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Layer<'a> {
     /// In front of the attention.

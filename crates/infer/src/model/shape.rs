@@ -7,14 +7,6 @@ use crate::error::{Error, Result};
 use crate::gguf::File;
 
 /// The family of a model, `general.architecture`.
-///
-/// ```
-/// use infer::model::Architecture;
-///
-/// assert_eq!(Architecture::from_name("qwen2"), Some(Architecture::Qwen2));
-/// assert_eq!(Architecture::from_name("mamba"), None);
-/// assert_eq!(Architecture::Gpt2.to_string(), "gpt2");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Architecture {
@@ -55,12 +47,6 @@ impl fmt::Display for Architecture {
 }
 
 /// How vectors are normalised.
-///
-/// ```
-/// use infer::model::NormKind;
-///
-/// assert_ne!(NormKind::Rms, NormKind::Layer);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NormKind {
     /// Division by the root of the mean square, then weights.
@@ -70,13 +56,6 @@ pub enum NormKind {
 }
 
 /// Which two components of a head are rotated together.
-///
-/// ```
-/// use infer::model::RopePairs;
-///
-/// assert_eq!(RopePairs::Neighbours.of(1, 64), (2, 3));
-/// assert_eq!(RopePairs::Halves.of(1, 64), (1, 33));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RopePairs {
     /// 2 i and 2 i + 1.
@@ -96,15 +75,6 @@ impl RopePairs {
 }
 
 /// How a model knows the position of a token.
-///
-/// ```
-/// use infer::model::Positions;
-///
-/// fn is_rotated(positions: &Positions) -> bool {
-///     matches!(positions, Positions::Rope { .. })
-/// }
-/// assert!(!is_rotated(&Positions::Learned));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Positions {
@@ -123,12 +93,6 @@ pub enum Positions {
 }
 
 /// The function between the products of a feed-forward network.
-///
-/// ```
-/// use infer::model::Activation;
-///
-/// assert!(Activation::SiluGate.has_gate() && !Activation::Gelu.has_gate());
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Activation {

@@ -17,13 +17,6 @@ const POOLED: usize = Cnn::EDGE / 2;
 const OUTPUTS: usize = 10;
 
 /// Weights of a [`Cnn`] on the CPU.
-///
-/// ```
-/// use infer::networks::CnnWeights;
-///
-/// let weights = CnnWeights::random(&mut fastrand::Rng::with_seed(1));
-/// assert_eq!((weights.linear.inputs, weights.linear.outputs), (16 * 4 * 4, 10));
-/// ```
 #[derive(Clone, Debug)]
 pub struct CnnWeights {
     /// The convolutions: 1 channel to 8, 8 channels to 16, 3 x 3 each.

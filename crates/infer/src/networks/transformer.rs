@@ -10,20 +10,6 @@ use crate::layers::{Linear, Norm, fits};
 use crate::weights::{Activation, LinearWeights, NormWeights};
 
 /// Shape of a block's input and of its attention.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use tegra_hcq::{Device, DeviceKind};
-/// # let device = Device::open(DeviceKind::Sim)?;
-/// use infer::networks::{BlockWeights, Shape, TransformerBlock};
-///
-/// let weights = BlockWeights::random(&mut fastrand::Rng::with_seed(1), 8);
-/// // 3 heads do not divide 8 numbers.
-/// let shape = Shape { batch: 1, tokens: 4, width: 8, heads: 3 };
-/// assert!(TransformerBlock::new(&device, &weights, shape).is_err());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Sequences.
@@ -87,13 +73,6 @@ impl Shape {
 }
 
 /// Weights of a block on the CPU.
-///
-/// ```
-/// use infer::networks::BlockWeights;
-///
-/// let weights = BlockWeights::random(&mut fastrand::Rng::with_seed(1), 8);
-/// assert_eq!((weights.qkv.inputs, weights.qkv.outputs), (8, 24));
-/// ```
 #[derive(Clone, Debug)]
 pub struct BlockWeights {
     /// The normalisations before the attention and before the feed-forward network.

@@ -41,12 +41,6 @@ const DENSE: [&[u8]; 2] = [
 ];
 
 /// How the second factor is stored.
-///
-/// ```
-/// use infer::product::Form;
-///
-/// assert_ne!(Form::Rows, Form::Columns);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// `k` rows of `n` elements.
@@ -56,12 +50,6 @@ pub enum Form {
 }
 
 /// How exactly floats are multiplied.
-///
-/// ```
-/// use infer::product::Precision;
-///
-/// assert_eq!(Precision::default(), Precision::Full);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Precision {
     /// Like 32-bit floats, by three products on the tensor cores.
@@ -72,18 +60,6 @@ pub enum Precision {
 }
 
 /// A factor of a product. `u16` elements are the bits of numbers.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use tegra_hcq::{Device, DeviceKind};
-/// # let device = Device::open(DeviceKind::Sim)?;
-/// use infer::product::Factor;
-///
-/// let buffer = device.alloc_from(&[1.0_f32, 2.0])?;
-/// assert_eq!(Factor::F32((&buffer).into()).len(), 2);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Factor<'a> {
     /// IEEE halves.
@@ -119,18 +95,6 @@ impl Factor<'_> {
 }
 
 /// Memory for a product. Sums are rounded to its elements at the end.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use tegra_hcq::{Device, DeviceKind};
-/// # let device = Device::open(DeviceKind::Sim)?;
-/// use infer::product::Target;
-///
-/// let mut buffer = device.alloc::<f32>(4)?;
-/// assert_eq!(Target::F32((&mut buffer).into()).len(), 4);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub enum Target<'a> {
     /// IEEE halves.
@@ -157,13 +121,6 @@ impl Target<'_> {
 }
 
 /// Sizes and kinds of a product: `out = scale * a * b + bias`, for `batch` pairs of matrices that follow each other.
-///
-/// ```
-/// use infer::product::{Form, Shape};
-///
-/// let shape = Shape { scale: 0.5, ..Shape::new(512, 2048, 8192, Form::Columns) };
-/// assert_eq!((shape.operations(), shape.batch), (17_179_869_184, 1));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Number of products.

@@ -41,18 +41,6 @@ const CONTROL: i128 = 3;
 const USER_DEFINED: i128 = 4;
 
 /// What to do with the texts of control tokens in a text.
-///
-/// ```
-/// use infer::model::Model;
-/// use infer::synthetic::Recipe;
-/// use infer::tokenizer::{Controls, Tokenizer};
-///
-/// let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
-/// let tokenizer = Tokenizer::new(model.file())?;
-/// assert_eq!(tokenizer.encode("<|eot_id|>", Controls::Find).len(), 1);
-/// assert!(tokenizer.encode("<|eot_id|>", Controls::AsText).len() > 1);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controls {
     /// They become those tokens: for texts that the program wrote.

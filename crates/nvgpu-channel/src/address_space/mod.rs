@@ -22,12 +22,6 @@ pub use reservation::{Placement, Reservation};
 const BATCH: usize = 256;
 
 /// Access rights of a GPU mapping.
-///
-/// ```
-/// use nvgpu_channel::{Access, MapOptions};
-///
-/// let options = MapOptions { access: Access::ReadOnly, ..MapOptions::default() };
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Access {
@@ -89,18 +83,6 @@ impl MapOptions {
 ///
 /// Clones refer to the same address space, which exists until the last clone, mapping, reservation and
 /// channel are dropped.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// let space = gpu.address_space()?;
-/// let (start, bytes) = space.user_range()?;
-/// assert!(bytes > 0 && start.is_aligned(nvgpu_channel::GPU_PAGE));
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct AddressSpace {
     shared: Arc<Shared>,
@@ -239,19 +221,6 @@ pub(crate) fn whole_pages(what: &'static str, value: u64) -> Result<(), Error> {
 }
 
 /// The read-only window over all syncpoints; a semaphore acquire on an address in it waits for a syncpoint.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// # let space = gpu.address_space()?;
-/// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
-/// let window = space.syncpoint_window()?;
-/// assert!(window.address(0).is_some() && window.address(window.count).is_none());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncpointWindow {
     /// Address of syncpoint 0.
@@ -273,20 +242,6 @@ impl SyncpointWindow {
 ///
 /// Keeps the buffer and the address space alive. The kernel does not wait for the GPU before it unmaps:
 /// if work in flight still uses a dropped mapping, an MMU fault stops its channel.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// # let space = gpu.address_space()?;
-/// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
-/// let mapping = space.map(&buffer, nvgpu_channel::MapOptions::default())?;
-/// assert!(mapping.va().get() > 0);
-/// mapping.unmap()?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Mapping {
     va: GpuVa,

@@ -90,20 +90,6 @@ pub struct Placement<'a> {
 
 /// A range of reserved addresses. Clones refer to the same range, which is freed when the last clone and
 /// the last mapping inside are dropped.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// # let space = gpu.address_space()?;
-/// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
-/// let range = space.reserve(1 << 20, false)?;
-/// let mapping = range.map(0, &buffer, 0, 8192, nvgpu_channel::MapOptions::default())?;
-/// assert_eq!(mapping.va(), range.va());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Reservation {
     range: Arc<Range>,

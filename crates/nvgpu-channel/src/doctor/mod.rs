@@ -39,12 +39,6 @@ impl Gpu {
 }
 
 /// Severity of a finding. Exhaustive: a caller maps each of the three levels to a colour or an exit code.
-///
-/// ```
-/// use nvgpu_channel::doctor::Severity;
-///
-/// assert!(Severity::Error > Severity::Warning && Severity::Warning > Severity::Ok);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
     /// No problem.
@@ -67,18 +61,6 @@ impl Severity {
 }
 
 /// The result of one check.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// for finding in gpu.doctor(None).findings {
-///     println!("{}: {}: {}", finding.severity.name(), finding.subject, finding.text);
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Severity.

@@ -178,12 +178,6 @@ bitflags::bitflags! {
 bitflags::bitflags! {
     /// Flags of [`AllocVidmem::flags`]. The field [`CPU_ACCESS_MASK`] selects the kind of CPU mapping;
     /// 0 means none.
-    ///
-    /// ```
-    /// use nvgpu_sys::ctrl::AllocVidmemFlags;
-    ///
-    /// assert_eq!(AllocVidmemFlags::VPR.bits(), 0x10);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct AllocVidmemFlags: u32 {
         /// Contiguous memory.

@@ -141,12 +141,6 @@ uapi_struct! {
 
 bitflags::bitflags! {
     /// Flags of [`AllocAs::flags`].
-    ///
-    /// ```
-    /// use nvgpu_sys::ctrl::AllocAsFlags;
-    ///
-    /// assert_eq!(AllocAsFlags::UNIFIED_VA.bits(), 2);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct AllocAsFlags: u32 {
         /// One range for all page sizes.
@@ -156,12 +150,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`OpenTsg::flags`].
-    ///
-    /// ```
-    /// use nvgpu_sys::ctrl::OpenTsgFlags;
-    ///
-    /// assert_eq!(OpenTsgFlags::SHARE.bits(), 1);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct OpenTsgFlags: u32 {
         /// Open a TSG of another process with a token.
@@ -192,12 +180,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`SetDeterministicOpts::flags`].
-    ///
-    /// ```
-    /// use nvgpu_sys::ctrl::DeterministicOpts;
-    ///
-    /// assert_eq!(DeterministicOpts::DISALLOW_RAILGATING.bits(), 2);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct DeterministicOpts: u32 {
         /// The GPU may power down; accesses to the doorbell page then fault.
@@ -209,12 +191,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`RegisterBuffer::flags`].
-    ///
-    /// ```
-    /// use nvgpu_sys::ctrl::RegisterBufferFlags;
-    ///
-    /// assert_eq!(RegisterBufferFlags::MUTABLE.bits(), 2);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct RegisterBufferFlags: u32 {
         /// Out: compression tags were allocated.
@@ -256,13 +232,6 @@ uapi_struct! {
 
 bitflags::bitflags! {
     /// Flags of [`BufferInfoOut::flags`].
-    ///
-    /// ```
-    /// use nvgpu_sys::ctrl::BufferInfoFlags;
-    ///
-    /// let flags = BufferInfoFlags::from_bits_retain(1);
-    /// assert_eq!(flags, BufferInfoFlags::METADATA_REGISTERED);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct BufferInfoFlags: u64 {
         /// The buffer has been registered.

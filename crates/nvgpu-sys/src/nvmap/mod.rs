@@ -380,12 +380,6 @@ bitflags::bitflags! {
 
 bitflags::bitflags! {
     /// Flags of [`AllocHandle::flags`] and [`CreateHandleFromVa::flags`] above the cache mode.
-    ///
-    /// ```
-    /// use nvgpu_sys::nvmap::HandleFlags;
-    ///
-    /// assert_eq!(HandleFlags::READ_ONLY.bits(), 0x200);
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct HandleFlags: u32 {
         /// Not readable outside the secure world.

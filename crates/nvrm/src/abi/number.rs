@@ -25,12 +25,6 @@ impl<P> Class<P> {
 }
 
 /// A command to an RM object with parameters of type `P`.
-///
-/// ```
-/// use nvrm::abi::control;
-///
-/// assert_eq!(control::GPU_GET_NAME_STRING.number, 0x2080_0110);
-/// ```
 #[derive(Debug)]
 pub struct Command<P> {
     /// Number of the command.

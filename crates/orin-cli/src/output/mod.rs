@@ -25,14 +25,6 @@ const PREFIX: &str = ".unfinished-";
 const MOST_LINKS: usize = 40;
 
 /// Why an output cannot be written.
-///
-/// ```
-/// use orin_cli::{Output, OutputError};
-///
-/// let error = Output::prepare("/no/such/folder/file.json").unwrap_err();
-/// assert!(matches!(error, OutputError::Place { .. }));
-/// println!("{error}");
-/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {

@@ -95,17 +95,6 @@ impl Entry {
 }
 
 /// An [`Observer`] that writes a record.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_serve::record::Recorder;
-/// use orin_sim::Profile;
-///
-/// let recorder = Recorder::new(Vec::new(), Profile::default())?;
-/// assert!(recorder.error().is_none());
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Recorder<W> {
     output: Mutex<(W, Option<io::Error>)>,
@@ -146,11 +135,6 @@ impl<W: Write + Send + core::fmt::Debug> Observer for Recorder<W> {
 }
 
 /// A damaged record.
-///
-/// ```
-/// let error = orin_serve::record::Record::read(&b"{}"[..]).unwrap_err();
-/// assert!(error.to_string().starts_with("line 1: "));
-/// ```
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct Damaged {

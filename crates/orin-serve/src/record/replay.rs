@@ -46,11 +46,6 @@ impl fmt::Display for Difference {
 }
 
 /// Result of a replay.
-///
-/// ```
-/// let comparison = orin_serve::record::Comparison::default();
-/// assert!(comparison.differences.is_empty());
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
     /// Number of calls whose answers were compared.

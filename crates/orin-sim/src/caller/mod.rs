@@ -85,13 +85,6 @@ pub trait CallerMemory: fmt::Debug + Send + Sync {
 }
 
 /// The file behind a descriptor of a [`Caller`].
-///
-/// ```
-/// use orin_sim::caller::CallerFile;
-///
-/// let file = CallerFile { device: 1, inode: 2049 };
-/// assert_ne!(file, CallerFile { device: 1, inode: 2050 });
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallerFile {
     /// Device number of the file system (`st_dev`).
@@ -104,16 +97,6 @@ pub struct CallerFile {
 ///
 /// The addresses and descriptor numbers in its requests are those of its process. Every file that the model installs
 /// has an inode of its own, so numbers need no bookkeeping: dup, fork, exec and passing are the host's.
-///
-/// ```
-/// use orin_sim::{Caller, Config, SoftwareOrin};
-/// use std::sync::Arc;
-///
-/// /// A handle for one request of a process of the board.
-/// fn request_of(process: &SoftwareOrin, thread: Arc<dyn Caller>) -> SoftwareOrin {
-///     process.served(thread)
-/// }
-/// ```
 pub trait Caller: CallerMemory {
     /// Installs a duplicate of `file` in the caller's descriptor table. Returns its number there.
     ///

@@ -12,13 +12,6 @@ use super::{Suppressions, Tools};
 const MOST: usize = 10_000;
 
 /// Kind of an error.
-///
-/// ```
-/// use orin_sim::check::Kind;
-///
-/// assert_eq!(Kind::UseAfterFree.id(), "use-after-free");
-/// assert_eq!(Kind::UseAfterFree.tool(), "memcheck");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
@@ -171,13 +164,6 @@ impl Kind {
 }
 
 /// One side of an access.
-///
-/// ```
-/// use orin_sim::check::Accessing;
-///
-/// let read = Accessing { what: "read".into(), space: "global".into(), bytes: 4, address: 0x1000, last: 0x1000 };
-/// assert_eq!(read.to_string(), "read of 4 bytes of global memory at 0x1000");
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accessing {
     /// `"read"`, `"write"` or `"atomic"`.
@@ -200,13 +186,6 @@ impl fmt::Display for Accessing {
 }
 
 /// An instruction of a kernel.
-///
-/// ```
-/// use orin_sim::check::Located;
-///
-/// let at = Located { kernel: "saxpy".to_owned(), offset: 0x90, ..Located::default() };
-/// assert_eq!(at.to_string(), "saxpy+0x90");
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Located {
     /// Name of the kernel or function; empty if no loaded program contains the address.
@@ -237,13 +216,6 @@ impl fmt::Display for Located {
 }
 
 /// The first thread that did it.
-///
-/// ```
-/// use orin_sim::check::Worker;
-///
-/// let worker = Worker { block: [3, 0, 0], thread: [232, 0, 0] };
-/// assert_eq!(worker.to_string(), "thread (232,0,0) of block (3,0,0)");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worker {
     /// Index of the block in x, y, z.
@@ -260,12 +232,6 @@ impl fmt::Display for Worker {
 }
 
 /// Place of an address relative to an object.
-///
-/// ```
-/// use orin_sim::check::Place;
-///
-/// assert_eq!(Place::Past(4).to_string(), "4 bytes past the end");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Place {
@@ -353,13 +319,6 @@ impl fmt::Display for NearObject {
 }
 
 /// The other access of a race.
-///
-/// ```
-/// use orin_sim::check::{Located, OtherSide};
-///
-/// let other = OtherSide { what: "write".into(), at: Located::default(), block: [0; 3], warp: 1 };
-/// assert_eq!(other.warp, 1);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OtherSide {
     /// `"read"`, `"write"` or `"atomic"`.
@@ -373,19 +332,6 @@ pub struct OtherSide {
 }
 
 /// One cause, with the first place where it was seen.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_sim::check::{Checker, Tools};
-///
-/// let checker = Checker::new(Tools::all());
-/// // Run kernels with the checker; then:
-/// for finding in checker.findings() {
-///     println!("{finding}");
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Finding {

@@ -63,13 +63,6 @@ pub(crate) use suppress::is_like;
 
 bitflags::bitflags! {
     /// The tools of a [`Checker`].
-    ///
-    /// ```
-    /// use orin_sim::check::Tools;
-    ///
-    /// assert_eq!("memcheck,racecheck".parse(), Ok(Tools::MEMCHECK | Tools::RACECHECK));
-    /// assert_eq!("all".parse(), Ok(Tools::all()));
-    /// ```
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct Tools: u8 {
         /// Accesses outside of live objects.
@@ -95,13 +88,6 @@ const NAMES: [(&str, Tools); 5] = [
 ];
 
 /// A name that is not a tool's.
-///
-/// ```
-/// use orin_sim::check::Tools;
-///
-/// let error = "memchek".parse::<Tools>().unwrap_err();
-/// assert!(error.to_string().contains("memcheck"));
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown tool '{0}'; known are memcheck, racecheck, initcheck, synccheck, leakcheck and all")]
 pub struct UnknownTool(pub String);
@@ -199,13 +185,6 @@ impl Checker {
 
     /// Sets how cubins are searched for, once: `search` returns files, and the model ignores those that are no cubins
     /// for the Orin. It is called while a kernel runs, for the first finding about each kernel that is not known.
-    ///
-    /// ```
-    /// use orin_sim::check::{Checker, Tools};
-    ///
-    /// let checker = Checker::new(Tools::MEMCHECK);
-    /// checker.search_cubins_by(|| std::fs::read("kernel.cubin").into_iter().collect());
-    /// ```
     pub fn search_cubins_by(&self, search: impl Fn() -> Vec<Vec<u8>> + Send + Sync + 'static) {
         self.0.known.search_by(Box::new(search));
     }

@@ -3,13 +3,6 @@
 use super::{Finding, Kind};
 
 /// A line of a suppressions file that cannot be used.
-///
-/// ```
-/// use orin_sim::check::Suppressions;
-///
-/// let error = Suppressions::parse("memory * *").unwrap_err();
-/// assert_eq!(error.to_string(), "line 1 of the suppressions: 'memory' is neither a kind of finding nor '*'");
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line} of the suppressions: {reason}")]
 pub struct BadSuppression {

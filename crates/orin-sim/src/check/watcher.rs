@@ -9,12 +9,6 @@ use super::{Checker, Tools, init};
 use crate::mmu::AddressSpace;
 
 /// Content of an object.
-///
-/// ```
-/// use orin_sim::check::What;
-///
-/// assert_ne!(What::Data, What::Driver);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum What {
     /// Data of kernels.
@@ -44,19 +38,6 @@ pub struct Pointer {
 }
 
 /// Tells a checker about the objects of one address space.
-///
-/// ```
-/// use nvgpu_sys::Door;
-/// use orin_sim::SoftwareOrin;
-/// use orin_sim::check::{Watcher, What};
-///
-/// /// `space` is the descriptor of an address space.
-/// fn allocated(orin: &SoftwareOrin, space: i32, va: u64, bytes: u64) -> Option<Watcher> {
-///     let watcher = orin.watcher(space)?;
-///     watcher.allocated(va, bytes, bytes + 256, What::Data, "matrix");
-///     Some(watcher)
-/// }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Watcher {
     checker: Checker,

@@ -88,15 +88,6 @@ pub struct ChannelSetup {
 }
 
 /// The time-slice group (TSG) of a channel. Channels of one TSG share its time slice and the engine contexts.
-///
-/// ```
-/// use orin_sim::gpu::ChannelGroup;
-///
-/// // Two channels of one TSG, in different subcontexts.
-/// let first = ChannelGroup::alone(5);
-/// let second = ChannelGroup { veid: 1, ..first };
-/// assert_eq!(first.tsg, second.tsg);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelGroup {
     /// The TSG: any number that is the same for all its channels.
@@ -115,17 +106,6 @@ impl ChannelGroup {
 }
 
 /// Checks that the host engine makes on fetched data.
-///
-/// ```
-/// use orin_sim::gpu::{ChannelFault, HostCheck};
-///
-/// let is_bad_entry = |fault: &ChannelFault| {
-///     matches!(fault, ChannelFault::PushbufferEntry { check: HostCheck::RingEntry, .. })
-/// };
-/// let (va, word, reason) = (0, 0xffff_ffff, "an example".to_owned());
-/// let fault = ChannelFault::PushbufferEntry { check: HostCheck::RingEntry, va, word, reason };
-/// assert!(is_bad_entry(&fault));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostCheck {
     /// GP_PUT is an index of the ring (GPPTR).
@@ -143,19 +123,6 @@ pub enum HostCheck {
 }
 
 /// Why a method is refused.
-///
-/// ```
-/// use orin_sim::gpu::{ChannelFault, Refusal};
-///
-/// let fault = ChannelFault::Method {
-///     refusal: Refusal::Undefined,
-///     subchannel: 0,
-///     address: 0x0ffc,
-///     data: 0,
-///     reason: "an example".to_owned(),
-/// };
-/// assert!(fault.to_string().starts_with("method 0x0ffc of subchannel 0"));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// The class has no such method.
@@ -173,13 +140,6 @@ pub enum Refusal {
 }
 
 /// A fault of a channel, by the engine or unit that detected it.
-///
-/// ```
-/// use orin_sim::gpu::ChannelFault;
-///
-/// let fault = ChannelFault::Semaphore { va: 0x1002, reason: "misaligned".to_owned() };
-/// assert_eq!(fault.to_string(), "host semaphore at 0x1002: misaligned");
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChannelFault {
     /// Host (pushbuffer fetch, semaphore) or copy engine access refused by the MMU.
@@ -251,19 +211,6 @@ pub enum ChannelFault {
 /// A report may arrive late: [`Gpu::stop_channels`] does not wait for a report in progress. A handler that reuses
 /// channel ids calls [`Gpu::status`], under its own lock, to check that the channel with that id is the one that is
 /// [`Activity::Faulted`].
-///
-/// ```
-/// use orin_sim::gpu::{ChannelFault, FaultHandler};
-///
-/// /// Prints faults; the other reports are ignored.
-/// struct Printer;
-///
-/// impl FaultHandler for Printer {
-///     fn fault(&self, channel_id: u32, fault: ChannelFault) {
-///         eprintln!("channel {channel_id}: {fault}");
-///     }
-/// }
-/// ```
 pub trait FaultHandler: Send + Sync {
     /// `channel_id` has faulted and is already halted. Called without any GPU lock held.
     fn fault(&self, channel_id: u32, fault: ChannelFault);
@@ -343,14 +290,6 @@ pub struct Waiter {
 }
 
 /// Options of the modelled GPU.
-///
-/// ```
-/// use std::time::Duration;
-/// use orin_sim::gpu::GpuConfig;
-///
-/// let config = GpuConfig { sm_count: 8, deadlock_after: Duration::from_secs(5), ..GpuConfig::default() };
-/// assert!(!config.strict);
-/// ```
 #[derive(Clone, Debug)]
 pub struct GpuConfig {
     /// Number of SMs reported to launches.

@@ -121,16 +121,6 @@ struct Board {
 }
 
 /// Numbers of live objects on the board.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_sim::{Config, SoftwareOrin};
-///
-/// let orin = SoftwareOrin::new(Config::default())?;
-/// assert_eq!(orin.live().channels, 0);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LiveCounts {
     /// Open descriptors.

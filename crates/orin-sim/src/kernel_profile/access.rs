@@ -119,14 +119,6 @@ pub(super) fn ratio(part: u64, whole: u64) -> f64 {
 }
 
 /// Accesses to shared memory: one pass delivers one word of each bank.
-///
-/// ```
-/// use orin_sim::kernel_profile::Passes;
-///
-/// // Each lane loads a word, 8 bytes apart: two lanes share a bank.
-/// let conflict = Passes { requests: 1, passes: 2, ideal_passes: 1, worst: 2, collisions: 0 };
-/// assert_eq!(conflict.conflicts(), 1);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Passes {
     /// Executions by a warp with at least one access.

@@ -77,21 +77,6 @@ impl Selection {
 }
 
 /// Collects the profiles of the kernels that a software Orin runs; clones are handles to the same.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_sim::kernel_profile::{Profiler, Selection, text};
-/// use orin_sim::sm::SmOptions;
-/// use orin_sim::{Config, SoftwareOrin};
-///
-/// let profiler = Profiler::new(Selection::default());
-/// let sm = SmOptions { profile: Some(profiler.clone()), ..SmOptions::default() };
-/// let orin = SoftwareOrin::new(Config { sm, ..Config::default() })?;
-/// // Run a driver and kernels on `orin`; then:
-/// print!("{}", text(&profiler.profiles()));
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct Profiler(Arc<Inner>);
 
@@ -127,13 +112,6 @@ impl Profiler {
 
     /// Sets how cubins are searched for, once: `search` returns files, and the model ignores those that are no cubins
     /// for the Orin. It is called at the first launch of each kernel that is not known.
-    ///
-    /// ```
-    /// use orin_sim::kernel_profile::{Profiler, Selection};
-    ///
-    /// let profiler = Profiler::new(Selection::default());
-    /// profiler.search_cubins_by(|| std::fs::read("kernel.cubin").into_iter().collect());
-    /// ```
     pub fn search_cubins_by(&self, search: impl Fn() -> Vec<Vec<u8>> + Send + Sync + 'static) {
         self.0.known.search_by(Box::new(search));
     }

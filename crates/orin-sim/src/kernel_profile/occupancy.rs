@@ -7,16 +7,6 @@ use crate::chip::CHIP;
 use crate::sm::Launch;
 
 /// How many blocks of a launch an SM holds at a time, as its descriptor and the limits of SM 8.7 say.
-///
-/// ```
-/// use orin_sim::kernel_profile::Occupancy;
-///
-/// # let profiles: Vec<orin_sim::kernel_profile::KernelProfile> = Vec::new();
-/// for profile in &profiles {
-///     let Occupancy { warps_per_sm, max_warps, limited_by, .. } = &profile.occupancy;
-///     println!("{}: {warps_per_sm} of {max_warps} warps, limited by {limited_by:?}", profile.kernel);
-/// }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Occupancy {
     /// Blocks on one SM.

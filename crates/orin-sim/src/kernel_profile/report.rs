@@ -10,15 +10,6 @@ use super::{Counts, Occupancy};
 use crate::check::Located;
 
 /// What one instruction did.
-///
-/// ```
-/// # let profiles: Vec<orin_sim::kernel_profile::KernelProfile> = Vec::new();
-/// use orin_sim::kernel_profile::InstructionProfile;
-///
-/// for InstructionProfile { at, counts, .. } in profiles.iter().flat_map(|profile| &profile.instructions) {
-///     println!("{:>10} {at}", counts.executed);
-/// }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstructionProfile {
     /// The instruction and its source. `kernel` is the function that contains it.
@@ -77,13 +68,6 @@ pub struct KernelProfile {
 }
 
 /// Sums over the instructions of a kernel.
-///
-/// ```
-/// use orin_sim::kernel_profile::Totals;
-///
-/// let none = Totals::default();
-/// assert_eq!((none.all.executed, none.threads_per_warp()), (0, 0.0));
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Totals {
     /// All instructions.
@@ -123,15 +107,6 @@ impl Totals {
 }
 
 /// What the instructions of one source line did.
-///
-/// ```
-/// # let profiles: Vec<orin_sim::kernel_profile::KernelProfile> = Vec::new();
-/// use orin_sim::kernel_profile::LineProfile;
-///
-/// for LineProfile { file, line, counts } in profiles.iter().flat_map(|profile| profile.lines()) {
-///     println!("{file}:{line}: {} sectors", counts.global.sectors);
-/// }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LineProfile {
     /// Source file.

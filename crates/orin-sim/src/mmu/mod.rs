@@ -23,22 +23,6 @@ use crate::memory::Memory;
 pub const PAGE_BYTES: u64 = 4096;
 
 /// Kind of an access.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # use orin_sim::memory::Memory;
-/// # use orin_sim::mmu::{AddressSpace, MappedRange};
-/// # let space = AddressSpace::new();
-/// # let memory = Arc::new(Memory::new("data", 0x2000)?);
-/// # space.map(MappedRange { va: 0x20_0000, len: 0x2000, memory, offset: 0, writable: false, cached: false });
-/// use orin_sim::mmu::Access;
-///
-/// let fault = space.view().span(0x20_0000, Access::Write).unwrap_err();
-/// assert_eq!(fault.to_string(), "MMU fault: write/ro violation on Write at 0x200000");
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Load or instruction fetch.
@@ -50,23 +34,6 @@ pub enum Access {
 }
 
 /// Reason of a refused access; names as in the kernel log (`spec` terms of nvgpu).
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # use orin_sim::memory::Memory;
-/// # use orin_sim::mmu::{AddressSpace, MappedRange};
-/// # let space = AddressSpace::new();
-/// # let memory = Arc::new(Memory::new("data", 0x2000)?);
-/// # space.map(MappedRange { va: 0x20_0000, len: 0x2000, memory, offset: 0, writable: false, cached: false });
-/// use orin_sim::mmu::{Access, FaultKind};
-///
-/// let kind = |va| space.view().span(va, Access::Read).unwrap_err().kind;
-/// assert_eq!(kind(0x20_2000), FaultKind::InvalidPte);
-/// assert_eq!(kind(0x4000_0000), FaultKind::InvalidPde);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
     /// Nothing is mapped nearby: the page directory entry is invalid.
@@ -91,20 +58,6 @@ impl fmt::Display for FaultKind {
 }
 
 /// A refused access.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # use orin_sim::memory::Memory;
-/// # use orin_sim::mmu::{AddressSpace, MappedRange};
-/// # let space = AddressSpace::new();
-/// # let memory = Arc::new(Memory::new("data", 0x2000)?);
-/// # space.map(MappedRange { va: 0x20_0000, len: 0x2000, memory, offset: 0, writable: false, cached: false });
-/// let fault = space.view().read(0x20_1ffc, &mut [0; 8]).unwrap_err();
-/// assert_eq!(fault.va, 0x20_2000);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("MMU fault: {kind} on {access:?} at {va:#x}")]
 pub struct MmuFault {
@@ -117,21 +70,6 @@ pub struct MmuFault {
 }
 
 /// One mapping of an address space.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # use orin_sim::memory::Memory;
-/// # use orin_sim::mmu::{AddressSpace, MappedRange};
-/// # let space = AddressSpace::new();
-/// # let memory = Arc::new(Memory::new("data", 0x2000)?);
-/// # space.map(MappedRange { va: 0x20_0000, len: 0x2000, memory, offset: 0, writable: false, cached: false });
-/// let range = space.unmap(0x20_0000).expect("the mapping");
-/// assert_eq!((range.len, range.memory.label()), (0x2000, "data"));
-/// assert!(!range.writable);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug)]
 pub struct MappedRange {
     /// First address, page aligned.

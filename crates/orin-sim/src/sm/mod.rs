@@ -37,15 +37,6 @@ use pool::Pool;
 use program::CodeCache;
 
 /// Options of the SM model. None of them is visible to a correct program.
-///
-/// ```
-/// use orin_sim::sm::SmOptions;
-///
-/// // Warps in a random order: a missing barrier shows.
-/// let sm = SmOptions { seed: Some(7), ..SmOptions::default() };
-/// let config = orin_sim::Config { sm, ..orin_sim::Config::default() };
-/// assert_eq!(config.sm.seed, Some(7));
-/// ```
 #[derive(Clone, Debug, Default)]
 pub struct SmOptions {
     /// Recorder of executed instructions; no overhead if `None`.
@@ -135,14 +126,6 @@ impl Sms {
 }
 
 /// A constant bank of a launch descriptor.
-///
-/// ```
-/// use orin_sim::sm::ConstantBank;
-///
-/// let mut constants = [None; 8];
-/// constants[0] = Some(ConstantBank { va: 0x2_0000_0000, bytes: 0x170 });
-/// assert_eq!(constants.iter().flatten().count(), 1);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConstantBank {
     /// GPU address of its first byte.
@@ -201,13 +184,6 @@ pub struct Launch {
 }
 
 /// Cause of a fault that ended a grid.
-///
-/// ```
-/// use orin_sim::sm::SmFaultCause;
-///
-/// assert_eq!(SmFaultCause::MisalignedPc.warp_error(), 0x5);
-/// assert_eq!(SmFaultCause::Trap.to_string(), "trap instruction");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SmFaultCause {
     /// The MMU refused an access.

@@ -3,13 +3,6 @@
 use core::fmt;
 
 /// A cache of the GPU that keeps its contents until it is invalidated.
-///
-/// ```
-/// use orin_sim::strict::{Cache, Violation};
-///
-/// let is_about_caches = |violation| matches!(violation, Violation::Stale(_));
-/// assert!(is_about_caches(Violation::Stale(Cache::Constants)));
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cache {
     /// Constant banks: INVALIDATE_SHADER_CACHES with CONSTANT.
@@ -62,13 +55,6 @@ impl Cache {
 }
 
 /// An encoding that the chip table does not mark as seen on a board.
-///
-/// ```
-/// use orin_sim::strict::Encoding;
-///
-/// let chain = Encoding::Chain { action: 3, prefetch: false };
-/// assert_eq!(chain.to_string(), "a dependent descriptor with action 3 without prefetch");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Encoding {
     /// SEND_SIGNALING_PCAS2_B with this action.
@@ -126,19 +112,6 @@ pub enum Violation {
 }
 
 /// One finding of strict mode. A piece of work makes at most one report of a kind, with the first location.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_sim::{Config, SoftwareOrin};
-///
-/// let orin = SoftwareOrin::new(Config { strict: true, ..Config::default() })?;
-/// // Run a driver and kernels on `orin`; then:
-/// for report in orin.strict_reports() {
-///     println!("channel {}: {report}", report.channel);
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The violated rule.

@@ -40,16 +40,6 @@ pub enum Generation {
 }
 
 /// Result of decoding.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_tool::commands::{Verdict, gpfifo};
-///
-/// // An entry has eight bytes.
-/// assert_eq!(gpfifo(&[0; 5], &mut Vec::new(), false)?, Verdict::Damaged);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {

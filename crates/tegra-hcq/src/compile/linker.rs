@@ -64,17 +64,6 @@ impl Functions {
 }
 
 /// The loaded nvJitLink library of NVIDIA, which compiles PTX. Several threads may use it concurrently.
-///
-/// ```no_run
-/// use tegra_hcq::Linker;
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let ptx = std::fs::read_to_string("kernels.ptx")?;
-/// let cubin = Linker::load()?.compile("kernels.ptx", &ptx, &[], (8, 7))?;
-/// std::fs::write("kernels.cubin", cubin)?;
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Linker {
     functions: Functions,

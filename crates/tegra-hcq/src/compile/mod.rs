@@ -30,17 +30,6 @@ const LIBRARY: &str = "NVGPU_NVRTC";
 static SHARED: Mutex<Option<Arc<Compiler>>> = Mutex::new(None);
 
 /// The loaded NVRTC library of NVIDIA. Several threads may use it concurrently.
-///
-/// ```no_run
-/// use tegra_hcq::{Compiler, Source};
-///
-/// # fn main() -> tegra_hcq::Result<()> {
-/// let source = Source::new("extern \"C\" __global__ void nothing() {}").option("--use_fast_math");
-/// let compiled = Compiler::load()?.compile(&source, (8, 7))?;
-/// std::fs::write("nothing.cubin", &compiled.cubin).expect("the cubin is written");
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Compiler {
     nvrtc: Nvrtc,
@@ -48,12 +37,6 @@ pub struct Compiler {
 }
 
 /// CUDA C++ source and how to compile it.
-///
-/// ```
-/// use tegra_hcq::Source;
-///
-/// let source = Source::new("extern \"C\" __global__ void nothing() {}").name("nothing.cu").option("-lineinfo");
-/// ```
 #[derive(Clone, Debug)]
 pub struct Source {
     text: String,
@@ -108,16 +91,6 @@ impl Source {
 }
 
 /// The result of a compilation.
-///
-/// ```
-/// use tegra_hcq::{Compiler, Source};
-///
-/// let source = Source::new("extern \"C\" __global__ void nothing() {}");
-/// match Compiler::load().and_then(|compiler| compiler.compile(&source, (8, 7))) {
-///     Ok(compiled) => println!("{} bytes", compiled.cubin.len()),
-///     Err(error) => println!("{error}"),
-/// }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
     /// The cubin, for [`Program::load`].

@@ -12,26 +12,10 @@ use gpu_hal::MemoryInfo;
 pub use request::{CompileRequestError, LaunchError, RangeError};
 
 /// Result of this crate's calls.
-///
-/// ```
-/// fn open() -> tegra_hcq::Result<tegra_hcq::Device> {
-///     tegra_hcq::Device::open(tegra_hcq::DeviceKind::Auto)
-/// }
-/// ```
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
 /// Errors of this crate's calls. `{:?}` prints the same text as `{}`, because a `main` that returns the error prints it
 /// so.
-///
-/// ```
-/// use tegra_hcq::{Device, DeviceKind, Error};
-///
-/// match Device::open(DeviceKind::Nvgpu) {
-///     Ok(device) => println!("{}", device.info().chip),
-///     Err(error @ Error::NoDriver { .. }) => println!("no Orin here: {error}"),
-///     Err(error) => println!("{error}"),
-/// }
-/// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

@@ -136,19 +136,6 @@ pub enum LaunchError {
 }
 
 /// Why a length, range or count of a request is invalid.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// use tegra_hcq::{Error, RangeError};
-///
-/// let buffer = device.alloc::<u32>(10)?;
-/// let refused = buffer.slice(5..20);
-/// assert!(matches!(refused, Err(Error::Range(RangeError::Outside { .. }))));
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RangeError {
@@ -316,14 +303,6 @@ impl RangeError {
 }
 
 /// Why a compilation was refused before it started.
-///
-/// ```
-/// use tegra_hcq::{CompileRequestError, Error};
-///
-/// fn is_too_old(error: &Error) -> bool {
-///     matches!(error, Error::CompileRequest(CompileRequestError::Architecture { .. }))
-/// }
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompileRequestError {

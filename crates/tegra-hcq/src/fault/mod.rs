@@ -17,19 +17,6 @@ pub use gpu_log::mmu::{MmuAccess, MmuFaultType};
 pub use submission::{LaunchRecord, Submission};
 
 /// Kind of a fault, decoded from the notifier (`nvgpu.h`, `NVGPU_CHANNEL_*`) and the log.
-///
-/// ```
-/// use tegra_hcq::{FaultKind, WarpError};
-///
-/// fn advice(kind: FaultKind) -> &'static str {
-///     match kind {
-///         FaultKind::Mmu => "an access outside of all buffers",
-///         FaultKind::Sm(WarpError::MisalignedAddress) => "a pointer that is not aligned to its type",
-///         _ => "see docs/faults.md",
-///     }
-/// }
-/// assert_eq!(advice(FaultKind::Mmu), "an access outside of all buffers");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FaultKind {
@@ -53,13 +40,6 @@ pub enum FaultKind {
 }
 
 /// Warp error code, the low 16 bits of `hww_warp_esr`: why an SM stopped a warp (`hw_gr_ga10b.h`).
-///
-/// ```
-/// use tegra_hcq::WarpError;
-///
-/// assert_eq!(WarpError::MisalignedAddress.to_string(), "misaligned address");
-/// assert_eq!(WarpError::Unknown(0).to_string(), "trap");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WarpError {
@@ -98,13 +78,6 @@ impl fmt::Display for WarpError {
 }
 
 /// An instruction of a loaded kernel.
-///
-/// ```
-/// use tegra_hcq::CodeLocation;
-///
-/// let location = CodeLocation { kernel: "saxpy".to_owned(), offset: 0x120 };
-/// println!("cuobjdump -sass -fun {} # instruction {:#06x}", location.kernel, location.offset);
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CodeLocation {
     /// Name of the kernel.
@@ -114,13 +87,6 @@ pub struct CodeLocation {
 }
 
 /// The buffer nearest to an address.
-///
-/// ```
-/// use tegra_hcq::NearBuffer;
-///
-/// let near = NearBuffer { name: "weights".to_owned(), va: 0x1000, bytes: 256, address: 0x1104 };
-/// assert_eq!(near.to_string(), "4 bytes past the end of weights (0x1000, 256 bytes)");
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NearBuffer {
     /// Name of the buffer, or its content if it has no name.

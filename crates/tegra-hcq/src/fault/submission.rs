@@ -8,14 +8,6 @@ use gpu_hal::chip::Chip;
 use crate::grid::Dim3;
 
 /// A submission, as stored in memory.
-///
-/// ```
-/// use tegra_hcq::Fault;
-///
-/// fn last_words(fault: &Fault) -> String {
-///     fault.submissions.iter().map(|submission| submission.text()).collect()
-/// }
-/// ```
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Submission {
@@ -34,14 +26,6 @@ pub struct Submission {
 }
 
 /// A launch descriptor (QMD), as stored in memory.
-///
-/// ```
-/// use tegra_hcq::Submission;
-///
-/// fn kernels(submission: &Submission) -> Vec<&str> {
-///     submission.launches.iter().filter_map(|launch| launch.kernel.as_deref()).collect()
-/// }
-/// ```
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaunchRecord {

@@ -314,17 +314,6 @@ impl<T: Pod> fmt::Debug for Buffer<T> {
 
 /// The elements of a buffer in place. Exists only while the GPU has no work that uses the buffer, and excludes new
 /// launches and replays of recorded graphs that use it.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// let mut buffer = device.alloc_zeroed::<u32>(3)?;
-/// buffer.view()?[1] = 7;
-/// assert_eq!(buffer.to_vec()?, [0, 7, 0]);
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Debug)]
 pub struct View<'a, T: Pod> {
     buffer: &'a mut Buffer<T>,

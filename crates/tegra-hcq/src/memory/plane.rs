@@ -52,18 +52,6 @@ pub(super) fn resolve(range: &impl RangeBounds<usize>, len: usize) -> Result<Ran
 }
 
 /// A rectangle of a buffer, for reading: rows that are a pitch apart. Created by [`Slice::plane`].
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// // Two rows of three columns.
-/// let buffer = device.alloc_from(&[1, 2, 3, 4, 5, 6])?;
-/// let plane = buffer.plane(3)?;
-/// assert_eq!((plane.columns(), plane.rows()), (3, 2));
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Plane<'a, T: Pod> {
     elements: Slice<'a, T>,

@@ -12,16 +12,6 @@ use crate::limits::DEFAULT_TIMEOUT;
 /// Elements of a buffer, for reading: all of it, or a part ([`Buffer::slice`]).
 ///
 /// Calls that read take `impl Into<Slice>`: a `&Buffer`, a `Slice`, or a reference to one.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// let buffer = device.alloc_from(&[1, 2, 3, 4])?;
-/// assert_eq!(buffer.slice(1..3)?.to_vec()?, [2, 3]);
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Debug)]
 pub struct Slice<'a, T: Pod> {
     handle: &'a Handle,

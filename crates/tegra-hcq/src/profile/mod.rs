@@ -97,29 +97,6 @@ impl fmt::Display for Work {
 
 /// An operation that the GPU has finished. All times are nanoseconds since the UNIX epoch. GPU times are exact relative
 /// to each other, and accurate to a few microseconds relative to CPU times.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
-/// # let program = tegra_hcq::Program::load(&device, cubin)?;
-/// # type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], tegra_hcq::Count<u32>);
-/// # // SAFETY: reads a[i] and b[i] and writes c[i] for i < n.
-/// # let add = unsafe { program.typed::<VectorAdd>("vector_add")? };
-/// # let (a, b) = (device.alloc_from(&[1.0_f32; 256])?, device.alloc_from(&[2.0_f32; 256])?);
-/// # let mut c = device.alloc::<f32>(256)?;
-/// # let mut queue = device.queue()?;
-/// # let timeout = std::time::Duration::from_secs(10);
-/// queue.profile(true)?;
-/// add.launch(&mut queue, 1, 256, (&a, &b, &mut c, 256))?;
-/// queue.wait(timeout)?;
-/// for span in &queue.take_profile()?.spans {
-///     println!("{}: {:?} on the GPU", span.work, span.gpu_time());
-/// }
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Span {
@@ -143,23 +120,6 @@ pub struct Span {
 }
 
 /// A range of a program that [`Queue::span`](crate::Queue::span) has named. Times as in [`Span`].
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let mut queue = device.queue()?;
-/// # let timeout = std::time::Duration::from_secs(10);
-/// queue.profile(true)?;
-/// let mut data = device.alloc::<u32>(64)?;
-/// let frame = queue.span("frame");
-/// queue.fill(&mut data, 7)?;
-/// drop(frame);
-/// queue.wait(timeout)?;
-/// assert_eq!(queue.take_profile()?.ranges[0].name, "frame");
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Range {
@@ -220,27 +180,6 @@ pub struct Unfinished {
 }
 
 /// Operations that a queue ran while profiling was on; see [`Queue::take_profile`](crate::Queue::take_profile).
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
-/// # let program = tegra_hcq::Program::load(&device, cubin)?;
-/// # type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], tegra_hcq::Count<u32>);
-/// # // SAFETY: reads a[i] and b[i] and writes c[i] for i < n.
-/// # let add = unsafe { program.typed::<VectorAdd>("vector_add")? };
-/// # let (a, b) = (device.alloc_from(&[1.0_f32; 256])?, device.alloc_from(&[2.0_f32; 256])?);
-/// # let mut c = device.alloc::<f32>(256)?;
-/// # let mut queue = device.queue()?;
-/// # let timeout = std::time::Duration::from_secs(10);
-/// queue.profile(true)?;
-/// add.launch(&mut queue, 1, 256, (&a, &b, &mut c, 256))?;
-/// queue.wait(timeout)?;
-/// print!("{}", queue.take_profile()?.table());
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Profile {

@@ -39,19 +39,6 @@ pub struct Program {
 }
 
 /// One kernel of a program. Keeps the program loaded.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
-/// # let program = tegra_hcq::Program::load(&device, cubin)?;
-/// let kernel = program.kernel("vector_add")?;
-/// assert_eq!(kernel.parameter_sizes().collect::<Vec<_>>(), [8, 8, 8, 4]);
-/// assert_eq!(kernel.max_threads(), 1024);
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone)]
 pub struct Kernel {
     pub(crate) program: Arc<ProgramCode>,

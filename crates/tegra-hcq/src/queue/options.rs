@@ -7,18 +7,6 @@ use crate::limits::DEFAULT_TIMEOUT;
 use crate::wait::WaitPolicy;
 
 /// Options of a queue.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// use tegra_hcq::{QueueOptions, WaitPolicy};
-///
-/// let options = QueueOptions::default().wait(WaitPolicy::Spin).hold(false);
-/// let queue = device.queue_with(&options)?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct QueueOptions {
@@ -90,26 +78,6 @@ impl QueueOptions {
 }
 
 /// Condition that ends [`Queue::poll`](crate::Queue::poll).
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let mut queue = device.queue()?;
-/// # let timeout = std::time::Duration::from_secs(10);
-/// use tegra_hcq::Until;
-///
-/// // The queue goes on when the word has reached 5.
-/// let mut word = device.alloc_zeroed::<u32>(1)?;
-/// let mut writer = device.queue()?;
-/// queue.poll(&word, 0, Until::AtLeast(5))?;
-/// let fence = queue.submit()?;
-/// writer.write(&mut word, 0, 5)?;
-/// writer.submit()?;
-/// fence.wait(timeout)?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
     /// The word equals the value.

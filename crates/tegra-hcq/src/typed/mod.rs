@@ -32,25 +32,6 @@ mod signature;
 pub use signature::{Arguments, ByValue, Count, KernelArg, Pass, Signature};
 
 /// Size of a launch, as the condition of a kernel sees it.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
-/// # let program = tegra_hcq::Program::load(&device, cubin)?;
-/// # type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], tegra_hcq::Count<u32>);
-/// # // SAFETY: reads a[i] and b[i] and writes c[i] for i < n.
-/// # let add = unsafe { program.typed::<VectorAdd>("vector_add")? };
-/// # let (a, b) = (device.alloc_from(&[1.0_f32; 256])?, device.alloc_from(&[2.0_f32; 256])?);
-/// # let mut c = device.alloc::<f32>(256)?;
-/// use tegra_hcq::LaunchSize;
-///
-/// // The kernel needs a thread for each element.
-/// let covers = |size: &LaunchSize| size.threads_x() >= 256;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LaunchSize {
@@ -323,29 +304,6 @@ impl<A: Signature> fmt::Debug for TypedKernel<A> {
 }
 
 /// A launch in a graph whose arguments are the tuple `A`. Created by [`TypedKernel::record`].
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
-/// # let program = tegra_hcq::Program::load(&device, cubin)?;
-/// # type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], tegra_hcq::Count<u32>);
-/// # // SAFETY: reads a[i] and b[i] and writes c[i] for i < n.
-/// # let add = unsafe { program.typed::<VectorAdd>("vector_add")? };
-/// # let (a, b) = (device.alloc_from(&[1.0_f32; 256])?, device.alloc_from(&[2.0_f32; 256])?);
-/// # let mut c = device.alloc::<f32>(256)?;
-/// # let mut queue = device.queue()?;
-/// # let timeout = std::time::Duration::from_secs(10);
-/// let mut recording = device.graph();
-/// let node = add.record(&mut recording, 1, 256, (&a, &b, &mut c, 256))?;
-/// let mut graph = recording.build()?;
-/// // Fewer elements.
-/// graph.set_launch(&node, 1, 256, (&a, &b, &mut c, 100))?;
-/// queue.replay(&mut graph)?.wait(timeout)?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 pub struct TypedNode<A: Signature> {
     id: NodeId,
     shared_bytes: u32,

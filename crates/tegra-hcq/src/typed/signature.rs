@@ -14,28 +14,6 @@ use crate::program::code::ParamSlot;
 /// for pointers to the elements of a buffer: `&[T]` if the kernel reads them (`const T*`), `&mut [T]` if it writes them
 /// (`T*`). In a signature that is spelled out, such as a type alias, they have the lifetime `'static`; a launch accepts
 /// buffers of any lifetime.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
-/// # let program = tegra_hcq::Program::load(&device, cubin)?;
-/// # type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], tegra_hcq::Count<u32>);
-/// # // SAFETY: reads a[i] and b[i] and writes c[i] for i < n.
-/// # let add = unsafe { program.typed::<VectorAdd>("vector_add")? };
-/// # let (a, b) = (device.alloc_from(&[1.0_f32; 256])?, device.alloc_from(&[2.0_f32; 256])?);
-/// # let mut c = device.alloc::<f32>(256)?;
-/// # let mut queue = device.queue()?;
-/// # let timeout = std::time::Duration::from_secs(10);
-/// use tegra_hcq::KernelArg;
-///
-/// fn is_parameter<P: KernelArg>() {}
-/// is_parameter::<&'static [f32]>();
-/// is_parameter::<u32>();
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 pub trait KernelArg: sealed::Sealed + 'static {
     /// The value in a launch, as its condition sees it: a [`Slice`] for `&[T]`, a [`SliceMut`] for `&mut [T]`,
     /// the number for a [`Count`], otherwise the type itself.
@@ -59,26 +37,6 @@ pub trait KernelArg: sealed::Sealed + 'static {
 /// For `&[T]` a launch accepts a reference to a [`Buffer`], a [`Slice`], or a reference to one; for `&mut [T]` an
 /// exclusive reference to a [`Buffer`], a [`SliceMut`], or an exclusive reference to one; for [`Count`] its number; for
 /// other parameters the type itself.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
-/// # let program = tegra_hcq::Program::load(&device, cubin)?;
-/// # type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], tegra_hcq::Count<u32>);
-/// # // SAFETY: reads a[i] and b[i] and writes c[i] for i < n.
-/// # let add = unsafe { program.typed::<VectorAdd>("vector_add")? };
-/// # let (a, b) = (device.alloc_from(&[1.0_f32; 256])?, device.alloc_from(&[2.0_f32; 256])?);
-/// # let mut c = device.alloc::<f32>(256)?;
-/// # let mut queue = device.queue()?;
-/// # let timeout = std::time::Duration::from_secs(10);
-/// // A buffer or a slice of it is passed where the kernel reads a slice.
-/// add.launch(&mut queue, 1, 100, (a.slice(..100)?, &b, &mut c, 100))?;
-/// queue.wait(timeout)?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[diagnostic::on_unimplemented(
     message = "the kernel's parameter `{P}` does not accept `{Self}`",
     note = "`&[T]` accepts `&Buffer<T>` and `Slice<T>`; `&mut [T]` accepts `&mut Buffer<T>` and `SliceMut<T>`"
@@ -89,26 +47,6 @@ pub trait Pass<'a, P: KernelArg>: Sized {
 }
 
 /// Arguments of a launch: a tuple of values, each accepted for the parameter at its place ([`Pass`]).
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
-/// # let program = tegra_hcq::Program::load(&device, cubin)?;
-/// # type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], tegra_hcq::Count<u32>);
-/// # // SAFETY: reads a[i] and b[i] and writes c[i] for i < n.
-/// # let add = unsafe { program.typed::<VectorAdd>("vector_add")? };
-/// # let (a, b) = (device.alloc_from(&[1.0_f32; 256])?, device.alloc_from(&[2.0_f32; 256])?);
-/// # let mut c = device.alloc::<f32>(256)?;
-/// # let mut queue = device.queue()?;
-/// # let timeout = std::time::Duration::from_secs(10);
-/// // The tuple of arguments implements `Arguments` for the kernel's tuple of parameters.
-/// add.launch(&mut queue, 1, 256, (&a, &b, &mut c, 256))?;
-/// queue.wait(timeout)?;
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[diagnostic::on_unimplemented(
     message = "a kernel with the parameters `{A}` cannot be launched with `{Self}`",
     note = "a launch takes a tuple with one value for each parameter"
@@ -159,25 +97,6 @@ numbers!(u8, i8, bool, u16, i16, f16, bf16, u32, i32, f32, u64, i64, f64);
 ///
 /// This is the parameter `n` of a kernel that accesses the elements `i < n` of its buffers. `T` is `u32`, `i32`, `u64`
 /// or `i64`; a launch passes the plain number.
-///
-/// ```
-/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-/// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
-/// # let program = tegra_hcq::Program::load(&device, cubin)?;
-/// # type VectorAdd = (&'static [f32], &'static [f32], &'static mut [f32], tegra_hcq::Count<u32>);
-/// # // SAFETY: reads a[i] and b[i] and writes c[i] for i < n.
-/// # let add = unsafe { program.typed::<VectorAdd>("vector_add")? };
-/// # let (a, b) = (device.alloc_from(&[1.0_f32; 256])?, device.alloc_from(&[2.0_f32; 256])?);
-/// # let mut c = device.alloc::<f32>(256)?;
-/// # let mut queue = device.queue()?;
-/// # let timeout = std::time::Duration::from_secs(10);
-/// // The kernel has a `Count<u32>`: more elements than the buffers have are refused.
-/// assert!(add.launch(&mut queue, 2, 256, (&a, &b, &mut c, 257)).is_err());
-/// # Ok(())
-/// # }
-/// # #[cfg(not(feature = "sim"))] fn main() {}
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Count<T>(core::marker::PhantomData<T>);
 
@@ -273,13 +192,6 @@ writes! {
 ///
 /// `T` is `#[repr(C)]` with the fields of the kernel's struct in order, and with an explicit field wherever C inserts
 /// padding, as [`Pod`] requires. A CUDA vector type needs its explicit alignment: `float4` is `#[repr(C, align(16))]`.
-///
-/// ```
-/// use tegra_hcq::{ByValue, Count};
-///
-/// // __global__ void shade(float* out, unsigned n, Light light), where Light has four floats.
-/// type Shade = (&'static mut [f32], Count<u32>, ByValue<[f32; 4]>);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByValue<T>(
     /// The struct.
@@ -325,13 +237,6 @@ mod sealed {
 }
 
 /// A tuple of up to 16 [`KernelArg`] types: the parameters of a kernel. Implemented for tuples only.
-///
-/// ```
-/// use tegra_hcq::{Count, Signature};
-///
-/// fn is_signature<A: Signature>() {}
-/// is_signature::<(&'static [f32], &'static mut [f32], Count<u32>)>();
-/// ```
 pub trait Signature: sealed::Sealed + 'static {
     /// The tuple that a launch passes.
     type Passed<'a>;

@@ -6,13 +6,6 @@ use crate::decode::engine::Ahead;
 use crate::decode::prompt;
 
 /// How a session computes the layers of a token. All ways have the same bits.
-///
-/// ```
-/// use infer::decode::{Layers, SessionOptions};
-///
-/// let options = SessionOptions::default().layers(Layers::Fastest);
-/// assert_eq!(options.layers, Layers::Fastest);
-/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Layers {

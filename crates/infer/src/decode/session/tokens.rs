@@ -6,27 +6,6 @@ use super::{RUN_AHEAD, Session};
 use crate::error::Result;
 
 /// Tokens that continue a context. Created by [`Session::tokens`].
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use tegra_hcq::{Device, DeviceKind};
-/// # let device = Device::open(DeviceKind::Sim)?;
-/// # use infer::decode::Engine;
-/// # use infer::model::Model;
-/// # use infer::synthetic::Recipe;
-/// # let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
-/// # let engine = Engine::load(&device, &model, 64, |_, _| ())?;
-/// # let mut session = engine.session(64)?;
-/// # session.feed(&[1, 2, 3])?;
-/// for token in session.tokens(10)? {
-///     let token = token?;
-///     if token < 256 {
-///         break;
-///     }
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct Tokens<'s> {
     pub(super) session: &'s mut Session,
