@@ -3,12 +3,12 @@
 
 mod bringup;
 mod disturbances;
-mod errnos;
 mod lifetime;
 mod log;
 mod processes;
 mod reference;
 mod requests;
+mod rules;
 mod rules_as;
 mod rules_channel;
 mod rules_ctrl;

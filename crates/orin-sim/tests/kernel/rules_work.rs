@@ -8,6 +8,7 @@ use nvgpu_sys::ctrl::{self, GpuFlags, ZbcQueryTable, ZbcSetTable};
 use nvgpu_sys::door::DoorFd;
 use nvgpu_sys::{Errno, tsg};
 use orin_sim::Config;
+use zerocopy::IntoBytes;
 
 const NONE: SubmitFlags = SubmitFlags::empty();
 const SKIP: SubmitFlags = SubmitFlags::SKIP_BUFFER_REFCOUNTING;
@@ -17,7 +18,7 @@ const BAD_FENCE: Fence = Fence { id: 1024, value: 0 };
 /// Entries without work for host.
 static NOTHING: [u8; 8 * 16] = [0; 8 * 16];
 
-fn submit_at(fd: &DoorFd, gpfifo: u64, num_entries: u32, flags: SubmitFlags) -> Result<i32, Errno> {
+fn submit_at(fd: &DoorFd, gpfifo: u64, num_entries: u32, flags: SubmitFlags) -> Answer {
     let mut args = SubmitGpfifo { gpfifo, num_entries, flags: flags.bits(), fence: BAD_FENCE };
     // SAFETY: the software kernel checks every address before it uses it.
     let result = unsafe { channel::SUBMIT_GPFIFO.send_pointing(fd, &mut args) };
@@ -27,7 +28,7 @@ fn submit_at(fd: &DoorFd, gpfifo: u64, num_entries: u32, flags: SubmitFlags) -> 
     result
 }
 
-fn submit(fd: &DoorFd, num_entries: u32, flags: SubmitFlags) -> Result<i32, Errno> {
+fn submit(fd: &DoorFd, num_entries: u32, flags: SubmitFlags) -> Answer {
     submit_at(fd, NOTHING.as_ptr().expose_provenance() as u64, num_entries, flags)
 }
 
@@ -55,137 +56,79 @@ fn full(bench: &Bench) -> (DoorFd, DoorFd, DoorFd) {
     ring
 }
 
-#[test]
-fn submission() {
-    check(&[
-        (
-            "6.10: out of service wins over a usermode ring",
-            |bench| {
-                let chain = bench.chain();
-                channel::FORCE_RESET.send(&chain.channel, 0).unwrap();
-                submit(&chain.channel, 1, NONE)
-            },
-            Err(Errno::TIMEDOUT),
-            &[],
-        ),
-        (
-            "6.10: a usermode ring wins over too many entries",
-            |bench| submit(&bench.chain().channel, u32::MAX, NONE),
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "6.10: a missing ring wins over a missing address space",
-            |bench| {
-                let (tsg, channel) = (bench.tsg(), bench.channel());
-                bind_tsg(&tsg, &channel, 0).unwrap();
-                submit(&channel, 1, NONE)
-            },
-            Err(Errno::NOMEM),
-            &[],
-        ),
-        (
-            "6.10: three slots stay free: 13 entries fit into 16, 14 never do",
-            |bench| {
-                let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 0);
-                assert_eq!(submit(&channel, 13, NONE), Ok(0));
-                submit(&channel, 14, NONE)
-            },
-            Err(Errno::NOMEM),
-            &[],
-        ),
-        (
-            "6.10: too many entries win over a flag forbidden for deterministic channels",
-            |bench| {
-                let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
-                submit(&channel, 14, NONE)
-            },
-            Err(Errno::NOMEM),
-            &[],
-        ),
-        (
-            "6.10: a deterministic channel must skip the reference counts",
-            |bench| {
-                let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
-                assert_eq!(submit(&channel, 1, SKIP), Ok(0));
-                submit_at(&channel, 8, 1, NONE)
-            },
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "6.10: and gets no sync-file",
-            |bench| {
-                let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
-                assert_eq!(submit(&channel, 1, SKIP | SubmitFlags::FENCE_GET), Ok(0));
-                let before = bench.orin.live().descriptors;
-                let result = submit(&channel, 1, SKIP | SubmitFlags::FENCE_GET | SubmitFlags::SYNC_FENCE);
-                assert_eq!(bench.orin.live().descriptors, before);
-                result
-            },
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "6.10: a full ring wins over a bad fence and a bad address, and can be retried",
-            |bench| {
-                let (_space, _tsg, channel) = full(bench);
-                let result = submit_at(&channel, 8, 10, SubmitFlags::FENCE_WAIT);
-                channel::ENABLE.send(&channel, 0).unwrap();
-                wait_until("room", || submit(&channel, 10, NONE).is_ok());
-                result
-            },
-            Err(Errno::AGAIN),
-            &[],
-        ),
-        (
-            "6.10: exhausted job slots win over a bad fence",
-            |bench| {
-                let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 2);
-                channel::DISABLE.send(&channel, 0).unwrap();
-                assert_eq!([submit(&channel, 1, NONE), submit(&channel, 1, NONE)], [Ok(0), Ok(0)]);
-                let result = submit(&channel, 1, SubmitFlags::FENCE_WAIT);
-                channel::ENABLE.send(&channel, 0).unwrap();
-                wait_until("a slot", || submit(&channel, 1, NONE).is_ok());
-                result
-            },
-            Err(Errno::AGAIN),
-            &[],
-        ),
-        (
-            "6.10: a bad syncpoint of a wait wins over a bad address",
-            |bench| {
-                let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 0);
-                submit_at(&channel, 8, 1, SubmitFlags::FENCE_WAIT)
-            },
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "6.10: a bad fence descriptor wins over a bad address",
-            |bench| {
-                let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 0);
-                submit_at(&channel, 8, 1, SubmitFlags::FENCE_WAIT | SubmitFlags::SYNC_FENCE)
-            },
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "6.10: unreadable entries leave no job",
-            |bench| {
-                let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 1);
-                let result = submit_at(&channel, 8, 1, NONE);
-                assert_eq!(submit(&channel, 1, NONE), Ok(0));
-                result
-            },
-            Err(Errno::FAULT),
-            &[],
-        ),
-    ]);
-}
+pub(crate) const SUBMISSION: &[Rule] = &[
+    ("6.10: out of service wins over a usermode ring", TIMEDOUT, &[], |bench| {
+        let chain = bench.chain();
+        channel::FORCE_RESET.send(&chain.channel, 0).unwrap();
+        submit(&chain.channel, 1, NONE)
+    }),
+    ("6.10: a usermode ring wins over too many entries", INVAL, &[], |bench| {
+        submit(&bench.chain().channel, u32::MAX, NONE)
+    }),
+    ("6.10: a missing ring wins over a missing address space", NOMEM, &[], |bench| {
+        let (tsg, channel) = (bench.tsg(), bench.channel());
+        bind_tsg(&tsg, &channel, 0).unwrap();
+        submit(&channel, 1, NONE)
+    }),
+    ("6.10: three slots stay free: 13 entries fit into 16, 14 never do", NOMEM, &[], |bench| {
+        let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 0);
+        assert_eq!(submit(&channel, 13, NONE), Ok(0));
+        submit(&channel, 14, NONE)
+    }),
+    ("6.10: too many entries win over a flag forbidden for deterministic channels", NOMEM, &[], |bench| {
+        let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
+        submit(&channel, 14, NONE)
+    }),
+    ("6.10: a deterministic channel must skip the reference counts", INVAL, &[], |bench| {
+        let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
+        assert_eq!(submit(&channel, 1, SKIP), Ok(0));
+        submit_at(&channel, 8, 1, NONE)
+    }),
+    ("6.10: and gets no sync-file", INVAL, &[], |bench| {
+        let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
+        assert_eq!(submit(&channel, 1, SKIP | SubmitFlags::FENCE_GET), Ok(0));
+        let before = bench.orin.live().descriptors;
+        let result = submit(&channel, 1, SKIP | SubmitFlags::FENCE_GET | SubmitFlags::SYNC_FENCE);
+        assert_eq!(bench.orin.live().descriptors, before);
+        result
+    }),
+    ("6.10: a full ring wins over a bad fence and a bad address, and can be retried", AGAIN, &[], |bench| {
+        let (_space, _tsg, channel) = full(bench);
+        let result = submit_at(&channel, 8, 10, SubmitFlags::FENCE_WAIT);
+        channel::ENABLE.send(&channel, 0).unwrap();
+        wait_until("room", || submit(&channel, 10, NONE).is_ok());
+        result
+    }),
+    ("6.10: exhausted job slots win over a bad fence", AGAIN, &[], |bench| {
+        let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 2);
+        channel::DISABLE.send(&channel, 0).unwrap();
+        assert_eq!([submit(&channel, 1, NONE), submit(&channel, 1, NONE)], [Ok(0), Ok(0)]);
+        let result = submit(&channel, 1, SubmitFlags::FENCE_WAIT);
+        channel::ENABLE.send(&channel, 0).unwrap();
+        wait_until("a slot", || submit(&channel, 1, NONE).is_ok());
+        result
+    }),
+    ("6.10: a bad syncpoint of a wait wins over a bad address", INVAL, &[], |bench| {
+        let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 0);
+        submit_at(&channel, 8, 1, SubmitFlags::FENCE_WAIT)
+    }),
+    ("6.10: a bad fence descriptor wins over a bad address", INVAL, &[], |bench| {
+        let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 0);
+        submit_at(&channel, 8, 1, SubmitFlags::FENCE_WAIT | SubmitFlags::SYNC_FENCE)
+    }),
+    ("6.10: unreadable entries leave no job", FAULT, &[], |bench| {
+        let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::empty(), 1);
+        let result = submit_at(&channel, 8, 1, NONE);
+        assert_eq!(submit(&channel, 1, NONE), Ok(0));
+        result
+    }),
+    ("6.10: a channel without a TSG is out of service", TIMEDOUT, &[], |bench| {
+        submit(&bench.channel(), 1, NONE)
+    }),
+];
 
 /// SET_DETERMINISTIC_OPTS on descriptors; the number of channels is not copied out on failure.
-fn options(bench: &Bench, fds: &[i32], count: u32, flags: u32) -> Result<i32, Errno> {
+fn options(bench: &Bench, fds: &[i32], count: u32, flags: u32) -> Answer {
     let channels = fds.as_ptr().expose_provenance() as u64;
     let mut args = ctrl::SetDeterministicOpts { num_channels: count, flags, channels };
     // SAFETY: the software kernel checks every address before it uses it.
@@ -197,201 +140,142 @@ fn options(bench: &Bench, fds: &[i32], count: u32, flags: u32) -> Result<i32, Er
 const ALLOW: u32 = ctrl::DeterministicOpts::ALLOW_RAILGATING.bits();
 const DISALLOW: u32 = ctrl::DeterministicOpts::DISALLOW_RAILGATING.bits();
 
-#[test]
-fn power_references() {
-    check(&[
-        (
-            "3.12: more than 512 channels win over a bad address",
-            |bench| options(bench, &[], 513, ALLOW),
-            Err(Errno::INVAL),
-            &[],
-        ),
-        ("3.12: no channels at all", |bench| options(bench, &[], 0, ALLOW | DISALLOW), Ok(0), &[]),
-        (
-            "3.12: a channel that is not deterministic, even without a flag",
-            |bench| options(bench, &[bench.bound().2.raw()], 1, 0),
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "3.12: both at once",
-            |bench| options(bench, &[bench.chain().channel.raw()], 1, ALLOW | DISALLOW),
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "3.12: changes before the first failure take effect; DISALLOW reverts them",
-            |bench| {
-                let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
-                let fds = [channel.raw(), bench.ctrl.raw()];
-                assert_eq!(options(bench, &fds, 2, ALLOW), Err(Errno::INVAL));
-                assert_eq!(submit(&channel, 1, SKIP), Err(Errno::INVAL), "section 6.10: dormant");
-                assert_eq!(options(bench, &fds, 1, 0), Ok(0));
-                assert_eq!(submit(&channel, 1, SKIP), Err(Errno::INVAL));
-                assert_eq!(options(bench, &fds, 1, DISALLOW), Ok(0));
-                submit(&channel, 1, SKIP)
-            },
-            Ok(0),
-            &[],
-        ),
-        (
-            "6.10: a dormant channel wins over a full ring",
-            |bench| {
-                let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
-                channel::DISABLE.send(&channel, 0).unwrap();
-                while submit(&channel, 10, SKIP).is_ok() {}
-                options(bench, &[channel.raw()], 1, ALLOW).unwrap();
-                submit(&channel, 10, SKIP)
-            },
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "6.5: the watchdog of a deterministic channel stays off",
-            |bench| {
-                let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
-                wdt(&channel, channel::WDT_ENABLE)
-            },
-            Err(Errno::INVAL),
-            &[],
-        ),
-    ]);
-}
+pub(crate) const POWER: &[Rule] = &[
+    ("3.12: more than 512 channels win over a bad address", INVAL, &[], |bench| {
+        options(bench, &[], 513, ALLOW)
+    }),
+    ("3.12: no channels at all", Ok(0), &[], |bench| options(bench, &[], 0, ALLOW | DISALLOW)),
+    ("3.12: a channel that is not deterministic, even without a flag", INVAL, &[], |bench| {
+        options(bench, &[bench.bound().2.raw()], 1, 0)
+    }),
+    ("3.12: both at once", INVAL, &[], |bench| {
+        options(bench, &[bench.chain().channel.raw()], 1, ALLOW | DISALLOW)
+    }),
+    ("3.12: changes before the first failure take effect; DISALLOW reverts them", Ok(0), &[], |bench| {
+        let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
+        let fds = [channel.raw(), bench.ctrl.raw()];
+        assert_eq!(options(bench, &fds, 2, ALLOW), INVAL);
+        assert_eq!(submit(&channel, 1, SKIP), INVAL, "section 6.10: dormant");
+        assert_eq!(options(bench, &fds, 1, 0), Ok(0));
+        assert_eq!(submit(&channel, 1, SKIP), INVAL);
+        assert_eq!(options(bench, &fds, 1, DISALLOW), Ok(0));
+        submit(&channel, 1, SKIP)
+    }),
+    ("6.10: a dormant channel wins over a full ring", INVAL, &[], |bench| {
+        let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
+        channel::DISABLE.send(&channel, 0).unwrap();
+        while submit(&channel, 10, SKIP).is_ok() {}
+        options(bench, &[channel.raw()], 1, ALLOW).unwrap();
+        submit(&channel, 10, SKIP)
+    }),
+    ("6.5: the watchdog of a deterministic channel stays off", INVAL, &[], |bench| {
+        let (_space, _tsg, channel) = kernel_ring(bench, SetupBindFlags::DETERMINISTIC, 0);
+        wdt(&channel, channel::WDT_ENABLE)
+    }),
+    ("3.12: a descriptor that is not a channel", INVAL, &[], |bench| {
+        options(bench, &[bench.ctrl.raw()], 1, ALLOW)
+    }),
+    ("3.12: an unreadable list", FAULT, &[], |bench| {
+        let args = ctrl::SetDeterministicOpts { num_channels: 1, flags: ALLOW, channels: NOWHERE };
+        send_constant(&bench.ctrl, ctrl::code::SET_DETERMINISTIC_OPTS, args.as_bytes())
+    }),
+];
 
-fn wait(fd: &DoorFd, change: impl FnOnce(&mut Wait)) -> Result<i32, Errno> {
+fn wait(fd: &DoorFd, change: impl FnOnce(&mut Wait)) -> Answer {
     let mut args = Wait { kind: channel::WAIT_SEMAPHORE, timeout: 1, ..Default::default() };
     change(&mut args);
     channel::WAIT.send(fd, &mut args)
 }
 
-#[test]
-fn waiting() {
-    check(&[
-        (
-            "6.11: out of service wins over an unknown type",
-            |bench| wait(&bench.channel(), |args| args.kind = 9),
-            Err(Errno::TIMEDOUT),
-            &[],
-        ),
-        (
-            "6.11: an unknown type",
-            |bench| wait(&bench.bound().2, |args| args.kind = 2),
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "6.11: a semaphore needs memory",
-            |bench| {
-                let (bare, bound) = (bench.export(bench.create(4096)), bench.bound());
-                wait(&bound.2, |args| args.dmabuf_fd = raw(&bare))
-            },
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "6.11: the last word of a buffer is a semaphore",
-            |bench| {
-                let (buffer, bound) = (bench.buffer(4096), bench.bound());
-                wait(&bound.2, |args| (args.dmabuf_fd, args.offset) = (raw(&buffer), 4092))
-            },
-            Ok(0),
-            &[],
-        ),
-        (
-            "6.11: a notification needs memory, with another errno",
-            |bench| {
-                let (bare, bound) = (bench.export(bench.create(4096)), bench.bound());
-                wait(&bound.2, |args| (args.kind, args.dmabuf_fd) = (channel::WAIT_NOTIFIER, raw(&bare)))
-            },
-            Err(Errno::NOMEM),
-            &[],
-        ),
-        (
-            "6.11: its range wins over its memory",
-            |bench| {
-                let (bare, bound) = (bench.export(bench.create(4096)), bench.bound());
-                wait(&bound.2, |args| {
-                    (args.kind, args.dmabuf_fd, args.offset) = (channel::WAIT_NOTIFIER, raw(&bare), 4081);
-                })
-            },
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "6.11: its descriptor must be a buffer",
-            |bench| {
-                let bound = bench.bound();
-                wait(&bound.2, |args| {
-                    (args.kind, args.dmabuf_fd) = (channel::WAIT_NOTIFIER, raw(&bench.ctrl))
-                })
-            },
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "6.11: a notification that was read gets filler values",
-            |bench| {
-                let (buffer, bound) = (bench.buffer(4096), bench.bound());
-                let result = wait(&bound.2, |args| {
-                    (args.kind, args.dmabuf_fd) = (channel::WAIT_NOTIFIER, raw(&buffer))
-                });
-                let memory = cpu(&buffer, 4096);
-                let load = |at| word(&memory, at).load(core::sync::atomic::Ordering::Acquire);
-                assert_eq!([load(8), load(12)], [0xdead_beef, 511]);
-                result
-            },
-            Ok(0),
-            &[],
-        ),
-    ]);
+/// WAIT for a semaphore in a buffer of zeroes.
+fn semaphore(bench: &Bench, change: impl FnOnce(&mut Wait)) -> Answer {
+    let (buffer, bound) = (bench.buffer(4096), bench.bound());
+    wait(&bound.2, |args| {
+        args.dmabuf_fd = raw(&buffer);
+        change(args);
+    })
 }
 
-fn zcull(fd: &DoorFd, gpu_va: u64, mode: u32) -> Result<i32, Errno> {
+pub(crate) const WAITING: &[Rule] = &[
+    ("6.11: out of service wins over an unknown type", TIMEDOUT, &[], |bench| {
+        wait(&bench.channel(), |args| args.kind = 9)
+    }),
+    ("6.11: an unknown type", INVAL, &[], |bench| wait(&bench.bound().2, |args| args.kind = 2)),
+    ("6.11: a semaphore needs memory", INVAL, &[], |bench| {
+        let bare = bench.export(bench.create(4096));
+        semaphore(bench, |args| args.dmabuf_fd = raw(&bare))
+    }),
+    ("6.11: the last word of a buffer is a semaphore", Ok(0), &[], |bench| {
+        semaphore(bench, |args| args.offset = 4092)
+    }),
+    ("6.11: a notification needs memory, with another errno", NOMEM, &[], |bench| {
+        let (bare, bound) = (bench.export(bench.create(4096)), bench.bound());
+        wait(&bound.2, |args| (args.kind, args.dmabuf_fd) = (channel::WAIT_NOTIFIER, raw(&bare)))
+    }),
+    ("6.11: its range wins over its memory", INVAL, &[], |bench| {
+        let (bare, bound) = (bench.export(bench.create(4096)), bench.bound());
+        wait(&bound.2, |args| {
+            (args.kind, args.dmabuf_fd, args.offset) = (channel::WAIT_NOTIFIER, raw(&bare), 4081);
+        })
+    }),
+    ("6.11: its descriptor must be a buffer", INVAL, &[], |bench| {
+        let bound = bench.bound();
+        wait(&bound.2, |args| (args.kind, args.dmabuf_fd) = (channel::WAIT_NOTIFIER, raw(&bench.ctrl)))
+    }),
+    ("6.11: a notification that was read gets filler values", Ok(0), &[], |bench| {
+        let (buffer, bound) = (bench.buffer(4096), bench.bound());
+        let result =
+            wait(&bound.2, |args| (args.kind, args.dmabuf_fd) = (channel::WAIT_NOTIFIER, raw(&buffer)));
+        let memory = cpu(&buffer, 4096);
+        let load = |at| word(&memory, at).load(core::sync::atomic::Ordering::Acquire);
+        assert_eq!([load(8), load(12)], [0xdead_beef, 511]);
+        result
+    }),
+    ("6.11: a semaphore inside a word", INVAL, &[], |bench| semaphore(bench, |args| args.offset = 2)),
+    ("6.11: a semaphore beyond its buffer", INVAL, &[], |bench| semaphore(bench, |args| args.offset = 4096)),
+    ("6.11: a semaphore outside of buffers", INVAL, &[], |bench| {
+        semaphore(bench, |args| args.dmabuf_fd = raw(&bench.ctrl))
+    }),
+    ("6.11: a semaphore without the value", TIMEDOUT, &[], |bench| semaphore(bench, |args| args.payload = 1)),
+    ("6.11: a notification that does not come", Err(Errno::INTR), &[], |bench| {
+        let (buffer, bound) = (bench.buffer(4096), bench.bound());
+        word(&cpu(&buffer, 4096), 12).store(1 << 16, core::sync::atomic::Ordering::Relaxed);
+        wait(&bound.2, |args| (args.kind, args.dmabuf_fd) = (channel::WAIT_NOTIFIER, raw(&buffer)))
+    }),
+];
+
+fn zcull(fd: &DoorFd, gpu_va: u64, mode: u32) -> Answer {
     channel::ZCULL_BIND.send(fd, &mut channel::ZcullBind { gpu_va, mode, padding: 0 })
 }
 
-#[test]
-fn depth_culling() {
-    check(&[
-        (
-            "6.13: ZCULL_BIND without a TSG",
-            |bench| stalled(bench, || zcull(&bench.channel(), 0x1000, 0)),
-            Err(Errno::INVAL),
-            &[],
-        ),
-        (
-            "6.13: a separate buffer needs an address",
-            |bench| zcull(&bench.chain().channel, 0, channel::ZCULL_MODE_SEPARATE_BUFFER),
-            Err(Errno::INVAL),
-            &["failed to setup zcull"],
-        ),
-        (
-            "6.13: a TSG keeps its first buffer, later ones are ignored",
-            |bench| {
-                let chain = bench.chain();
-                zcull(&chain.channel, 0x1000, channel::ZCULL_MODE_SEPARATE_BUFFER).unwrap();
-                let second = join(bench, &chain.space, &chain.tsg, 0);
-                stalled(bench, || zcull(&second, 0, channel::ZCULL_MODE_SEPARATE_BUFFER))
-            },
-            Ok(0),
-            &[],
-        ),
-        (
-            "6.13: it takes the TSG off the hardware",
-            |bench| {
-                let chain = bench.chain();
-                stalled(bench, || zcull(&chain.channel, 0x1000, channel::ZCULL_MODE_GLOBAL))
-            },
-            Err(Errno::TIMEDOUT),
-            &[
-                "preempt timed out for tsgid: 0, ctxsw timeout will trigger recovery if needed",
-                "failed to preempt channel/TSG",
-            ],
-        ),
-    ]);
-}
+pub(crate) const CULLING: &[Rule] = &[
+    ("6.13: ZCULL_BIND without a TSG", INVAL, &[], |bench| {
+        stalled(bench, || zcull(&bench.channel(), 0x1000, 0))
+    }),
+    ("6.13: a separate buffer needs an address", INVAL, &["failed to setup zcull"], |bench| {
+        zcull(&bench.chain().channel, 0, channel::ZCULL_MODE_SEPARATE_BUFFER)
+    }),
+    ("6.13: a TSG keeps its first buffer, later ones are ignored", Ok(0), &[], |bench| {
+        let chain = bench.chain();
+        zcull(&chain.channel, 0x1000, channel::ZCULL_MODE_SEPARATE_BUFFER).unwrap();
+        let second = join(bench, &chain.space, &chain.tsg, 0);
+        stalled(bench, || zcull(&second, 0, channel::ZCULL_MODE_SEPARATE_BUFFER))
+    }),
+    (
+        "6.13: it takes the TSG off the hardware",
+        TIMEDOUT,
+        &[
+            "preempt timed out for tsgid: 0, ctxsw timeout will trigger recovery if needed",
+            "failed to preempt channel/TSG",
+        ],
+        |bench| {
+            let chain = bench.chain();
+            stalled(bench, || zcull(&chain.channel, 0x1000, channel::ZCULL_MODE_GLOBAL))
+        },
+    ),
+];
 
-fn set_value(bench: &Bench, kind: u32, value: u32) -> Result<i32, Errno> {
+fn set_value(bench: &Bench, kind: u32, value: u32) -> Answer {
     let mut args = ZbcSetTable {
         color_ds: [value; 4],
         color_l2: [value + 1; 4],
@@ -413,7 +297,7 @@ fn clear_values() {
     let bench = Bench::new();
     let size = query(&bench, ctrl::ZBC_TYPE_INVALID, 0).unwrap().index_size;
     for kind in [0, 4, u32::MAX] {
-        assert_eq!(set_value(&bench, kind, 1), Err(Errno::INVAL));
+        assert_eq!(set_value(&bench, kind, 1), INVAL);
     }
     assert_eq!(query(&bench, 4, 1).err(), Some(Errno::INVAL));
     let kinds = [ctrl::ZBC_TYPE_COLOR, ctrl::ZBC_TYPE_DEPTH, ctrl::ZBC_TYPE_STENCIL];
@@ -431,7 +315,7 @@ fn clear_values() {
         for value in 100..100 + size - 2 {
             assert_eq!(set_value(&bench, kind, value), Ok(0));
         }
-        assert_eq!(set_value(&bench, kind, 1), Err(Errno::NOMEM), "the table is full");
+        assert_eq!(set_value(&bench, kind, 1), NOMEM, "the table is full");
         assert_eq!(set_value(&bench, kind, 9), Ok(0), "a known value needs no entry");
     }
     let color = query(&bench, kinds[0], 2).unwrap();
@@ -441,12 +325,12 @@ fn clear_values() {
         (9, 9)
     );
     bench.orin.quiesce();
-    assert_eq!(set_value(&bench, kinds[0], 9), Err(Errno::NODEV));
+    assert_eq!(set_value(&bench, kinds[0], 9), NODEV);
 
     let mut config = Config::default();
     config.characteristics.flags &= !GpuFlags::SUPPORT_ZBC.bits();
     let without = Bench::with(config);
-    assert_eq!(set_value(&without, 0, 1), Err(Errno::NODEV), "the feature wins over the kind");
+    assert_eq!(set_value(&without, 0, 1), NODEV, "the feature wins over the kind");
     assert_eq!(query(&without, 4, 1).err(), Some(Errno::NODEV));
 }
 
@@ -454,12 +338,12 @@ fn clear_values() {
 fn preempting_a_channel_enables_its_tsg() {
     let bench = Bench::new();
     let (_space, tsg, channel) = full(&bench);
-    assert_eq!(submit(&channel, 10, NONE), Err(Errno::AGAIN));
+    assert_eq!(submit(&channel, 10, NONE), AGAIN);
     channel::PREEMPT.send(&channel, 0).unwrap();
     wait_until("room", || submit(&channel, 10, NONE).is_ok());
     tsg::DISABLE.send(&tsg, 0).unwrap();
     tsg::PREEMPT.send(&tsg, 0).unwrap();
     while submit(&channel, 10, NONE).is_ok() {}
     std::thread::sleep(core::time::Duration::from_millis(20));
-    assert_eq!(submit(&channel, 10, NONE), Err(Errno::AGAIN), "PREEMPT of the TSG leaves it disabled");
+    assert_eq!(submit(&channel, 10, NONE), AGAIN, "PREEMPT of the TSG leaves it disabled");
 }

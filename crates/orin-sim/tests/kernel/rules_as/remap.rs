@@ -1,6 +1,6 @@
 //! Changes of single pages in sparse reservations.
 
-use super::{FAULT, INVAL, NOMEM, empty};
+use super::empty;
 use crate::support::rules::*;
 use crate::support::*;
 use nvgpu_sys::address_space::{self as space, AllocSpaceFlags, KIND_INVALID, RemapFlags, RemapOp};
@@ -41,195 +41,134 @@ fn refused(bench: &Bench, change: impl FnOnce(&DoorFd, &mut RemapOp)) -> Answer 
     result
 }
 
-#[test]
-fn all_remap_operations_are_checked_before_any_takes_effect() {
-    check(&[
-        ("REMAP: as it should be", |bench| refused(bench, |_, _| ()), Ok(0), &[]),
-        ("REMAP: an unknown flag", |bench| refused(bench, |_, op| op.flags |= 1), INVAL, &[]),
-        (
-            "REMAP: two page sizes",
-            |bench| refused(bench, |_, op| op.flags |= RemapFlags::PAGESIZE_64K.bits()),
-            INVAL,
-            &[],
-        ),
-        (
-            "REMAP: the page size of the first operation is not that of the reservation",
-            |bench| {
-                refused(bench, |_, op| {
-                    op.flags = RemapFlags::PAGESIZE_64K.bits();
-                    op.virt_offset_in_pages /= 16;
-                })
-            },
-            INVAL,
-            &[],
-        ),
-        ("REMAP: unmapping takes no kind", |bench| refused(bench, |_, op| op.mem_handle = 0), INVAL, &[]),
-        (
-            "REMAP: unmapping takes no offset",
-            |bench| {
-                refused(bench, |_, op| {
-                    (op.mem_handle, op.incompr_kind, op.mem_offset_in_pages) = (0, KIND_INVALID, 1);
-                })
-            },
-            INVAL,
-            &[],
-        ),
-        (
-            "REMAP: unmapping takes no flag except the page size",
-            |bench| {
-                refused(bench, |_, op| {
-                    (op.mem_handle, op.incompr_kind) = (0, KIND_INVALID);
-                    op.flags |= RemapFlags::CACHEABLE.bits();
-                })
-            },
-            INVAL,
-            &[],
-        ),
-        (
-            "REMAP: more pages than the address space has",
-            |bench| refused(bench, |_, op| op.num_pages = u64::MAX),
-            INVAL,
-            &[],
-        ),
-        (
-            "REMAP: the fields of the last operation are checked before the buffer of the first",
-            |bench| {
-                let (result, done) = remap(bench, |_, op| {
-                    vec![RemapOp { mem_handle: empty(bench), ..op }, RemapOp { num_pages: 0, ..op }]
-                });
-                assert_eq!(done, 0);
-                result
-            },
-            INVAL,
-            &[],
-        ),
-        (
-            "REMAP: the address of the first operation is checked before its buffer",
-            |bench| refused(bench, |_, op| (op.virt_offset_in_pages, op.mem_handle) = (1, CLOSED)),
-            INVAL,
-            &[],
-        ),
-        (
-            "REMAP: a reservation that is not sparse",
-            |bench| {
-                refused(bench, |space, op| {
-                    op.virt_offset_in_pages = reserve(space, 4, 0, 0).unwrap() / 4096;
-                })
-            },
-            INVAL,
-            &[],
-        ),
-        (
-            "REMAP: a closed descriptor is EINVAL",
-            |bench| refused(bench, |_, op| op.mem_handle = CLOSED),
-            INVAL,
-            &["mem_handle 0xf423f is not a dmabuf", "get_mpool failed: -22"],
-        ),
-        (
-            "REMAP: writing a read-only buffer",
-            |bench| {
-                let twin = bench.export(read_only(bench));
-                refused(bench, |_, op| (op.mem_handle, op.num_pages) = (raw(&twin), 1))
-            },
-            INVAL,
-            &["RW access requested for RO mapped buffer", "get_mpool failed: -22"],
-        ),
-        (
-            "REMAP: reading a read-only buffer",
-            |bench| {
-                let twin = bench.export(read_only(bench));
-                refused(bench, |_, op| {
-                    (op.mem_handle, op.num_pages) = (raw(&twin), 1);
-                    op.flags |= RemapFlags::ACCESS_NO_WRITE.bits();
-                })
-            },
-            Ok(0),
-            &[],
-        ),
-        (
-            "REMAP: a buffer without memory wins over a range beyond it",
-            |bench| refused(bench, |_, op| (op.mem_handle, op.mem_offset_in_pages) = (empty(bench), 7)),
-            NOMEM,
-            &["failed to pin dma_buf", "get_mpool failed: -12"],
-        ),
-        (
-            "REMAP: beyond the buffer",
-            |bench| refused(bench, |_, op| op.mem_offset_in_pages = 1),
-            INVAL,
-            &["validate_map failed: -22"],
-        ),
-        (
-            "REMAP: beyond the reservation",
-            |bench| refused(bench, |_, op| op.virt_offset_in_pages += 13),
-            INVAL,
-            &["validate_map failed: -22"],
-        ),
-        (
-            "REMAP: a later operation in another sparse reservation: nothing takes effect",
-            |bench| {
-                let (result, done) = remap(bench, |space, op| {
-                    let other = reserve(space, 16, SPARSE, 0).unwrap() / 4096;
-                    let unmap = RemapOp {
-                        mem_handle: 0,
-                        incompr_kind: KIND_INVALID,
-                        virt_offset_in_pages: other,
-                        ..op
-                    };
-                    vec![op, unmap]
-                });
-                assert_eq!(done, 0);
-                result
-            },
-            INVAL,
-            &["validate_unmap failed: -22"],
-        ),
-        (
-            "REMAP: unreadable operations leave the count unchanged",
-            |bench| {
-                let mut args = space::Remap { ops: NOWHERE, num_ops: 3, padding: 0 };
-                // SAFETY: the software kernel checks every address before it uses it.
-                let result = unsafe { space::REMAP.send_pointing(&bench.space(), &mut args) };
-                assert_eq!(args.num_ops, 3);
-                result
-            },
-            FAULT,
-            &[],
-        ),
-        (
-            "REMAP: operations that cannot be copied out still take effect",
-            |bench| {
-                let space = bench.space();
-                let area = reserve(&space, 1, SPARSE, 0).unwrap();
-                let buffer = bench.buffer(4096);
-                let op = RemapOp {
-                    flags: PAGE_4K,
-                    compr_kind: KIND_INVALID,
-                    mem_handle: raw(&buffer),
-                    virt_offset_in_pages: area / 4096,
-                    num_pages: 1,
-                    ..Default::default()
-                };
-                let ops = constant(op.as_bytes());
-                let mut args = space::Remap { ops, num_ops: 1, padding: 0 };
-                // SAFETY: the software kernel checks every address before it uses it.
-                let result = unsafe { space::REMAP.send_pointing(&space, &mut args) };
-                assert_eq!(args.num_ops, 0);
-                drop(buffer);
-                assert_eq!(bench.orin.live().buffers, 1, "the page keeps it");
-                result
-            },
-            FAULT,
-            &[],
-        ),
-        (
-            "REMAP: an empty list needs no address",
-            |bench| {
-                let (result, done) = remap(bench, |_, _| Vec::new());
-                assert_eq!(done, 0);
-                result
-            },
-            Ok(0),
-            &[],
-        ),
-    ]);
-}
+pub(crate) const REMAP: &[Rule] = &[
+    ("REMAP: as it should be", Ok(0), &[], |bench| refused(bench, |_, _| ())),
+    ("REMAP: an unknown flag", INVAL, &[], |bench| refused(bench, |_, op| op.flags |= 1)),
+    ("REMAP: two page sizes", INVAL, &[], |bench| {
+        refused(bench, |_, op| op.flags |= RemapFlags::PAGESIZE_64K.bits())
+    }),
+    ("REMAP: the page size of the first operation is not that of the reservation", INVAL, &[], |bench| {
+        refused(bench, |_, op| {
+            op.flags = RemapFlags::PAGESIZE_64K.bits();
+            op.virt_offset_in_pages /= 16;
+        })
+    }),
+    ("REMAP: unmapping takes no kind", INVAL, &[], |bench| refused(bench, |_, op| op.mem_handle = 0)),
+    ("REMAP: unmapping takes no offset", INVAL, &[], |bench| {
+        refused(bench, |_, op| {
+            (op.mem_handle, op.incompr_kind, op.mem_offset_in_pages) = (0, KIND_INVALID, 1);
+        })
+    }),
+    ("REMAP: unmapping takes no flag except the page size", INVAL, &[], |bench| {
+        refused(bench, |_, op| {
+            (op.mem_handle, op.incompr_kind) = (0, KIND_INVALID);
+            op.flags |= RemapFlags::CACHEABLE.bits();
+        })
+    }),
+    ("REMAP: more pages than the address space has", INVAL, &[], |bench| {
+        refused(bench, |_, op| op.num_pages = u64::MAX)
+    }),
+    (
+        "REMAP: the fields of the last operation are checked before the buffer of the first",
+        INVAL,
+        &[],
+        |bench| {
+            let (result, done) = remap(bench, |_, op| {
+                vec![RemapOp { mem_handle: empty(bench), ..op }, RemapOp { num_pages: 0, ..op }]
+            });
+            assert_eq!(done, 0);
+            result
+        },
+    ),
+    ("REMAP: the address of the first operation is checked before its buffer", INVAL, &[], |bench| {
+        refused(bench, |_, op| (op.virt_offset_in_pages, op.mem_handle) = (1, CLOSED))
+    }),
+    ("REMAP: a reservation that is not sparse", INVAL, &[], |bench| {
+        refused(bench, |space, op| {
+            op.virt_offset_in_pages = reserve(space, 4, 0, 0).unwrap() / 4096;
+        })
+    }),
+    (
+        "REMAP: a closed descriptor is EINVAL",
+        INVAL,
+        &["mem_handle 0xf423f is not a dmabuf", "get_mpool failed: -22"],
+        |bench| refused(bench, |_, op| op.mem_handle = CLOSED),
+    ),
+    (
+        "REMAP: writing a read-only buffer",
+        INVAL,
+        &["RW access requested for RO mapped buffer", "get_mpool failed: -22"],
+        |bench| {
+            let twin = bench.export(read_only(bench));
+            refused(bench, |_, op| (op.mem_handle, op.num_pages) = (raw(&twin), 1))
+        },
+    ),
+    ("REMAP: reading a read-only buffer", Ok(0), &[], |bench| {
+        let twin = bench.export(read_only(bench));
+        refused(bench, |_, op| {
+            (op.mem_handle, op.num_pages) = (raw(&twin), 1);
+            op.flags |= RemapFlags::ACCESS_NO_WRITE.bits();
+        })
+    }),
+    (
+        "REMAP: a buffer without memory wins over a range beyond it",
+        NOMEM,
+        &["failed to pin dma_buf", "get_mpool failed: -12"],
+        |bench| refused(bench, |_, op| (op.mem_handle, op.mem_offset_in_pages) = (empty(bench), 7)),
+    ),
+    ("REMAP: beyond the buffer", INVAL, &["validate_map failed: -22"], |bench| {
+        refused(bench, |_, op| op.mem_offset_in_pages = 1)
+    }),
+    ("REMAP: beyond the reservation", INVAL, &["validate_map failed: -22"], |bench| {
+        refused(bench, |_, op| op.virt_offset_in_pages += 13)
+    }),
+    (
+        "REMAP: a later operation in another sparse reservation: nothing takes effect",
+        INVAL,
+        &["validate_unmap failed: -22"],
+        |bench| {
+            let (result, done) = remap(bench, |space, op| {
+                let other = reserve(space, 16, SPARSE, 0).unwrap() / 4096;
+                let unmap =
+                    RemapOp { mem_handle: 0, incompr_kind: KIND_INVALID, virt_offset_in_pages: other, ..op };
+                vec![op, unmap]
+            });
+            assert_eq!(done, 0);
+            result
+        },
+    ),
+    ("REMAP: unreadable operations leave the count unchanged", FAULT, &[], |bench| {
+        let mut args = space::Remap { ops: NOWHERE, num_ops: 3, padding: 0 };
+        // SAFETY: the software kernel checks every address before it uses it.
+        let result = unsafe { space::REMAP.send_pointing(&bench.space(), &mut args) };
+        assert_eq!(args.num_ops, 3);
+        result
+    }),
+    ("REMAP: operations that cannot be copied out still take effect", FAULT, &[], |bench| {
+        let space = bench.space();
+        let area = reserve(&space, 1, SPARSE, 0).unwrap();
+        let buffer = bench.buffer(4096);
+        let op = RemapOp {
+            flags: PAGE_4K,
+            compr_kind: KIND_INVALID,
+            mem_handle: raw(&buffer),
+            virt_offset_in_pages: area / 4096,
+            num_pages: 1,
+            ..Default::default()
+        };
+        let ops = constant(op.as_bytes());
+        let mut args = space::Remap { ops, num_ops: 1, padding: 0 };
+        // SAFETY: the software kernel checks every address before it uses it.
+        let result = unsafe { space::REMAP.send_pointing(&space, &mut args) };
+        assert_eq!(args.num_ops, 0);
+        drop(buffer);
+        assert_eq!(bench.orin.live().buffers, 1, "the page keeps it");
+        result
+    }),
+    ("REMAP: an empty list needs no address", Ok(0), &[], |bench| {
+        let (result, done) = remap(bench, |_, _| Vec::new());
+        assert_eq!(done, 0);
+        result
+    }),
+    ("REMAP: no page size", INVAL, &[], |bench| refused(bench, |_, op| op.flags = 0)),
+];

@@ -12,9 +12,24 @@ use super::Bench;
 /// The result of a call.
 pub(crate) type Answer = Result<i32, Errno>;
 
-/// The rule in words, with its section of the specification if it has one; a call on a fresh board; its result; and the
-/// texts of all messages of the kernel and the model, see [`lines`].
-pub(crate) type Rule = (&'static str, fn(&Bench) -> Answer, Answer, &'static [&'static str]);
+pub(crate) const INVAL: Answer = Err(Errno::INVAL);
+pub(crate) const NOMEM: Answer = Err(Errno::NOMEM);
+pub(crate) const FAULT: Answer = Err(Errno::FAULT);
+pub(crate) const NOTTY: Answer = Err(Errno::NOTTY);
+pub(crate) const BADF: Answer = Err(Errno::BADF);
+pub(crate) const BUSY: Answer = Err(Errno::BUSY);
+pub(crate) const PERM: Answer = Err(Errno::PERM);
+pub(crate) const NODEV: Answer = Err(Errno::NODEV);
+pub(crate) const NOSPC: Answer = Err(Errno::NOSPC);
+pub(crate) const NOENT: Answer = Err(Errno::NOENT);
+pub(crate) const TIMEDOUT: Answer = Err(Errno::TIMEDOUT);
+pub(crate) const NOSYS: Answer = Err(Errno::NOSYS);
+pub(crate) const AGAIN: Answer = Err(Errno::AGAIN);
+pub(crate) const EXIST: Answer = Err(Errno::EXIST);
+
+/// The rule in words, with its section of the specification if it has one; the result of the call; the texts of all
+/// messages of the kernel and the model, see [`lines`]; and the call, on a fresh board.
+pub(crate) type Rule = (&'static str, Answer, &'static [&'static str], fn(&Bench) -> Answer);
 
 /// A descriptor number that is not open.
 pub(crate) const CLOSED: u32 = 999_999;
@@ -35,7 +50,7 @@ const BACKTRACE: &str = "WARNING in ";
 /// one.
 pub(crate) fn check(rules: &[Rule]) {
     let mut wrong = Vec::new();
-    for (rule, call, want, log) in rules {
+    for (rule, want, log, call) in rules {
         let bench = Bench::new();
         let got = call(&bench);
         if got != *want {
