@@ -37,7 +37,7 @@ pub struct Needs {
     pub patience: bool,
     /// A second GPU.
     pub peer: bool,
-    /// A host that lets programs be served ([`orin_serve`]).
+    /// A host that lets programs be served ([`orin_sim::serve`]).
     pub served: bool,
     /// An installed Python.
     pub python: bool,

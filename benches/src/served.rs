@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use nvgpu_sys::door::{Door, DoorFd, DoorMapping, OpenFlags, Protection};
 use nvgpu_sys::nvmap::{AvailableHeaps, CreateHandle, GET_AVAILABLE_HEAPS};
 use nvgpu_sys::{LinuxDoor, nvmap, paths};
-use orin_serve::{Options, Session};
+use orin_sim::serve::{Options, Session};
 use orin_sim::{Config, SoftwareOrin};
 
 use crate::error::{Error, Result};

@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result};
 use clap::Args;
 use orin_cli::{ExitStatus, UsageError, stdout};
-use orin_serve::Session;
+use orin_sim::serve::Session;
 use orin_sim::{Config, Profile, SoftwareOrin};
 
 /// End of the GPU's addresses; hexadecimal values from here on are addresses of the CPU.
@@ -78,7 +78,7 @@ fn output(options: &Options) -> Result<String> {
     let (program, arguments) = options.program.split_first().expect("a program");
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
-    let mut session = Session::start(&orin, command, &orin_serve::Options::default())?;
+    let mut session = Session::start(&orin, command, &orin_sim::serve::Options::default())?;
     let mut output = Vec::new();
     reader.read_to_end(&mut output)?;
     session.wait()?;

@@ -11,6 +11,7 @@
 //! - The process that the model serves: its memory ([`CallerMemory`]), or all of it ([`Caller`]), in [`caller`]:
 //!   [`CallerFile`](caller::CallerFile), [`CallerMapping`](caller::CallerMapping),
 //!   [`parse_mapping`](caller::parse_mapping).
+//! - Unmodified programs on the model: `serve`, with the feature `serve`.
 //! - The kernel model: [`kernel`]. The GPU without it: engines and channels in [`gpu`], address translation in [`mmu`],
 //!   physical memory in [`memory`], the interpreter in [`sm`].
 
@@ -26,6 +27,8 @@ pub mod memory;
 pub mod mmu;
 pub mod quirks;
 mod segments;
+#[cfg(feature = "serve")]
+pub mod serve;
 pub mod settings;
 pub mod sm;
 pub mod strict;

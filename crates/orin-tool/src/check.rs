@@ -15,11 +15,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
-use orin_serve::guard::{self, Signals};
 use orin_sim::check::{
     CHECK_VARIABLE, Checker, EXIT_VARIABLE, Finding, REPORT_VARIABLE, SUPPRESSIONS_VARIABLE, Suppressions,
     Tools, json, sarif, text,
 };
+use orin_sim::serve::guard::{self, Signals};
 use orin_sim::{Config, SoftwareOrin};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -130,8 +130,8 @@ fn supervise(
     command: Command,
     signals: Signals,
 ) -> Result<ExitStatus> {
-    checker.search_cubins_by(orin_serve::cubins_of_descendants);
-    let board = SoftwareOrin::new(config).map_err(orin_serve::Error::Board)?;
+    checker.search_cubins_by(orin_sim::serve::cubins_of_descendants);
+    let board = SoftwareOrin::new(config).map_err(orin_sim::serve::Error::Board)?;
     let ended = Arc::new(AtomicBool::new(false));
     let watch = |process: u32| {
         if options.fail_fast {
@@ -139,7 +139,7 @@ fn supervise(
             std::thread::spawn(move || kill_at_first(&checker, process, &ended));
         }
     };
-    let status = serve::host(&board, command, signals, &orin_serve::Options::default(), watch);
+    let status = serve::host(&board, command, signals, &orin_sim::serve::Options::default(), watch);
     ended.store(true, Ordering::Relaxed);
     status
 }

@@ -11,11 +11,11 @@ use std::process::{Command, ExitCode, ExitStatus};
 use anyhow::{Context, Result};
 use clap::Args;
 use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
-use orin_serve::guard::{self, Signals};
 use orin_sim::kernel_profile::{
     KERNELS_VARIABLE, KernelProfile, LAUNCHES_VARIABLE, PROFILE_VARIABLE, Profiler, Selection, html, json,
     merge, parse, text,
 };
+use orin_sim::serve::guard::{self, Signals};
 use orin_sim::{Config, SoftwareOrin};
 
 use crate::{cubins, serve};
@@ -98,7 +98,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     } else {
         // SAFETY: the command line has been parsed, and no thread was started.
         let signals = unsafe { serve::become_supervisor()? };
-        profiler.search_cubins_by(orin_serve::cubins_of_descendants);
+        profiler.search_cubins_by(orin_sim::serve::cubins_of_descendants);
         supervise(config, command, signals)?
     };
     let mut profiles = profiler.profiles();
@@ -143,8 +143,8 @@ fn prepared(options: &Options, file: &Path) -> Command {
 
 /// Serves the program in the supervisor's process.
 fn supervise(config: Config, command: Command, signals: Signals) -> Result<ExitStatus> {
-    let board = SoftwareOrin::new(config).map_err(orin_serve::Error::Board)?;
-    serve::host(&board, command, signals, &orin_serve::Options::default(), |_| {})
+    let board = SoftwareOrin::new(config).map_err(orin_sim::serve::Error::Board)?;
+    serve::host(&board, command, signals, &orin_sim::serve::Options::default(), |_| {})
 }
 
 /// Prints and writes the profiles.

@@ -11,8 +11,8 @@ use std::time::Duration;
 use nvgpu_sys::door::{Door, OpenFlags};
 use nvgpu_sys::paths;
 use orin_cli::{UsageError, warn};
-use orin_serve::{Observer, ServedCall};
 use orin_sim::SoftwareOrin;
+use orin_sim::serve::{Observer, ServedCall};
 
 use super::text;
 

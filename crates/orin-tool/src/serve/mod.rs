@@ -14,8 +14,8 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::{Args, value_parser};
 use orin_cli::{UsageError, warn};
-use orin_serve::guard::{self, Part, Signals};
-use orin_serve::{Observer, Session, SharedBoard};
+use orin_sim::serve::guard::{self, Part, Signals};
+use orin_sim::serve::{Observer, Session, SharedBoard};
 use orin_sim::{Config, Profile, SegmentWatcher, SoftwareOrin};
 
 use files::{CallFile, KernelLog};
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         return Err(UsageError(JOINED.to_owned()).into());
     }
     let kernel_log = options.kmsg.as_deref().map(KernelLog::create).transpose()?;
-    let mut serving = orin_serve::Options::default();
+    let mut serving = orin_sim::serve::Options::default();
     serving.observer = observer(options, &mut config)?;
     serving.max_processes = options.max_processes.unwrap_or(serving.max_processes);
     // SAFETY: the command line has been parsed, and no thread was started.
@@ -171,9 +171,9 @@ pub(crate) fn plain(mut command: Command) -> Result<ExitStatus> {
 }
 
 /// A program that does not exist is a wrong command line.
-fn checked(started: Result<Session, orin_serve::Error>) -> Result<Session> {
+fn checked(started: Result<Session, orin_sim::serve::Error>) -> Result<Session> {
     started.map_err(|error| match error {
-        orin_serve::Error::Start { program, error } if error.kind() == io::ErrorKind::NotFound => {
+        orin_sim::serve::Error::Start { program, error } if error.kind() == io::ErrorKind::NotFound => {
             UsageError(format!("cannot start {program}: {error}")).into()
         }
         error => error.into(),
@@ -194,7 +194,7 @@ pub(crate) fn host(
     board: &SoftwareOrin,
     mut command: Command,
     signals: Signals,
-    options: &orin_serve::Options,
+    options: &orin_sim::serve::Options,
     started: impl FnOnce(u32),
 ) -> Result<ExitStatus> {
     signals.restore_in(&mut command);
@@ -223,8 +223,8 @@ struct Served<'a> {
 
 impl Served<'_> {
     /// Serves the program to its end. Returns its status.
-    fn run(self, kernel_log: Option<KernelLog>, options: &orin_serve::Options) -> Result<ExitStatus> {
-        let board = SoftwareOrin::new(self.config).map_err(orin_serve::Error::Board)?;
+    fn run(self, kernel_log: Option<KernelLog>, options: &orin_sim::serve::Options) -> Result<ExitStatus> {
+        let board = SoftwareOrin::new(self.config).map_err(orin_sim::serve::Error::Board)?;
         let writer = kernel_log.map(|log| log.follow(&board)).transpose()?;
         let shared = self.socket.map(|path| SharedBoard::create(path, &board, options)).transpose()?;
         let status = host(&board, command(self.program), self.signals, options, |_| {});

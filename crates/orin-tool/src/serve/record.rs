@@ -10,8 +10,8 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use orin_cli::{ExitStatus, UsageError, stdout};
-use orin_serve::guard;
-use orin_serve::record::{Record, Recorder};
+use orin_sim::serve::guard;
+use orin_sim::serve::record::{Record, Recorder};
 use orin_sim::{Config, Profile, SoftwareOrin};
 
 use super::Served;
@@ -58,7 +58,7 @@ pub(crate) fn record(options: &RecordOptions) -> Result<ExitCode> {
     let recorder = Arc::new(Recorder::new(LineByLine(BufWriter::new(file)), profile)?);
     // SAFETY: the command line has been parsed, and no thread was started.
     let signals = unsafe { super::become_supervisor()? };
-    let mut serving = orin_serve::Options::default();
+    let mut serving = orin_sim::serve::Options::default();
     serving.observer = Some(Arc::clone(&recorder) as _);
     let served = Served { program: &options.program, socket: None, config, signals };
     let status = served.run(None, &serving)?;
@@ -94,8 +94,8 @@ pub(crate) fn replay(options: &ReplayOptions) -> Result<ExitCode> {
     let board = options.board.unwrap_or(record.board());
     let mut config = Config::from_environment_on(board).map_err(|error| UsageError(error.to_string()))?;
     config.seed = options.seed;
-    let orin = SoftwareOrin::new(config).map_err(orin_serve::Error::Board)?;
-    let result = orin_serve::record::replay(&record, &orin);
+    let orin = SoftwareOrin::new(config).map_err(orin_sim::serve::Error::Board)?;
+    let result = orin_sim::serve::record::replay(&record, &orin);
     let mut out = stdout();
     for difference in &result.differences {
         writeln!(out, "{difference}")?;

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use ampere_cmd::dump::{Classes, Decoder};
 use nvgpu_sys::Errno;
 use nvgpu_sys::door::{MapRequest, Protection};
-use orin_serve::{Detail, ServedCall};
+use orin_sim::serve::{Detail, ServedCall};
 
 use crate::strace::request_name;
 

@@ -58,7 +58,7 @@ pub(crate) fn compiler() -> std::ffi::OsString {
 /// Builds a client in C with all warnings as errors.
 pub(crate) fn build(compiler: impl AsRef<std::ffi::OsStr>, name: &str, folder: &Path) -> PathBuf {
     let source =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../orin-serve/tests/clients").join(format!("{name}.c"));
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../orin-sim/tests/clients").join(format!("{name}.c"));
     let program = folder.join(name);
     let flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pthread", "-o"];
     let built = Command::new(compiler).args(flags).arg(&program).arg(source).output().unwrap();
@@ -172,7 +172,7 @@ fn a_python_program_takes_the_steps_that_it_took_on_a_board() {
     if !can_serve() {
         return;
     }
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../orin-serve/tests/clients/fifteen_steps.py");
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../orin-sim/tests/clients/fifteen_steps.py");
     let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
     // The mode of the board whose values the program expects.
     let output = run(&["--board", "agx-64:30w"], &["python3", program, cubin]);
@@ -323,7 +323,7 @@ fn a_python_record_is_replayed() {
     }
     let folder = folder();
     let file = folder.path().join("record");
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../orin-serve/tests/clients/fifteen_steps.py");
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../orin-sim/tests/clients/fifteen_steps.py");
     let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
     let mut command = Command::new(ORIN);
     command.arg("record").arg(&file).args(["--board", "agx-64:30w", "--", "python3", program, cubin]);

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setrlimit, wait, waitpid};
 
-use crate::Error;
-use crate::listener::last_errno;
-use crate::processes::Tree;
+use crate::serve::Error;
+use crate::serve::listener::last_errno;
+use crate::serve::processes::Tree;
 
 /// Signals that a user sends to end a program. All of them reach the program; it decides.
 const FORWARDED: [i32; 6] =

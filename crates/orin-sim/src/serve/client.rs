@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use orin_sim::caller::{CallerFile, CallerMapping, parse_mapping};
-use orin_sim::{Caller, CallerMemory};
+use crate::caller::{CallerFile, CallerMapping, parse_mapping};
+use crate::{Caller, CallerMemory};
 use rustix::io::Errno;
 
-use crate::listener::{Listener, Notification, last_errno};
-use crate::observer::Access;
+use crate::serve::listener::{Listener, Notification, last_errno};
+use crate::serve::observer::Access;
 
 /// Page size that no host falls below, in bytes.
 const PAGE: u64 = 4096;

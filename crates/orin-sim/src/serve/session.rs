@@ -10,18 +10,18 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use orin_sim::SoftwareOrin;
+use crate::SoftwareOrin;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
-use crate::calls::{Calls, Work};
-use crate::error::Error;
-use crate::filter;
-use crate::kernel;
-use crate::listener::{Answer, Listener, Notification, last_errno};
-use crate::options::Options;
-use crate::watcher::interrupt_on;
+use crate::serve::calls::{Calls, Work};
+use crate::serve::error::Error;
+use crate::serve::filter;
+use crate::serve::kernel;
+use crate::serve::listener::{Answer, Listener, Notification, last_errno};
+use crate::serve::options::Options;
+use crate::serve::watcher::interrupt_on;
 
 /// A program that runs on a board. Dropping it kills the program.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Starts a program on the board that another process serves at `socket` ([`crate::SharedBoard`]). The other
+    /// Starts a program on the board that another process serves at `socket` ([`crate::serve::SharedBoard`]). The other
     /// process accesses the memory of the program: with `kernel.yama.ptrace_scope` 1 the program allows it.
     ///
     /// # Errors
@@ -371,7 +371,7 @@ fn handle(listener: &Arc<Listener>, calls: &Arc<Calls>, call: &Notification) -> 
 mod tests {
     use super::*;
 
-    use orin_sim::Config;
+    use crate::Config;
 
     type Loop = fn(&Arc<Listener>, BorrowedFd<'_>, &Arc<Calls>) -> Result<(), Error>;
     /// `serve` takes the one or the other, by the version of the kernel.

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::filter;
-use crate::kernel;
+use crate::serve::filter;
+use crate::serve::kernel;
 
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: caller and supervisor alternate on one CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;

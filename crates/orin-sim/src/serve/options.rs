@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::observer::Observer;
+use crate::serve::observer::Observer;
 
 /// How a program is served.
 ///
 /// ```
-/// use orin_serve::Options;
+/// use orin_sim::serve::Options;
 ///
 /// let mut options = Options::default();
 /// options.max_processes = 16;
@@ -23,7 +23,7 @@ pub struct Options {
     /// their parent waits for them.
     ///
     /// All descendants of the process that has started the program count. Orphans are among them if it adopts orphans
-    /// ([`guard::split`](crate::guard::split)). While processes run that have just created others, creations may fail
+    /// ([`guard::split`](super::guard::split)). While processes run that have just created others, creations may fail
     /// earlier, from half of the limit on.
     pub max_processes: u32,
 }

@@ -9,8 +9,8 @@ use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::filter;
-use crate::processes::Tree;
+use crate::serve::filter;
+use crate::serve::processes::Tree;
 
 /// A supervisor that counts all the time serves nobody: at the limit it counts for one part of so many.
 const PARTS: u32 = 10;

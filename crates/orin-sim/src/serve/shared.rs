@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use orin_sim::SoftwareOrin;
+use crate::SoftwareOrin;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 
-use crate::calls::Calls;
-use crate::error::Error;
-use crate::listener::Listener;
-use crate::options::Options;
-use crate::session::{receive_descriptor, serve};
+use crate::serve::calls::Calls;
+use crate::serve::error::Error;
+use crate::serve::listener::Listener;
+use crate::serve::options::Options;
+use crate::serve::session::{receive_descriptor, serve};
 
 /// A socket through which programs of other commands join a board. Dropping it waits for their end, and removes the
 /// socket.

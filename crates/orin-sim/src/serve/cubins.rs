@@ -7,8 +7,8 @@
 use core::ops::Range;
 use std::fs;
 
-use crate::client::read_some;
-use crate::processes::Tree;
+use crate::serve::client::read_some;
+use crate::serve::processes::Tree;
 
 /// Most bytes that one search reads.
 const MOST_SEARCHED: u64 = 1 << 30;
@@ -31,7 +31,7 @@ const SHT_NOBITS: u32 = 8;
 ///
 /// ```
 /// // This process has no children.
-/// assert!(orin_serve::cubins_of_descendants().is_empty());
+/// assert!(orin_sim::serve::cubins_of_descendants().is_empty());
 /// ```
 pub fn cubins_of_descendants() -> Vec<Vec<u8>> {
     // CAST: process ids are positive.
@@ -165,7 +165,7 @@ fn searched(line: &str, executable: &str) -> Option<Range<u64>> {
 mod tests {
     use super::*;
 
-    const CUBIN: &[u8] = include_bytes!("../../../kernels/saxpy.cubin");
+    const CUBIN: &[u8] = include_bytes!("../../../../kernels/saxpy.cubin");
 
     #[test]
     #[expect(clippy::print_stderr, reason = "a test says why it skips")]

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use orin_serve::{Error, Observer, Options, ServedCall, Session};
+use orin_sim::serve::{Error, Observer, Options, ServedCall, Session};
 use orin_sim::{Config, LiveCounts, SoftwareOrin};
 use rustix::process::{Pid, Signal, kill_process};
 

@@ -6,19 +6,19 @@ use std::ffi::CString;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::{Caller as _, CallerMemory, SoftwareOrin};
 use nvgpu_sys::channel;
 use nvgpu_sys::door::{Door, MapRequest, Protection};
-use orin_sim::{Caller as _, CallerMemory, SoftwareOrin};
 use rustix::io::Errno;
 
-use crate::client::Client;
-use crate::crowd::Crowd;
-use crate::error::Error;
-use crate::filter;
-use crate::listener::{Answer, Listener, Notification};
-use crate::observer::{Detail, Observer, ServedCall};
-use crate::options::Options;
-use crate::paths;
+use crate::serve::client::Client;
+use crate::serve::crowd::Crowd;
+use crate::serve::error::Error;
+use crate::serve::filter;
+use crate::serve::listener::{Answer, Listener, Notification};
+use crate::serve::observer::{Detail, Observer, ServedCall};
+use crate::serve::options::Options;
+use crate::serve::paths;
 
 /// Number of remembered processes beyond which those that have ended are forgotten.
 const PROCESSES: usize = 256;
@@ -170,7 +170,7 @@ impl Calls {
         call: &Notification,
         path: u64,
         place: u64,
-        bytes: fn(&[u8], orin_sim::NodeKind) -> Vec<u8>,
+        bytes: fn(&[u8], crate::NodeKind) -> Vec<u8>,
     ) -> Result<Answer, Error> {
         let Some(path) = self.path(call, path)? else { return Ok(Answer::Continue) };
         let Some(kind) = self.kind(&path) else { return Ok(absent(&path)) };
@@ -184,7 +184,7 @@ impl Calls {
         Ok(paths::access(kind, mode).map_or_else(Answer::Error, |()| Answer::Value(0)))
     }
 
-    fn kind(&self, path: &CStr) -> Option<orin_sim::NodeKind> {
+    fn kind(&self, path: &CStr) -> Option<crate::NodeKind> {
         self.board.node_kind(path)
     }
 

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 /// Why a program cannot be served.
 ///
 /// ```
-/// use orin_serve::Error;
+/// use orin_sim::serve::Error;
 /// use rustix::io::Errno;
 ///
 /// let error = Error::Memory { errno: Errno::PERM };

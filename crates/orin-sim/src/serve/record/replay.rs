@@ -6,13 +6,13 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::caller::{CallerFile, CallerMapping};
+use crate::{Caller, CallerMemory, SoftwareOrin};
 use nvgpu_sys::door::{Door, MapRequest, Protection};
 use nvgpu_sys::nvmap;
-use orin_sim::caller::{CallerFile, CallerMapping};
-use orin_sim::{Caller, CallerMemory, SoftwareOrin};
 use rustix::io::Errno;
 
-use crate::paths;
+use crate::serve::paths;
 
 use super::handles;
 use super::{Call, Effect, Entry, Record, bytes};
@@ -23,7 +23,7 @@ const UNKNOWN: RawFd = 100_000;
 /// An answer of the model that differs from the record's. Displays as a sentence.
 ///
 /// ```
-/// use orin_serve::record::Difference;
+/// use orin_sim::serve::record::Difference;
 ///
 /// let text = "the result is 0, in the record -22".to_owned();
 /// let difference = Difference { line: 7, call: "request 0xc0084e00".to_owned(), text };

@@ -9,10 +9,10 @@ mod replay;
 use std::io::{self, BufRead, Write};
 use std::sync::{Mutex, PoisonError};
 
-use orin_sim::Profile;
+use crate::Profile;
 use serde::{Deserialize, Serialize};
 
-use crate::observer::{Access, Detail, Observer, ServedCall};
+use crate::serve::observer::{Access, Detail, Observer, ServedCall};
 
 pub use replay::{Comparison, Difference, replay};
 
@@ -148,7 +148,7 @@ pub struct Damaged {
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_serve::record::{Record, replay};
+/// use orin_sim::serve::record::{Record, replay};
 /// use orin_sim::{Config, SoftwareOrin};
 ///
 /// let record = Record::read(&br#"{"version":1,"board":"agx-64:maxn"}"#[..])?;

@@ -2,9 +2,9 @@
 
 use core::mem::zeroed;
 
+use crate::NodeKind;
 use nvgpu_sys::door::OpenFlags;
 use nvgpu_sys::paths;
-use orin_sim::NodeKind;
 use rustix::io::Errno;
 
 /// Beginnings of paths that belong to the board; everything below them is the board's, also what it does not have.

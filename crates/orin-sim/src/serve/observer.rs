@@ -28,7 +28,7 @@ pub struct ServedCall<'a> {
 /// What the board did to a program during a call.
 ///
 /// ```
-/// use orin_serve::Access;
+/// use orin_sim::serve::Access;
 ///
 /// let access = Access::Write { address: 0x1000, bytes: vec![1, 2] };
 /// assert!(matches!(access, Access::Write { address: 0x1000, .. }));
