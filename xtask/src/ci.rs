@@ -1,93 +1,99 @@
-//! `cargo xtask ci`: format, source rules, lints, generated files, features, tests, documentation,
-//! packages, headers, licences, and the tests again on arm64.
+//! `cargo xtask ci`: the steps of continuous integration, in groups that can run on machines of their own.
 
 use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
 use orin_cli::say;
-use orin_sim::check::CHECK_VARIABLE;
 
-use crate::{run_command, workspace};
+use xtask::workspace;
 
-/// One step: its name and the command line.
-type Step = (&'static str, &'static [&'static str]);
+/// Options of the command.
+#[derive(Args)]
+pub(crate) struct Options {
+    /// The groups to run; all of them if none is named
+    #[arg(value_enum)]
+    groups: Vec<Group>,
+}
+
+/// Steps that need the same builds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Group {
+    /// Format, source rules, lints, generated files, tests, documentation, the README's main job
+    Host,
+    /// Libraries with none, each, some pairs and all of their features
+    Features,
+    /// C under valgrind, Python, tinygrad
+    Bindings,
+    /// Archives of the published packages
+    Packages,
+    /// Licences, sources and known vulnerabilities of dependencies
+    Licences,
+    /// What depends on the processor, for the Orin's
+    Arm64,
+}
+
+/// One step: its group, its name, and a command line of cargo or a script, by its first word.
+type Step = (Group, &'static str, &'static [&'static str]);
 
 /// In order of cost: cheap checks fail first. The test command is the README's; the lints compile the
-/// benchmarks. The main job reuses the build of the tests: an optimised build takes two minutes more and
-/// checks nothing new.
+/// benchmarks. The main job reuses the build of the tests: an optimised build takes minutes more and
+/// checks nothing new. Scripts install what cargo does not.
 const STEPS: &[Step] = &[
-    ("format", &["fmt", "--all", "--check"]),
-    ("line width, panics and examples", &["xtask", "check-source"]),
-    ("import circles", &["xtask", "import-graph"]),
-    ("lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-    ("generated command tables", &["xtask", "gen-classes", "--check"]),
-    ("kernels match their sources", &["xtask", "kernels", "--check"]),
-    ("subsets of features", &["xtask", "check-features"]),
-    ("tests", &["test", "--workspace"]),
-    ("documentation", &["doc", "--workspace", "--no-deps", "--all-features"]),
-    ("main job", &["run", "--example", "vector_add"]),
+    (Group::Host, "format", &["fmt", "--all", "--check"]),
+    (Group::Host, "line width, panics and examples", &["xtask", "check-source"]),
+    (Group::Host, "import circles", &["xtask", "import-graph"]),
+    (Group::Host, "generated command tables", &["xtask", "gen-classes", "--check"]),
+    (Group::Host, "lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    (Group::Host, "tests", &["test", "--workspace"]),
+    (Group::Host, "kernels match their sources", &["xtask", "kernels", "--check"]),
+    (Group::Host, "documentation", &["doc", "--workspace", "--no-deps", "--all-features"]),
+    (Group::Host, "main job", &["run", "--example", "vector_add"]),
+    (Group::Host, "L4T headers", &[".ci/headers"]),
+    (Group::Features, "subsets of features", &[".ci/features"]),
+    (Group::Bindings, "C under valgrind", &[".ci/c"]),
+    (Group::Bindings, "Python", &[".ci/python"]),
+    (Group::Bindings, "tinygrad", &[".ci/tinygrad"]),
+    (Group::Packages, "packages", &[".ci/packages"]),
+    (Group::Licences, "licences and vulnerabilities", &[".ci/cargo-deny"]),
+    (Group::Arm64, "arm64", &[".ci/aarch64"]),
 ];
 
-/// Scripts, because they install or remove what cargo does not: stale packages, cargo-deny, Debian packages.
-const SCRIPTS: &[(&str, &str)] = &[
-    ("C under valgrind", ".ci/c"),
-    ("Python", ".ci/python"),
-    ("tinygrad", ".ci/tinygrad"),
-    ("packages", ".ci/packages"),
-    ("licences and vulnerabilities", ".ci/cargo-deny"),
-    ("arm64", ".ci/aarch64"),
-];
-
-/// Runs all steps; stops at the first failure.
-pub(crate) fn run() -> Result<()> {
+/// Runs the steps of the groups, prints the time of each, and stops at the first failure.
+pub(crate) fn run(options: &Options) -> Result<()> {
     let root = workspace::root()?;
-    for (name, arguments) in STEPS {
-        say!("==> {name}: cargo {}", arguments.join(" "))?;
-        let mut command = Command::new(workspace::cargo());
-        command.args(*arguments).env("RUSTDOCFLAGS", "-D warnings");
-        step(name, &root, &mut command)?;
+    let mut times = Vec::new();
+    for (group, name, words) in STEPS {
+        if !options.groups.is_empty() && !options.groups.contains(group) {
+            continue;
+        }
+        let start = Instant::now();
+        step(&root, name, words).with_context(|| format!("step '{name}'"))?;
+        let seconds = start.elapsed().as_secs_f64();
+        say!("<== {name}: {seconds:.1} s")?;
+        times.push((name, seconds));
     }
-    checked_suites(&root)?;
-    headers(&root)?;
-    for (name, script) in SCRIPTS {
-        say!("==> {name}: {script}")?;
-        step(name, &root, &mut Command::new(root.join(script)))?;
+    say!("")?;
+    for (name, seconds) in &times {
+        say!("{seconds:8.1} s  {name}")?;
     }
+    say!("{:8.1} s  in all", times.iter().map(|(_, seconds)| seconds).sum::<f64>())?;
     Ok(())
 }
 
-/// Runs the command of one step and prints its time.
-fn step(name: &str, root: &Path, command: &mut Command) -> Result<()> {
-    let start = Instant::now();
-    run_command(command.current_dir(root)).with_context(|| format!("step '{name}'"))?;
-    say!("<== {name}: {:.1} s", start.elapsed().as_secs_f64())?;
-    Ok(())
-}
-
-/// The device suites whose kernels have no errors, under all checks of the software Orin: a finding makes the process
-/// fail. Of the others, `jit` limits the growth of memory, and checks keep freed memory.
-fn checked_suites(root: &Path) -> Result<()> {
-    const SUITES: [&str; 6] = ["edge_cases", "hcq", "models", "stress", "submissions", "ioctl"];
-    let name = "suites under checks";
-    say!("==> {name}: {CHECK_VARIABLE}=all cargo xtask test-device --device sim, {}", SUITES.join(", "))?;
-    let mut command = Command::new(workspace::cargo());
-    command.args(["xtask", "test-device", "--device", "sim"]).env(CHECK_VARIABLE, "all");
-    command.args(SUITES.iter().flat_map(|suite| ["--suite", suite]));
-    step(name, root, &mut command)
-}
-
-/// The ioctl tables against the headers of an L4T release, if the environment names a folder with some.
-fn headers(root: &Path) -> Result<()> {
-    let Some(folder) = std::env::var_os("L4T_HEADERS") else {
-        say!(
-            "==> L4T headers: SKIPPED, L4T_HEADERS does not name a folder with the headers of an L4T release"
-        )?;
-        return Ok(());
+/// Runs one step.
+fn step(root: &Path, name: &str, words: &[&str]) -> Result<()> {
+    let is_script = words[0].starts_with(".ci/");
+    say!("==> {name}: {}{}", if is_script { "" } else { "cargo " }, words.join(" "))?;
+    let mut command = match words {
+        [script] if is_script => Command::new(root.join(script)),
+        _ => {
+            let mut command = Command::new(workspace::cargo());
+            command.args(words);
+            command
+        }
     };
-    say!("==> L4T headers: cargo xtask check-headers --l4t {}", folder.display())?;
-    let mut command = Command::new(workspace::cargo());
-    command.args(["xtask", "check-headers", "--differences", "--l4t"]).arg(folder);
-    step("L4T headers", root, &mut command)
+    workspace::run_command(command.current_dir(root).env("RUSTDOCFLAGS", "-D warnings"))
 }

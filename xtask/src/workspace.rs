@@ -1,6 +1,5 @@
-//! The project's folder, for commands that need it. Other commands run anywhere, without cargo.
+//! The project's folder, for commands that need it.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ use orin_cli::UsageError;
 use serde::Deserialize;
 
 /// The cargo that runs this program, or else the one in PATH.
-pub(crate) fn cargo() -> OsString {
+pub fn cargo() -> OsString {
     std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
 }
 
@@ -20,7 +19,7 @@ pub(crate) fn cargo() -> OsString {
 /// # Errors
 ///
 /// Returns a [`UsageError`] if there is no cargo, or the current folder is not part of this workspace.
-pub(crate) fn root() -> Result<PathBuf> {
+pub fn root() -> Result<PathBuf> {
     let needs = |reason: String| {
         UsageError(format!(
             "this command needs cargo and the project's sources, but {reason}; run it as `cargo xtask` inside \
@@ -33,7 +32,7 @@ pub(crate) fn root() -> Result<PathBuf> {
         .map_err(|error| needs(format!("cargo does not start ({error})")))?;
     let manifest = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
     match manifest.parent() {
-        // Another project has no xtask, or one with other commands.
+        // Another project has no such folder.
         Some(root) if output.status.success() && root.join("crates/ampere-cmd/classes").is_dir() => {
             Ok(root.to_owned())
         }
@@ -41,35 +40,11 @@ pub(crate) fn root() -> Result<PathBuf> {
     }
 }
 
-/// Environment variable of a build with the commit of the sources, for programs that run elsewhere.
-pub(crate) const COMMIT_VARIABLE: &str = "NVGPU_COMMIT";
-
-/// The commit of this program's sources: that of the build, or that of the project's folder if the program runs inside;
-/// `None` if unknown.
-pub(crate) fn commit() -> Option<String> {
-    // The variable's name is a literal: the compiler reads it.
-    option_env!("NVGPU_COMMIT").map(str::to_owned).or_else(|| commit_of(&root().ok()?))
-}
-
-/// The commit of a folder, with a note if its files differ; `None` if it is not in a repository.
-pub(crate) fn commit_of(root: &Path) -> Option<String> {
-    let git = |arguments: &[&str]| {
-        let output = Command::new("git").arg("-C").arg(root).args(arguments).output().ok()?;
-        let text = String::from_utf8(output.stdout).ok()?;
-        output.status.success().then(|| text.trim().to_owned())
-    };
-    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
-    let changes = git(&["status", "--porcelain", "--untracked-files=no"])?;
-    Some(if changes.is_empty() { commit } else { format!("{commit} with changes") })
-}
-
 /// A package of the workspace.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Package {
+struct Package {
     /// Package name.
-    pub(crate) name: String,
-    /// Features, each with the features that it enables.
-    pub(crate) features: BTreeMap<String, Vec<String>>,
+    name: String,
     /// Targets of the package.
     targets: Vec<TargetEntry>,
 }
@@ -84,15 +59,15 @@ struct TargetEntry {
 
 /// A crate: one compilation unit.
 #[derive(Debug)]
-pub(crate) struct Target {
+pub struct Target {
     /// Package name.
     package: String,
     /// Kind in cargo's terms: `lib`, `bin`, `test`, `bench`, `example`.
-    pub(crate) kind: String,
+    pub kind: String,
     /// Target name.
     name: String,
     /// Root file.
-    pub(crate) source: PathBuf,
+    pub source: PathBuf,
 }
 
 impl fmt::Display for Target {
@@ -109,7 +84,7 @@ impl fmt::Display for Target {
 /// # Errors
 ///
 /// If cargo fails.
-pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
+fn packages(root: &Path) -> Result<Vec<Package>> {
     #[derive(Deserialize)]
     struct Metadata {
         packages: Vec<Package>,
@@ -129,7 +104,7 @@ pub(crate) fn packages(root: &Path) -> Result<Vec<Package>> {
 /// # Errors
 ///
 /// If cargo fails.
-pub(crate) fn targets(root: &Path) -> Result<Vec<Target>> {
+pub fn targets(root: &Path) -> Result<Vec<Target>> {
     let mut targets = Vec::new();
     for package in packages(root)? {
         for entry in package.targets {
@@ -143,4 +118,17 @@ pub(crate) fn targets(root: &Path) -> Result<Vec<Target>> {
         }
     }
     Ok(targets)
+}
+
+/// Runs a program and waits for its end.
+///
+/// # Errors
+///
+/// If the program does not start, or fails.
+pub fn run_command(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("starting {:?}", command.get_program()))?;
+    if !status.success() {
+        bail!("{command:?} ended with {status}");
+    }
+    Ok(())
 }

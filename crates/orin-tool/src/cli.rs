@@ -1,10 +1,10 @@
-//! The commands of `orin`. `cargo xtask` offers the first four under the same names.
+//! The commands of `orin`.
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use orin_cli::{ExitStatus, UsageError, plain_stdout};
 use tegra_hcq::{DeviceKind, DeviceName};
@@ -39,8 +39,15 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    #[command(flatten)]
-    Command(Command),
+    /// Print the properties of a device
+    Info(DeviceOptions),
+    /// Diagnose why kernels cannot run here, and suggest fixes
+    Doctor(DeviceOptions),
+    /// Explain the kernel log's lines about the GPU; exit code 1 if there are errors
+    Dmesg(dmesg::Options),
+    /// Decode what a program sent to the driver and wrote for the GPU; exit code 1 if the input is damaged
+    #[command(subcommand)]
+    Decode(decode::Input),
     /// Run the first steps on a board, stage by stage, and write a report of what was seen
     BringUp(bring_up::Options),
     /// Compile CUDA C++ or PTX to a cubin, with NVIDIA's NVRTC or nvJitLink
@@ -94,73 +101,19 @@ pub(crate) struct DeviceOptions {
     pub(crate) json: bool,
 }
 
-/// The commands that `cargo xtask` also has: a [`Subcommand`] to flatten into those of another program.
-#[derive(Debug)]
-pub struct Command(Shared);
-
-#[derive(Debug, Subcommand)]
-enum Shared {
-    /// Print the properties of a device
-    Info(DeviceOptions),
-    /// Diagnose why kernels cannot run here, and suggest fixes
-    Doctor(DeviceOptions),
-    /// Explain the kernel log's lines about the GPU; exit code 1 if there are errors
-    Dmesg(dmesg::Options),
-    /// Decode what a program sent to the driver and wrote for the GPU; exit code 1 if the input is damaged
-    #[command(subcommand)]
-    Decode(decode::Input),
-}
-
-impl FromArgMatches for Command {
-    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        Shared::from_arg_matches(matches).map(Self)
-    }
-
-    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
-        self.0.update_from_arg_matches(matches)
-    }
-}
-
-impl Subcommand for Command {
-    fn augment_subcommands(command: clap::Command) -> clap::Command {
-        Shared::augment_subcommands(command)
-    }
-
-    fn augment_subcommands_for_update(command: clap::Command) -> clap::Command {
-        Shared::augment_subcommands_for_update(command)
-    }
-
-    fn has_subcommand(name: &str) -> bool {
-        Shared::has_subcommand(name)
-    }
-}
-
-impl Command {
-    /// Runs the command and prints to standard output.
+impl Cli {
+    /// Runs the command of the command line.
     ///
     /// # Errors
     ///
     /// Returns a [`UsageError`] if the arguments ask for something impossible, and any other error if the command
     /// fails.
     pub fn run(&self) -> Result<ExitCode> {
-        match &self.0 {
-            Shared::Info(options) => info::run(options),
-            Shared::Doctor(options) => doctor::run(options),
-            Shared::Dmesg(options) => dmesg::run(options),
-            Shared::Decode(input) => decode::run(input),
-        }
-    }
-}
-
-impl Cli {
-    /// Runs the command of the command line.
-    ///
-    /// # Errors
-    ///
-    /// As [`Command::run`].
-    pub fn run(&self) -> Result<ExitCode> {
         let text = match &self.task {
-            Task::Command(command) => return command.run(),
+            Task::Info(options) => return info::run(options),
+            Task::Doctor(options) => return doctor::run(options),
+            Task::Dmesg(options) => return dmesg::run(options),
+            Task::Decode(input) => return decode::run(input),
             Task::BringUp(options) => return bring_up::run(options),
             Task::Compile(options) => return compile::run(options),
             Task::Serve(options) => return serve::run(options),

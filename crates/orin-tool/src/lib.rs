@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //! # Where to find what
 //!
-//! - The program: [`Cli`]; its commands for another program: [`Command`].
+//! - The program: [`Cli`].
 //! - Decoders of what a driver writes: [`commands::pushbuf`], [`commands::qmd`], [`commands::gpfifo`] in [`commands`].
 //! - Decoders of programs: [`code::cubin`], [`code::sass`] in [`code`].
 //! - Decoder of system-call traces: [`strace::decode`] in [`strace`].
@@ -25,4 +25,4 @@ pub mod strace;
 #[cfg(test)]
 mod text_files;
 
-pub use cli::{Cli, Command};
+pub use cli::Cli;

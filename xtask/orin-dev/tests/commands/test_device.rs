@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::process::{Output, Stdio};
 
-use super::{stdout, xtask};
+use super::{orin_dev, stdout};
 
 fn test_device(arguments: &[&str]) -> Output {
-    xtask().arg("test-device").args(arguments).output().unwrap()
+    orin_dev().arg("test-device").args(arguments).output().unwrap()
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn wrong_requests_end_with_2_and_touch_nothing() {
 
 #[test]
 fn a_reader_that_stops_early_is_no_error() {
-    let mut child = xtask()
+    let mut child = orin_dev()
         .args(["test-device", "--list"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -110,7 +110,7 @@ impl Compiler {
         let python = venv.join("bin/python");
         if !python.exists() {
             say!("creating {}", venv.display())?;
-            crate::run_command(Command::new("python3").args(["-m", "venv"]).arg(venv))
+            xtask::workspace::run_command(Command::new("python3").args(["-m", "venv"]).arg(venv))
                 .context("making a virtual environment (on Debian and Ubuntu: apt install python3-venv)")?;
         }
         let output = Command::new(&python)
@@ -125,7 +125,7 @@ impl Compiler {
         if !wanted.iter().all(installed) {
             let pinned = wanted.map(|(name, version)| format!("{name}=={version}"));
             say!("installing {}", pinned.join(" and "))?;
-            crate::run_command(
+            xtask::workspace::run_command(
                 Command::new(&python)
                     .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"])
                     .args(pinned),

@@ -15,16 +15,7 @@ use super::glibc::Version;
 use super::library;
 
 /// Commands that need the project's sources: not usable on a board.
-const FOR_THE_WORKSPACE: [&str; 8] = [
-    "check-features",
-    "check-source",
-    "ci",
-    "dist",
-    "gen-classes",
-    "import-graph",
-    "install-library",
-    "kernels",
-];
+const FOR_THE_WORKSPACE: [&str; 4] = ["dist", "install-library", "kernels", "wheel"];
 /// The examples in C.
 const C_EXAMPLES: [&str; 2] = ["control_loop.c", "vector_add.c"];
 /// Modification time of every file in the archive unless `SOURCE_DATE_EPOCH` is set: the start of 1980, in
@@ -145,8 +136,8 @@ impl Pack<'_> {
             .for_each(|command| list("orin", command));
         for command in crate::Options::command().get_subcommands() {
             let name = command.get_name();
-            if tool.find_subcommand(name).is_none() && !FOR_THE_WORKSPACE.contains(&name) {
-                list("xtask", command);
+            if !FOR_THE_WORKSPACE.contains(&name) {
+                list("orin-dev", command);
             }
         }
         format!(
@@ -164,14 +155,15 @@ again). Without an Orin, the programs use the software Orin, a model of its GPU,
 $ ./orin bring-up         # the first command on a board: runs the driver's first steps and writes a report
 $ ./orin doctor           # checks everything that a launch needs, and says how to fix what is missing
 $ ./vector_add            # adds two vectors on the GPU and checks the sum
-$ ./xtask test-device     # runs the device tests; takes minutes
-$ ./xtask bench           # measures launches, copies, graphs and memory
+$ ./orin-dev test-device  # runs the device tests; takes minutes
+$ ./orin-dev bench        # measures launches, copies, graphs and memory
 ```
 
 ## Commands
 
 {commands}
-`--help` describes the options of each command. Where a message says `cargo xtask`, use `./xtask`.
+`--help` describes the options of each command. Where a message says `cargo xtask`, use `./orin-dev`, or `./orin` if
+it has the command.
 `completions/` has completion scripts of `orin` for bash, fish and zsh; `man -l man/orin.1` shows its manual page.
 
 ## Examples
@@ -238,7 +230,8 @@ fn archive(place: &Path, name: &str, archive_name: &str) -> Result<()> {
     tar.current_dir(place).args(["--create", "--format=ustar", "--sort=name", "--numeric-owner"]);
     tar.args(["--owner=0", "--group=0", &format!("--mtime=@{time}"), "--use-compress-program=gzip -n -9"]);
     tar.arg(format!("--file={archive_name}")).arg(name);
-    crate::run_command(&mut tar).context("packing with GNU tar and gzip (apt-get install tar gzip)")
+    xtask::workspace::run_command(&mut tar)
+        .context("packing with GNU tar and gzip (apt-get install tar gzip)")
 }
 
 #[cfg(test)]
@@ -246,12 +239,12 @@ mod tests {
     use super::*;
 
     fn workspace() -> &'static Path {
-        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
     }
 
     fn write(out: &Path) -> Made {
         let programs = [
-            Program { name: "xtask", content: b"first".to_vec() },
+            Program { name: "orin-dev", content: b"first".to_vec() },
             Program { name: "vector_add", content: b"second".to_vec() },
         ];
         let glibc = Version::new(2, 34);
@@ -274,7 +267,7 @@ mod tests {
         let out = tempfile::tempdir().unwrap();
         let made = write(out.path());
         for name in [
-            "xtask",
+            "orin-dev",
             "man/orin.1",
             "c/vector_add.c",
             "kernels/saxpy.cubin",
@@ -286,7 +279,7 @@ mod tests {
         }
         assert_eq!(fs::read(made.folder.join("lib/libtegra_hcq.so")).unwrap(), b"library");
         let mode = |name| fs::metadata(made.folder.join(name)).unwrap().permissions().mode() & 0o777;
-        assert_eq!((mode("xtask"), mode("README.md"), mode("kernels")), (0o755, 0o644, 0o755));
+        assert_eq!((mode("orin-dev"), mode("README.md"), mode("kernels")), (0o755, 0o644, 0o755));
         let sums = fs::read_to_string(made.folder.join("SHA256SUMS")).unwrap();
         assert_eq!(sums.lines().count() + 1, made.files);
         let check = Command::new("sha256sum")
@@ -320,19 +313,16 @@ mod tests {
             "glibc 2.34",
             "./orin doctor",
             "./orin dmesg",
-            "./xtask test-device",
-            "./xtask bench",
+            "./orin-dev test-device",
+            "./orin-dev bench",
             "./run_kernel",
         ] {
             assert!(readme.contains(part), "{part}: {readme}");
         }
         for command in FOR_THE_WORKSPACE {
-            assert!(!readme.contains(&format!("`./xtask {command}`")), "{command} needs the sources");
+            assert!(!readme.contains(&format!("`./orin-dev {command}`")), "{command} needs the sources");
             let mut all = crate::Options::command();
             assert!(all.find_subcommand_mut(command).is_some(), "{command} is a command");
-        }
-        for line in readme.lines().filter(|line| line.starts_with("- `./xtask")) {
-            assert!(!line.contains("xtask info") && !line.contains("xtask decode"), "{line}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::xtask;
+use super::orin_dev;
 
 /// A correct nvmap header with two structs and two requests.
 const RIGHT: &str = "
@@ -35,7 +35,7 @@ fn write(folder: &TempDir, path: &str, text: &str) {
 }
 
 fn check(folder: &Path, options: &[&str]) -> Output {
-    xtask().env_remove("CC").args(["check-headers", "--l4t"]).arg(folder).args(options).output().unwrap()
+    orin_dev().env_remove("CC").args(["check-headers", "--l4t"]).arg(folder).args(options).output().unwrap()
 }
 
 /// Exit code and JSON of a comparison.
@@ -205,7 +205,7 @@ fn ci_names_the_folder_by_the_environment_and_demands_all_headers() {
     let folder = tempfile::tempdir().unwrap();
     write(&folder, "nvidia-oot/include/uapi/linux/nvmap.h", RIGHT);
     let run = |folder: Option<&Path>, options: &[&str]| {
-        let mut command = xtask();
+        let mut command = orin_dev();
         command.env_remove("CC").env_remove("L4T_HEADERS").arg("check-headers").args(options);
         if let Some(folder) = folder {
             command.env("L4T_HEADERS", folder);

@@ -60,7 +60,7 @@ pub(crate) fn run(exchange: &Exchange) -> Result<()> {
             Ok(())
         }
         Exchange::Import(Import { folder }) => {
-            let target = crate::workspace::root()?.join("tests/corpus/data/silicon");
+            let target = xtask::workspace::root()?.join("tests/corpus/data/silicon");
             let remarks = silicon::import(folder, &target, cases())?;
             for remark in &remarks {
                 say!("{remark}")?;
@@ -73,7 +73,7 @@ pub(crate) fn run(exchange: &Exchange) -> Result<()> {
 }
 
 fn write_table(check: bool) -> Result<()> {
-    let root = crate::workspace::root()?;
+    let root = xtask::workspace::root()?;
     let path = root.join("docs/software-orin.md");
     let document = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let opinion = Opinion::load(&root.join("tests/corpus/data/silicon"))?;

@@ -15,7 +15,7 @@ use orin_cli::profile::ProfileOptions;
 use orin_cli::{ExitStatus, Output, Stop, UsageError, say, stdout, unless_closed, write_all};
 use tegra_hcq::{Device, DeviceKind, DeviceName};
 
-use crate::workspace;
+use crate::commit;
 
 /// Options of the command.
 #[derive(Args)]
@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut run = benches::run(&cases, &environment, &mut Lines::new());
 
     recording.finish()?;
-    (run.commit, run.baseline) = (workspace::commit(), baseline);
+    (run.commit, run.baseline) = (commit::of_this_program(), baseline);
 
     let mut reports = Vec::new();
     if options.json.is_some() {

@@ -26,7 +26,7 @@ pub(crate) enum Exchange {
 pub(crate) fn run(exchange: &Exchange) -> Result<()> {
     match exchange {
         Exchange::Export(Export { folder, sm }) => {
-            let kernels = crate::workspace::root()?.join("kernels");
+            let kernels = xtask::workspace::root()?.join("kernels");
             let count = vendor::export(folder, *sm)?;
             crate::kernels::compile_planted(&kernels, &folder.join("planted"), &format!("sm_{sm}"))?;
             say!("{count} kernels with and without errors for sm_{sm} in {}", folder.display())?;
@@ -36,7 +36,7 @@ pub(crate) fn run(exchange: &Exchange) -> Result<()> {
             Ok(())
         }
         Exchange::Import(Import { folder }) => {
-            let target = crate::workspace::root()?.join("tests/corpus/data/vendor");
+            let target = xtask::workspace::root()?.join("tests/corpus/data/vendor");
             vendor::import(folder, &target)?;
             say!("results are in {}; explain what differs in its differences.json", target.display())?;
             Ok(())

@@ -14,7 +14,9 @@ use anyhow::{Context, Result, ensure};
 use orin_cli::{UsageError, say};
 use serde_json::Value;
 
-use crate::workspace;
+use xtask::workspace;
+
+use crate::commit;
 use glibc::Version;
 use pack::{Pack, Program};
 use toolchain::Target;
@@ -90,8 +92,8 @@ fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Progra
     command.current_dir(root).stdout(Stdio::piped());
     // Backtraces keep function names; this machine's files and lines are useless elsewhere.
     command.env("CARGO_PROFILE_RELEASE_DEBUG", "false").env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
-    if let Some(commit) = workspace::commit_of(root) {
-        command.env(workspace::COMMIT_VARIABLE, commit);
+    if let Some(commit) = commit::of_folder(root) {
+        command.env(commit::VARIABLE, commit);
     }
     command.args(["build", "--release", "--locked", "--target", target.triple()]);
     command.args(["--message-format", "json-render-diagnostics"]);
@@ -101,9 +103,9 @@ fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Progra
         "--bin",
         "orin",
         "--package",
-        "xtask",
+        "orin-dev",
         "--bin",
-        "xtask",
+        "orin-dev",
         "--package",
         "examples",
     ]);
@@ -113,7 +115,7 @@ fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Progra
     }
     let output = command.spawn().and_then(std::process::Child::wait_with_output).context("starting cargo")?;
     ensure!(output.status.success(), "the build failed: see above");
-    let names = ["orin", "xtask"].into_iter().chain(EXAMPLES);
+    let names = ["orin", "orin-dev"].into_iter().chain(EXAMPLES);
     let programs = names.map(|name| {
         let path = executable(&output.stdout, name).with_context(|| format!("cargo did not build {name}"))?;
         let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
@@ -147,12 +149,12 @@ mod tests {
 
     #[test]
     fn the_path_of_a_program_is_in_cargos_messages() {
-        let messages = br#"{"reason":"compiler-artifact","target":{"name":"xtask"},"executable":null}
+        let messages = br#"{"reason":"compiler-artifact","target":{"name":"orin-dev"},"executable":null}
 not json
-{"reason":"compiler-artifact","target":{"name":"xtask"},"executable":"/t/release/xtask"}
+{"reason":"compiler-artifact","target":{"name":"orin-dev"},"executable":"/t/release/orin-dev"}
 {"reason":"compiler-artifact","target":{"name":"vector_add"},"executable":"/t/release/examples/vector_add"}
 {"reason":"build-finished","success":true}"#;
-        assert_eq!(executable(messages, "xtask"), Some("/t/release/xtask".into()));
+        assert_eq!(executable(messages, "orin-dev"), Some("/t/release/orin-dev".into()));
         assert_eq!(executable(messages, "vector_add"), Some("/t/release/examples/vector_add".into()));
         assert_eq!(executable(messages, "run_kernel"), None);
     }

@@ -12,7 +12,7 @@ use orin_cli::{UsageError, say};
 use super::glibc::{self, Version};
 use super::library;
 use super::toolchain::{self, Target};
-use crate::workspace;
+use xtask::workspace;
 
 /// The oldest C library that installers know by the tag's scheme.
 const OLDEST_TAG: Version = Version::new(2, 17);
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn the_package_reads_the_variables_that_are_set() {
-        let hook = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings/python/hatch_build.py");
+        let hook = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/python/hatch_build.py");
         let hook = fs::read_to_string(hook).expect("the build hook");
         for variable in [LIBRARY_VARIABLE, PLATFORM_VARIABLE] {
             assert!(hook.contains(&format!("\"{variable}\"")), "{variable}");

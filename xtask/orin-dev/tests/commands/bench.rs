@@ -6,7 +6,7 @@ use std::process::Output;
 
 use orin_cli::testing::shared_library;
 
-use super::{stderr, stdout, xtask};
+use super::{orin_dev, stderr, stdout};
 
 fn bench(arguments: &[&str]) -> Output {
     bench_beside(Path::new("/no/such/libcuda.so.1"), arguments)
@@ -14,7 +14,7 @@ fn bench(arguments: &[&str]) -> Output {
 
 /// With the given file as libcuda.
 fn bench_beside(libcuda: &Path, arguments: &[&str]) -> Output {
-    let mut command = xtask();
+    let mut command = orin_dev();
     command.env("NVGPU_LIBCUDA", libcuda).arg("bench").args(arguments).output().unwrap()
 }
 

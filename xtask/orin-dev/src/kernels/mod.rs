@@ -81,7 +81,7 @@ struct Entry {
 /// Returns an error if NVRTC 12.6 is not available, a kernel does not compile, a file cannot be read or
 /// written, or, with `--check`, if sources, cubins and lock file differ.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let folder = crate::workspace::root()?.join(FOLDER);
+    let folder = xtask::workspace::root()?.join(FOLDER);
     match (options.check, &options.output) {
         (true, _) => {
             check(&folder)?;

@@ -11,7 +11,7 @@ use orin_cli::say;
 use super::pack::put;
 use super::toolchain::{self, Target};
 use super::{BOARD_GLIBC, glibc};
-use crate::workspace;
+use xtask::workspace;
 
 /// Name of the shared library that programs look for when they start; `build.rs` of the crate stores it in the library.
 const SONAME: &str = "libtegra_hcq.so.1";
@@ -166,7 +166,7 @@ mod tests {
     fn files_are_below_the_prefix_and_linkers_find_the_library() {
         let folder = tempfile::tempdir().expect("a folder");
         let library = Library { shared: b"so".to_vec(), archive: b"a".to_vec() };
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace");
+        let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         for (name, content, mode) in library.files(root).expect("the header exists") {
             put(folder.path(), &name, &content, mode).expect("a new file");
         }

@@ -1,0 +1,94 @@
+//! `orin-dev`: the project's commands that need the driver or the software Orin: device tests, benchmarks, kernels,
+//! packs. `cargo xtask` runs them under the same names.
+
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser, Subcommand};
+use orin_cli::ExitStatus;
+
+mod bench;
+mod check_headers;
+mod commit;
+mod compare_board;
+mod coverage;
+mod dist;
+mod kernels;
+mod silicon;
+mod test_device;
+mod vendor_tools;
+
+/// Device tests, benchmarks, kernels and packs of the Orin GPU driver workspace.
+#[derive(Parser)]
+#[command(
+    name = "cargo xtask",
+    bin_name = "cargo xtask",
+    after_help = "Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted."
+)]
+struct Options {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Subcommand)]
+enum Task {
+    /// Run the device tests on a board or on the software Orin; exit code 1 if one fails
+    TestDevice(test_device::Options),
+    /// Measure launches, graphs, copies, memory, kernels and start-up; exit code 1 if a case fails
+    Bench(bench::Options),
+    /// Compare the ioctl tables with the headers of an L4T release
+    CheckHeaders(check_headers::Options),
+    /// Rebuild kernels/*.cubin from kernels/*.cu with NVRTC 12.6
+    Kernels(kernels::Options),
+    /// List the instructions that the corpus executes on the software Orin; exit code 1 if a required one is missing
+    Coverage(coverage::Options),
+    /// Exchange kernels and results with a GPU under NVIDIA's own driver
+    #[command(subcommand)]
+    Silicon(silicon::Exchange),
+    /// Compare checks and profiles with NVIDIA's compute-sanitizer and ncu
+    #[command(subcommand)]
+    VendorTools(vendor_tools::Exchange),
+    /// Run a program on the software Orin and compare its output with the log of a board; exit code 1 if they differ
+    CompareBoard(compare_board::Options),
+    /// Build a pack for a board without cargo: orin, orin-dev, the examples and the kernels
+    Dist(dist::Options),
+    /// Build the C library and write it, its header and its file for pkg-config below a prefix
+    InstallLibrary(dist::library::Options),
+    /// Build the Python package with the C library as a wheel
+    Wheel(dist::wheel::Options),
+}
+
+fn main() -> ExitCode {
+    orin_cli::init_log();
+    let options: Options = match orin_cli::parse(command()) {
+        Ok(options) => options,
+        Err(code) => return code,
+    };
+    let result = match options.command {
+        Task::TestDevice(options) => test_device::run(&options),
+        Task::Bench(options) => bench::run(&options),
+        Task::CheckHeaders(options) => check_headers::run(&options),
+        Task::Kernels(options) => success(kernels::run(&options)),
+        Task::Coverage(options) => coverage::run(&options),
+        Task::Silicon(exchange) => success(silicon::run(&exchange)),
+        Task::VendorTools(exchange) => success(vendor_tools::run(&exchange)),
+        Task::CompareBoard(options) => compare_board::run(&options),
+        Task::Dist(options) => success(dist::run(&options)),
+        Task::InstallLibrary(options) => success(dist::library::run(&options)),
+        Task::Wheel(options) => success(dist::wheel::run(&options)),
+    };
+    result.unwrap_or_else(|error| orin_cli::report(&error))
+}
+
+/// The command line. Help shows the program as the user called it: through cargo, or by its own name if it was copied.
+fn command() -> clap::Command {
+    let command = Options::command();
+    if std::env::var_os("CARGO").is_none() { command.name("orin-dev").bin_name("orin-dev") } else { command }
+}
+
+/// Exit code 0 for a command without another exit code on success.
+fn success(result: Result<()>) -> Result<ExitCode> {
+    result.map(|()| ExitStatus::Success.into())
+}
