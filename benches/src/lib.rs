@@ -1,7 +1,7 @@
 //! Benchmarks of the whole stack, as a library.
 //!
-//! One copied binary (`xtask`) measures a board without cargo or the sources, because the kernels are embedded. [`all`]
-//! lists the cases. [`run()`] measures those that a device can run and reports why it skips the others. [`report`]
+//! One copied binary (`orin-dev`) measures a board without cargo or the sources, because the kernels are embedded.
+//! [`all`] lists the cases. [`run()`] measures those that a device can run and reports why it skips the others. [`report`]
 //! prints the results as a table, JSON or HTML. With a [`cuda::Cuda`], it alternates with the same work through
 //! NVIDIA's libcuda.
 //!

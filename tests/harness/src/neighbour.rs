@@ -1,7 +1,7 @@
 //! A second process that uses the same GPU.
 //!
 //! On a software Orin it is a thread with the door of a separate process. On a board it is a child of this
-//! program, which must be `xtask`; the child runs one test of the suite `neighbour`.
+//! program, which must be `orin-dev`; the child runs one test of the suite `neighbour`.
 
 use std::any::Any;
 use std::io::{BufRead, BufReader, Read};

@@ -49,7 +49,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         None => Target::host()?,
     };
     let linker = toolchain::check(target)?;
-    say!("building for {} in release mode; the first build takes minutes", target.triple())?;
+    say!("building for {} with all optimisations; the first build takes minutes", target.triple())?;
     let library = build(&root, target, linker)?;
     let glibc = glibc::needed(&library.shared)?.context("the library uses no C library")?;
     let mut files = library.files(&root)?;
@@ -75,8 +75,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 pub(super) fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Library> {
     let mut command = Command::new(workspace::cargo());
     command.current_dir(root).stdout(Stdio::piped());
-    command.env("CARGO_PROFILE_RELEASE_DEBUG", "false").env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
-    command.args(["build", "--release", "--locked", "--target", target.triple()]);
+    command.env("CARGO_PROFILE_DIST_DEBUG", "false").env("CARGO_PROFILE_DIST_STRIP", "debuginfo");
+    command.args(["build", "--profile", "dist", "--locked", "--target", target.triple()]);
     command.args(["--message-format", "json-render-diagnostics", "--package", "tegra-hcq-capi", "--lib"]);
     if let Some(linker) = linker {
         command.env(target.linker_variable(), linker);

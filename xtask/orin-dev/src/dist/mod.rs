@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     check_folder(&options.out, options.force)?;
     let linker = toolchain::check(options.target)?;
 
-    say!("building for {} in release mode; the first build takes minutes", options.target.triple())?;
+    say!("building for {} with all optimisations; the first build takes minutes", options.target.triple())?;
     let programs = build(&root, options.target, linker)?;
     let library = library::build(&root, options.target, linker)?;
     let glibc = oldest_glibc(&programs)?.max(glibc::needed(&library.shared)?.unwrap_or(Version::new(0, 0)));
@@ -91,11 +91,11 @@ fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Progra
     let mut command = Command::new(workspace::cargo());
     command.current_dir(root).stdout(Stdio::piped());
     // Backtraces keep function names; this machine's files and lines are useless elsewhere.
-    command.env("CARGO_PROFILE_RELEASE_DEBUG", "false").env("CARGO_PROFILE_RELEASE_STRIP", "debuginfo");
+    command.env("CARGO_PROFILE_DIST_DEBUG", "false").env("CARGO_PROFILE_DIST_STRIP", "debuginfo");
     if let Some(commit) = commit::of_folder(root) {
         command.env(commit::VARIABLE, commit);
     }
-    command.args(["build", "--release", "--locked", "--target", target.triple()]);
+    command.args(["build", "--profile", "dist", "--locked", "--target", target.triple()]);
     command.args(["--message-format", "json-render-diagnostics"]);
     command.args([
         "--package",
@@ -151,11 +151,11 @@ mod tests {
     fn the_path_of_a_program_is_in_cargos_messages() {
         let messages = br#"{"reason":"compiler-artifact","target":{"name":"orin-dev"},"executable":null}
 not json
-{"reason":"compiler-artifact","target":{"name":"orin-dev"},"executable":"/t/release/orin-dev"}
-{"reason":"compiler-artifact","target":{"name":"vector_add"},"executable":"/t/release/examples/vector_add"}
+{"reason":"compiler-artifact","target":{"name":"orin-dev"},"executable":"/t/dist/orin-dev"}
+{"reason":"compiler-artifact","target":{"name":"vector_add"},"executable":"/t/dist/examples/vector_add"}
 {"reason":"build-finished","success":true}"#;
-        assert_eq!(executable(messages, "orin-dev"), Some("/t/release/orin-dev".into()));
-        assert_eq!(executable(messages, "vector_add"), Some("/t/release/examples/vector_add".into()));
+        assert_eq!(executable(messages, "orin-dev"), Some("/t/dist/orin-dev".into()));
+        assert_eq!(executable(messages, "vector_add"), Some("/t/dist/examples/vector_add".into()));
         assert_eq!(executable(messages, "run_kernel"), None);
     }
 

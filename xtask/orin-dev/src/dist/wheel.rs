@@ -89,7 +89,7 @@ fn shared_library(root: &Path, options: &Options) -> Result<Vec<u8>> {
         None => Target::host()?,
     };
     let linker = toolchain::check(target)?;
-    say!("building for {} in release mode; the first build takes minutes", target.triple())?;
+    say!("building for {} with all optimisations; the first build takes minutes", target.triple())?;
     Ok(library::build(root, target, linker)?.shared)
 }
 
