@@ -27,7 +27,7 @@ pub enum RivalOutcome {
     Missing(String),
 }
 
-/// How long and how often a case is measured.
+/// Duration and number of samples of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Plan {
     /// Minimum duration of the warm-up.

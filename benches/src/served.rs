@@ -27,7 +27,7 @@ const DOORBELL: (usize, usize) = (0x1_0000, 0x90);
 /// The path of the calls that are not the board's. It exists everywhere.
 const OTHER_PATH: &str = "/proc/self/status";
 
-/// What a program does.
+/// Work of a measured program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// GET_AVAILABLE_HEAPS, a request that does little.
@@ -223,13 +223,13 @@ impl Python {
         let asked = Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
         let path = asked.ok().and_then(|output| String::from_utf8(output.stdout).ok());
         let program = path.map(|path| PathBuf::from(path.trim())).filter(|path| path.is_file());
-        let reason = || "it does not tell the path of its interpreter".to_owned();
+        let reason = || "it does not report the path of its interpreter".to_owned();
         let program =
             program.ok_or_else(|| Error::Child { program: "python3".to_owned(), reason: reason() })?;
         Ok(Self { program })
     }
 
-    /// Starts Python and waits for its end. Returns the time; that of the board's start and end is a part.
+    /// Starts Python and waits for its end. Returns the elapsed time, start-up and shutdown of the board included.
     ///
     /// # Errors
     ///

@@ -67,7 +67,7 @@ pub enum Error {
         file_bytes: u64,
     },
     /// A name that is not in the string table, not terminated, or not UTF-8.
-    #[error("no valid name at offset {offset:#x} of the string table for {of}")]
+    #[error("the name of {of}, at offset {offset:#x} of the string table, is not valid")]
     BadName {
         /// Owner of the names: `sections` or `symbols`.
         of: &'static str,

@@ -55,7 +55,7 @@ fn architecture(text: &str) -> Result<(u32, u32), String> {
     number.map(|number| (number / 10, number % 10)).ok_or_else(|| "give sm_87, for example".to_owned())
 }
 
-/// What a compiler made.
+/// Output of a compiler.
 struct Made {
     cubin: Vec<u8>,
     log: String,
@@ -89,7 +89,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if !made.log.trim().is_empty() {
         warn(made.log.trim_end());
     }
-    // The cubin is written even if nobody reads the report.
+    // The cubin is written even if the pipe of the report is closed.
     unless_closed(report(options, &output, &made))?;
     Ok(ExitStatus::Success.into())
 }
@@ -105,7 +105,7 @@ fn read(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// A compiler that is missing is a wrong request: the text says how to get it.
+/// A missing compiler is a usage error: the text says how to get it.
 fn loaded<T>(result: Result<T, Error>) -> Result<T> {
     result.map_err(|error| match error {
         Error::NoNvrtc { .. } | Error::NoNvJitLink { .. } => UsageError(error.to_string()).into(),

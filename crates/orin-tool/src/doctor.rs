@@ -111,7 +111,7 @@ fn examine_nvrm(door: &Arc<dyn Door>, which: Which) -> Report {
     Report { door: door.name(), findings }
 }
 
-/// Whether commands for GPUs of this chip were ever tried.
+/// Whether commands were ever run on a GPU of this chip.
 fn tried(chip: &Chip) -> Finding {
     let severity = if chip.was_tried() { Severity::Ok } else { Severity::Warning };
     let cure = "check results with `cargo xtask test-device --device nvrm`, and report what you see";

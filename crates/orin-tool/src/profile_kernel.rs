@@ -34,10 +34,10 @@ pub(crate) struct Options {
     /// Profile only kernels with this name, in which * stands for any characters; may be given several times
     #[arg(long = "kernel", short = 'k', value_name = "NAME", value_parser = kernel_name)]
     kernels: Vec<String>,
-    /// Leave out the first launches of these kernels
+    /// Skip the first launches of these kernels
     #[arg(long, short = 's', value_name = "N", default_value_t = 0)]
     launch_skip: u64,
-    /// Profile as many launches
+    /// Profile at most N launches
     #[arg(long, short = 'c', value_name = "N")]
     launch_count: Option<u64>,
     /// A cubin with kernels of the program, or a folder of cubins, to know their names and source lines. Not needed for

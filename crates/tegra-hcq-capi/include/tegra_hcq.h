@@ -736,8 +736,8 @@ tegra_hcq_status tegra_hcq_device_recover(struct tegra_hcq_device *device,
                                           uint32_t *hanging);
 
 /**
- * Returns idle memory of the device's allocator to the system; `*released`, if not NULL, is its size in bytes.
- * Thread-safe.
+ * Returns idle memory of the device's allocator to the system. If `released` is not NULL, `*released` receives its size
+ * in bytes. Thread-safe.
  *
  * Preconditions:
  *
@@ -814,7 +814,7 @@ tegra_hcq_status tegra_hcq_graph_set_instances(struct tegra_hcq_graph_builder *b
                                                size_t count);
 
 /**
- * Records a launch. `*node`, if not NULL, becomes the number of the step. The graph keeps its buffers alive.
+ * Records a launch. If `node` is not NULL, `*node` receives the number of the step. The graph keeps its buffers alive.
  * Thread-safe.
  *
  * Preconditions:
@@ -915,8 +915,8 @@ tegra_hcq_status tegra_hcq_graph_set_copy(struct tegra_hcq_graph *graph,
                                           uint64_t bytes);
 
 /**
- * Submits a graph to run after all earlier work of the queue. `*fence`, if not NULL, is its end. Thread-safe; calls on
- * one queue or graph run one after the other.
+ * Submits a graph to run after all earlier work of the queue. If `fence` is not NULL, `*fence` receives a fence for the
+ * replay. Thread-safe; calls on one queue or graph run one after the other.
  *
  * Preconditions:
  *
@@ -1218,8 +1218,8 @@ tegra_hcq_status tegra_hcq_queue_fill(struct tegra_hcq_queue *queue,
 
 /**
  * Copies `bytes` bytes of the process to a buffer in the order of the queue, and submits. The bytes are not needed
- * after the call. `*fence`, if not NULL, is the end of the copy. Thread-safe; calls on one queue run one after the
- * other.
+ * after the call. If `fence` is not NULL, `*fence` receives a fence for the copy. Thread-safe; calls on one queue run
+ * one after the other.
  *
  * Preconditions:
  *
@@ -1233,8 +1233,8 @@ tegra_hcq_status tegra_hcq_queue_upload(struct tegra_hcq_queue *queue,
                                         struct tegra_hcq_fence **fence);
 
 /**
- * Submits all work added so far. `*fence`, if not NULL, is its end. Thread-safe; calls on one queue run one after the
- * other.
+ * Submits all work added so far. If `fence` is not NULL, `*fence` receives a fence for it. Thread-safe; calls on one
+ * queue run one after the other.
  *
  * Preconditions:
  *
@@ -1369,13 +1369,13 @@ tegra_hcq_status tegra_hcq_signal_wait(struct tegra_hcq_signal *signal,
 const char *tegra_hcq_last_error(void);
 
 /**
- * Name of a status, for example "invalid handle"; "unknown status" for other numbers. Never NULL, valid for ever.
+ * Name of a status, for example "invalid handle"; "unknown status" for other numbers. Never NULL, never freed.
  * Thread-safe.
  */
 const char *tegra_hcq_status_name(int32_t status);
 
 /**
- * Version of the library that the program runs with, for example "0.1.0". Valid for ever. Thread-safe.
+ * Version of the library that the program runs with, for example "0.1.0". The string is never freed. Thread-safe.
  */
 const char *tegra_hcq_version(void);
 

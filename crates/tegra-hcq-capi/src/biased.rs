@@ -28,7 +28,7 @@ const POLLS: u32 = 100;
 /// Nap between two polls.
 const NAP: Duration = Duration::from_micros(50);
 
-/// Why a lock cannot be taken.
+/// Reason why a lock cannot be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
     /// The thread has it already: the log callback of a call that has it makes a call that needs it.
@@ -37,7 +37,7 @@ pub(crate) enum Refused {
     Barrier(rustix::io::Errno),
 }
 
-/// What a thread tells other threads. Lives for ever; a thread that ends leaves it to a later one.
+/// State of a thread that other threads read. Never freed: a record of an ended thread is reused by a later thread.
 #[derive(Debug)]
 struct Thread {
     /// Address of the lock that the thread has taken, or [`NONE`]. Only the thread writes it.
@@ -47,7 +47,7 @@ struct Thread {
 /// Records of threads that have ended.
 static ENDED: Mutex<Vec<&'static Thread>> = Mutex::new(Vec::new());
 
-/// A record that goes back when the thread ends.
+/// A record that returns to [`ENDED`] when the thread ends.
 struct Lease(&'static Thread);
 
 impl Drop for Lease {
@@ -168,7 +168,7 @@ impl<T> Biased<T> {
         // comes after, the other thread sees `taken`. This fence binds the compiler, the barrier the processor.
         compiler_fence(Ordering::SeqCst);
         if self.is_owned_by(thread) {
-            return Some(Guard { lock: self, told: Some(thread), _mutex: None });
+            return Some(Guard { lock: self, published: Some(thread), _mutex: None });
         }
         thread.taken.store(NONE, Ordering::Release);
         None
@@ -188,7 +188,7 @@ impl<T> Biased<T> {
         let mut streak = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
         self.withdraw(thread)?;
         let Some(thread) = thread else {
-            return Ok(Guard { lock: self, told: None, _mutex: Some(streak) });
+            return Ok(Guard { lock: self, published: None, _mutex: Some(streak) });
         };
         if !ptr::eq(streak.thread, thread) {
             *streak = Streak { thread, len: 0 };
@@ -199,15 +199,16 @@ impl<T> Biased<T> {
             self.owner.store(ptr::from_ref(thread).cast_mut(), Ordering::Relaxed);
         }
         let is_first = thread.taken.load(Ordering::Relaxed) == NONE;
-        let told = is_first.then(|| thread.taken.store(self.address(), Ordering::Relaxed)).map(|()| thread);
-        Ok(Guard { lock: self, told, _mutex: Some(streak) })
+        let published =
+            is_first.then(|| thread.taken.store(self.address(), Ordering::Relaxed)).map(|()| thread);
+        Ok(Guard { lock: self, published, _mutex: Some(streak) })
     }
 
     /// Takes the ownership from its thread, after the call of that thread. The caller holds the mutex and has not taken
     /// the lock.
     fn withdraw(&self, own: Option<&'static Thread>) -> Result<(), Refused> {
         let owner = self.owner.swap(ptr::null_mut(), Ordering::Relaxed);
-        // SAFETY: records live for ever.
+        // SAFETY: records are never freed.
         let Some(thread) = (unsafe { owner.as_ref() }) else { return Ok(()) };
         if own.is_some_and(|own| ptr::eq(own, thread)) {
             return Ok(());
@@ -228,14 +229,14 @@ impl<T> Biased<T> {
         Ok(())
     }
 
-    /// Whether a thread has taken the lock that took it before the caller's last store, or may have.
+    /// Whether a thread holds the lock, or may hold it, that took it before the caller's last store.
     pub(crate) fn is_taken(&self) -> bool {
         let _streak = match self.mutex.try_lock() {
             Ok(streak) => streak,
             Err(TryLockError::Poisoned(error)) => error.into_inner(),
             Err(TryLockError::WouldBlock) => return true,
         };
-        // SAFETY: records live for ever. Nobody writes `owner` without the mutex.
+        // SAFETY: records are never freed. `owner` is written only with the mutex held.
         let Some(owner) = (unsafe { self.owner.load(Ordering::Relaxed).as_ref() }) else { return false };
         let is_own = THREAD.get().is_some_and(|own| ptr::eq(own, owner));
         // Without the barrier the owner's store may not be visible yet.
@@ -247,7 +248,7 @@ impl<T> Biased<T> {
 pub(crate) struct Guard<'l, T> {
     lock: &'l Biased<T>,
     /// The record of this thread, if it names this lock.
-    told: Option<&'static Thread>,
+    published: Option<&'static Thread>,
     /// Held until the guard is dropped.
     _mutex: Option<MutexGuard<'l, Streak>>,
 }
@@ -274,7 +275,7 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(thread) = self.told {
+        if let Some(thread) = self.published {
             thread.taken.store(NONE, Ordering::Release);
         }
     }

@@ -51,7 +51,7 @@ impl GraphObject {
     }
 }
 
-/// Adds a step to a builder; `*node`, if not NULL, becomes its number.
+/// Adds a step to a builder; if `node` is not NULL, `*node` receives its number.
 ///
 /// # Safety
 ///
@@ -137,7 +137,7 @@ pub extern "C" fn tegra_hcq_graph_set_instances(
     })
 }
 
-/// Records a launch. `*node`, if not NULL, becomes the number of the step. The graph keeps its buffers alive.
+/// Records a launch. If `node` is not NULL, `*node` receives the number of the step. The graph keeps its buffers alive.
 /// Thread-safe.
 ///
 /// # Safety
@@ -332,8 +332,8 @@ pub unsafe extern "C" fn tegra_hcq_graph_set_copy(
     })
 }
 
-/// Submits a graph to run after all earlier work of the queue. `*fence`, if not NULL, is its end. Thread-safe; calls on
-/// one queue or graph run one after the other.
+/// Submits a graph to run after all earlier work of the queue. If `fence` is not NULL, `*fence` receives a fence for the
+/// replay. Thread-safe; calls on one queue or graph run one after the other.
 ///
 /// # Safety
 ///

@@ -227,8 +227,8 @@ impl Pattern {
 }
 
 /// Copies `bytes` bytes of the process to a buffer in the order of the queue, and submits. The bytes are not needed
-/// after the call. `*fence`, if not NULL, is the end of the copy. Thread-safe; calls on one queue run one after the
-/// other.
+/// after the call. If `fence` is not NULL, `*fence` receives a fence for the copy. Thread-safe; calls on one queue run
+/// one after the other.
 ///
 /// # Safety
 ///
@@ -257,8 +257,8 @@ pub unsafe extern "C" fn tegra_hcq_queue_upload(
     })
 }
 
-/// Submits all work added so far. `*fence`, if not NULL, is its end. Thread-safe; calls on one queue run one after the
-/// other.
+/// Submits all work added so far. If `fence` is not NULL, `*fence` receives a fence for it. Thread-safe; calls on one
+/// queue run one after the other.
 ///
 /// # Safety
 ///

@@ -163,7 +163,7 @@ pub extern "C" fn tegra_hcq_last_error() -> *const c_char {
     with_last(|last| last.text.as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Name of a status, for example "invalid handle"; "unknown status" for other numbers. Never NULL, valid for ever.
+/// Name of a status, for example "invalid handle"; "unknown status" for other numbers. Never NULL, never freed.
 /// Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn tegra_hcq_status_name(status: i32) -> *const c_char {

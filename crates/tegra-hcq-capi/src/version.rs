@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_char};
 
 use crate::types::TEGRA_HCQ_ABI;
 
-/// Version of the library that the program runs with, for example "0.1.0". Valid for ever. Thread-safe.
+/// Version of the library that the program runs with, for example "0.1.0". The string is never freed. Thread-safe.
 #[unsafe(no_mangle)]
 pub extern "C" fn tegra_hcq_version() -> *const c_char {
     const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");

@@ -161,7 +161,7 @@ impl Context {
         ((full as f64 * self.machine.scale()).round() as u64).max(least.min(full))
     }
 
-    /// How long to wait for an operation that takes at most `time` on a board; longer on a model.
+    /// Time limit for an operation that takes at most `time` on a board; longer on a model.
     pub fn patience(&self, time: Duration) -> Duration {
         self.machine.patience(time)
     }

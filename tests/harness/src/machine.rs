@@ -202,7 +202,7 @@ impl Machine {
         self.scale
     }
 
-    /// How long to wait for an operation that takes at most `time` on a board.
+    /// Time limit for an operation that takes at most `time` on a board.
     pub fn patience(&self, time: Duration) -> Duration {
         if self.is_model() { time.max(MODEL_PATIENCE) } else { time }
     }

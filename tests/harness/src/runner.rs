@@ -14,9 +14,9 @@ use super::log::{LogWatch, Rules, judge, unknown_lines};
 use super::report::{RunReport, TestReport};
 use super::{Check, Context, Machine, Outcome, Suite, Test, panics};
 
-/// How often the runner looks whether the user wants to end the run.
+/// Interval at which the runner checks for a request to end the run.
 const GLANCE: Duration = Duration::from_millis(50);
-/// How long a test may take to end after the user wants to end the run.
+/// Time for a test to end after a request to end the run.
 const GRACE: Duration = Duration::from_secs(10);
 /// Time limit for a board to bring a channel up after a test that did not end.
 const REVIVAL: Duration = Duration::from_secs(30);

@@ -24,7 +24,7 @@ const PREFIX: &str = ".unfinished-";
 /// Most symlinks that the kernel follows in a path.
 const MOST_LINKS: usize = 40;
 
-/// Why an output cannot be written.
+/// Error of an output that cannot be written.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
@@ -37,7 +37,7 @@ pub enum OutputError {
         reason: String,
     },
     /// Two outputs have the same place.
-    #[error("{place} would mix two outputs; name another file for one of them")]
+    #[error("two outputs would be written to {place}: choose another file for one")]
     Twice {
         /// The file, or standard output.
         place: String,
@@ -307,7 +307,7 @@ struct Replaced<'a> {
     before: Before,
 }
 
-/// What was at the place of a file.
+/// State of a path before it was replaced.
 enum Before {
     /// Nothing.
     Nothing,

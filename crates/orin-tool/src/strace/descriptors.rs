@@ -276,7 +276,7 @@ mod tests {
         descriptors.fork(Some(1), 3, false);
         descriptors.set(Some(2), 5, nvmap);
         descriptors.close(Some(3), 4);
-        assert_eq!(descriptors.get(Some(1), 5), Some(nvmap), "a thread's descriptor is everybody's");
+        assert_eq!(descriptors.get(Some(1), 5), Some(nvmap), "threads share descriptors");
         assert_eq!(descriptors.get(Some(3), 5), None, "made after the fork");
         assert_eq!(descriptors.get(Some(1), 4), Some(ctrl), "the copy was closed, not this one");
         descriptors.exit(3);

@@ -26,7 +26,7 @@ fn offsets_and_values_reach_the_kernel() {
     ok(board.launch(kernel, 1, &[at(buffer, 12), word(7), word(2)]));
     ok(board.wait());
     assert_eq!(read(buffer, 8), [0, 0, 0, 7, 7, 0, 0, 0]);
-    // The address as a number is a pointer, too.
+    // An integer argument may be the buffer's address.
     let mut address = 0;
     // SAFETY: the result has a place.
     ok(unsafe { tegra_hcq_buffer_gpu_address(buffer, &raw mut address) });

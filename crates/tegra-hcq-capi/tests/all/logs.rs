@@ -23,7 +23,7 @@ unsafe extern "C" fn collect(level: u32, module: *const c_char, text: *const c_c
 fn events_reach_the_function_until_it_is_replaced() {
     let lines: &'static Mutex<Vec<String>> = Box::leak(Box::default());
     let user = ptr::from_ref(lines).cast_mut().cast();
-    // SAFETY: `lines` lives for ever.
+    // SAFETY: `lines` is never freed.
     unsafe {
         fails(tegra_hcq_set_log(6, Some(collect), user), Status::InvalidArgument, "0 to 5");
         ok(tegra_hcq_set_log(3, Some(collect), user));

@@ -144,7 +144,7 @@ fn a_source_without_a_compiler_says_how_to_get_one_and_errors_have_their_line() 
 
 #[test]
 fn names_of_statuses_and_versions_are_texts() {
-    // SAFETY: the texts are valid for ever.
+    // SAFETY: the texts are never freed.
     unsafe {
         assert_eq!(CStr::from_ptr(tegra_hcq_status_name(5)), c"invalid handle");
         assert_eq!(CStr::from_ptr(tegra_hcq_status_name(-1)), c"unknown status");

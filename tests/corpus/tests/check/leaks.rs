@@ -159,7 +159,7 @@ const CASES: [Case; 14] = [
         },
     ),
     (
-        "message that nobody receives",
+        "message that is never received",
         &["message"],
         |device| {
             let (sender, receiver) = channel();

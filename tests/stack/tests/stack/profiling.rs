@@ -149,7 +149,7 @@ fn every_replay_has_the_times_of_its_steps() {
         }
         queue.profile(false).unwrap();
     }
-    // Instances that have recorded no longer do.
+    // Instances stop recording.
     for _ in 0..6 {
         bench.queue.replay(&mut graph).unwrap();
     }

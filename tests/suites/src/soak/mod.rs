@@ -48,7 +48,7 @@ pub static SUITE: Suite = Suite {
 const LENGTH: Duration = Duration::from_secs(600);
 /// Threads of the load. Each has two queues, and two queues must remain for replacements.
 const THREADS: usize = 3;
-/// How long the threads work between two resource counts.
+/// Time that the threads work between two resource counts.
 const PERIOD: Duration = Duration::from_secs(5);
 /// Periods in the life of a device.
 const PERIODS: u32 = 12;
