@@ -21,13 +21,13 @@ const HALF_WIDTH: f64 = 0.98;
 
 /// A case of an earlier run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Case {
+struct Case {
     /// Median in nanoseconds.
-    pub median: f64,
+    median: f64,
     /// Number of samples.
-    pub count: u64,
+    count: u64,
     /// Its distribution.
-    pub bins: Vec<Bin>,
+    bins: Vec<Bin>,
 }
 
 /// An earlier run.
@@ -41,7 +41,7 @@ pub struct Baseline {
     pub place: Vec<String>,
     /// Whether the program was optimised.
     pub optimised: bool,
-    /// How many samples each case took, and for how long.
+    /// Number of samples and duration of each case.
     plan: Value,
     cases: HashMap<String, Case>,
 }
@@ -117,11 +117,6 @@ impl Baseline {
         })
     }
 
-    /// A case by its name.
-    pub fn case(&self, name: &str) -> Option<&Case> {
-        self.cases.get(name)
-    }
-
     /// The change of a case; `None` if one of the runs has not measured it.
     pub fn change(&self, name: &str, now: &Samples) -> Option<Change> {
         let (before, bins) = (self.cases.get(name)?, now.bins());
@@ -180,7 +175,7 @@ fn at_rank(bins: &[Bin], rank: f64) -> f64 {
     bins.last().map_or(0.0, |bin| bin.to)
 }
 
-/// What makes a comparison doubtful, in one sentence each; `report` is the JSON form of the new run.
+/// Reasons to doubt a comparison, in one sentence each; `report` is the JSON form of the new run.
 pub(crate) fn doubts(baseline: &Baseline, report: &Value) -> Vec<String> {
     let mut doubts = Vec::new();
     for (old, new) in baseline.place.iter().zip(place(report)) {
@@ -226,7 +221,7 @@ mod tests {
                 let change = baseline.change(&measurement.name, ours).unwrap();
                 assert!(change.share.abs() < 1e-6 && change.verdict == Verdict::Same, "{change}");
             } else {
-                assert_eq!(baseline.case(&measurement.name), None);
+                assert!(!baseline.cases.contains_key(&measurement.name));
             }
         }
         assert!(doubts(&baseline, &json(&run)).is_empty());

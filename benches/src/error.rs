@@ -111,8 +111,4 @@ pub enum Error {
         /// The system's error.
         source: io::Error,
     },
-
-    /// A plot could not be drawn.
-    #[error("drawing a plot: {0}")]
-    Plot(String),
 }

@@ -183,7 +183,7 @@ mod tests {
         let value = json(&sample::run());
         assert_eq!((&value["schema"], &value["date"]), (&json!(1), &json!("2026-11-21T12:00:00Z")));
         assert_eq!(value["version"], env!("CARGO_PKG_VERSION"));
-        assert_eq!(value["machine"]["model"], "A <board>");
+        assert_eq!(value["machine"]["model"], "A board");
         assert_eq!(
             (&value["device"]["chip"], &value["device"]["driver"]["gpc_mask"]),
             (&json!("ga10b"), &json!(3))
@@ -197,7 +197,7 @@ mod tests {
         assert_eq!(bins.iter().map(|bin| bin[2].as_u64().unwrap()).sum::<u64>(), 1000);
         assert_eq!(value["results"][1]["ours"]["rate"]["unit"], "GB/s");
         assert!(value["results"][1].get("rival").is_none());
-        assert_eq!(value["results"][2]["rival"]["reason"], "no <pools>");
+        assert_eq!(value["results"][2]["rival"]["reason"], "no pools");
         assert_eq!(value["results"][3]["outcome"], "skipped");
         assert_eq!(value["results"][4]["reason"], "broken");
     }

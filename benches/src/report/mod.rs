@@ -1,23 +1,15 @@
-//! The results of a run as a table, as JSON and as an HTML page.
+//! The results of a run as a table and as JSON.
 
 mod growth;
-mod html;
 mod json;
-mod plot;
 mod table;
 
-pub use html::html;
 pub use json::{SCHEMA, json};
 pub use table::table;
 
 use crate::bench::RivalOutcome;
 use crate::measure::Summary;
 use crate::run::Outcome;
-
-/// Escapes text for HTML elements and attributes.
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
 
 /// A time in nanoseconds with three significant digits and a unit.
 pub fn time_text(nanoseconds: f64) -> String {
@@ -120,7 +112,7 @@ pub(crate) mod sample {
     pub(crate) fn run() -> Run {
         let case = |name: &str, unit, size, outcome| Measurement {
             name: name.into(),
-            about: "less < more & \"quoted\"",
+            about: "a sample",
             unit,
             size,
             outcome,
@@ -129,7 +121,7 @@ pub(crate) mod sample {
         Run {
             date: "2026-11-21T12:00:00Z".into(),
             plan: Plan::QUICK,
-            machine: Machine { model: Some("A <board>".into()), cpus: 2, ..Machine::default() },
+            machine: Machine { model: Some("A board".into()), cpus: 2, ..Machine::default() },
             device: properties(),
             rival: Some(RivalInfo {
                 device: "Another".into(),
@@ -151,7 +143,7 @@ pub(crate) mod sample {
                     "copy/a/1MiB",
                     Unit::Bytes(1 << 20),
                     1 << 20,
-                    measured(1 << 17, Some(RivalOutcome::Missing("no <pools>".into()))),
+                    measured(1 << 17, Some(RivalOutcome::Missing("no pools".into()))),
                 ),
                 case("matmul/x", Unit::Operations(1), 1, Outcome::Skipped("needs a GPU".into())),
                 case("process/x", Unit::Time, 0, Outcome::Failed("broken".into())),

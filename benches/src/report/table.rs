@@ -1,6 +1,7 @@
 //! The table in text form.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
+use tegra_hcq::DeviceKind;
 
 use super::growth::{GOAL, growth};
 use super::{figures, optional_time, remark, three_digits, time_text};
@@ -47,7 +48,12 @@ pub fn table(run: &Run) -> String {
     }
     let separator = if remarks.is_empty() { "" } else { "\n" };
     let incomplete = run.incomplete().map_or_else(String::new, |text| format!("\n{text}\n"));
-    format!("{}\n{}{}{separator}{remarks}{incomplete}", table.trim_fmt(), growth_lines(run), comparison(run))
+    let model = match run.device.kind {
+        DeviceKind::Sim => "\non the software Orin: these times do not predict those of a board\n",
+        _ => "",
+    };
+    let (growth, comparison) = (growth_lines(run), comparison(run));
+    format!("{}\n{growth}{comparison}{separator}{remarks}{model}{incomplete}", table.trim_fmt())
 }
 
 /// Names the baseline and how many cases changed; empty without a baseline.
@@ -111,7 +117,7 @@ fn row(name: String, summary: &Summary, unit: Unit) -> Vec<String> {
 }
 
 /// The rate for a time, if the case has one.
-pub(super) fn rate_text(unit: Unit, nanoseconds: f64) -> String {
+fn rate_text(unit: Unit, nanoseconds: f64) -> String {
     unit.rate(nanoseconds).map_or_else(String::new, |(name, rate)| format!("{} {name}", three_digits(rate)))
 }
 
@@ -160,6 +166,34 @@ mod tests {
             "{text}"
         );
         assert!(!text.contains("warning:"), "{text}");
+    }
+
+    #[test]
+    fn only_times_of_the_software_orin_have_a_warning() {
+        let mut run = sample::run();
+        assert!(table(&run).ends_with("these times do not predict those of a board\n"));
+        run.device.kind = DeviceKind::Nvgpu;
+        assert!(!table(&run).contains("do not predict"));
+    }
+
+    #[test]
+    fn few_samples_have_no_high_percentile() {
+        let mut run = sample::run();
+        assert!(!table(&run).contains('–'), "1,000 samples have one");
+        let mut few = crate::Samples::default();
+        (0..999).for_each(|_| few.add(std::time::Duration::from_micros(1), 1));
+        run.measurements[0].outcome = crate::Outcome::Measured { ours: few, rival: None };
+        assert!(table(&run).contains('–'));
+    }
+
+    #[test]
+    fn another_machine_is_a_warning() {
+        let mut run = sample::run();
+        let before = crate::report::json(&run).to_string();
+        run.baseline = Some(crate::Baseline::parse(&before).unwrap());
+        run.machine.cpus += 1;
+        let text = table(&run);
+        assert!(text.contains("warning: the baseline is from A board, 2, "), "{text}");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use benches::start_up::{self, StartUp, Target};
 use benches::{Baseline, Case, Environment, Measurement, Needs, Outcome, Plan, Progress, report};
 use clap::{Args, ValueEnum};
 use orin_cli::profile::ProfileOptions;
-use orin_cli::{ExitStatus, Output, Stop, UsageError, say, stdout, unless_closed, write_all};
+use orin_cli::{ExitStatus, Output, Stop, UsageError, say, stdout, unless_closed};
 use tegra_hcq::{Device, DeviceKind, DeviceName};
 
 use crate::commit;
@@ -44,9 +44,6 @@ pub(crate) struct Options {
     /// Write the complete report, with distributions, as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write an HTML page with tables and plots; - is standard output
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
     /// Run one kernel, report it and exit; used to measure a process from its start
     #[arg(long, hide = true, value_name = "TARGET")]
     first_result: Option<Target>,
@@ -79,8 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitStatus::Success.into());
     }
     // All usage errors are reported before the first measurement.
-    let named = options.json.iter().chain(&options.html);
-    let outputs = Output::prepare_all(named).map_err(UsageError::from)?;
+    let json = options.json.as_ref().map(Output::prepare).transpose().map_err(UsageError::from)?;
     let baseline = options.baseline.as_deref().map(read_baseline).transpose()?;
     let cuda = match options.against {
         Some(Against::Cuda) => Some(Cuda::open().map_err(|error| UsageError(error.to_string()))?),
@@ -106,22 +102,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     recording.finish()?;
     (run.commit, run.baseline) = (commit::of_this_program(), baseline);
 
-    let mut reports = Vec::new();
-    if options.json.is_some() {
-        reports.push(format!("{:#}\n", report::json(&run)));
-    }
-    if options.html.is_some() {
-        reports.push(report::html(&run)?);
-    }
     let table = report::table(&run);
-    let printed = if outputs.iter().any(Output::is_stdout) {
+    let printed = if json.as_ref().is_some_and(Output::is_stdout) {
         write!(io::stderr(), "{table}")
     } else {
         write!(stdout(), "{table}")
     };
-    let contents = outputs.iter().zip(&reports).map(|(output, text)| (output, text.as_bytes()));
-    write_all(&contents.collect::<Vec<_>>())?;
-    // The reports are written even if the table cannot be printed; the exit code holds if nobody reads it.
+    if let Some(output) = &json {
+        output.write(format!("{:#}\n", report::json(&run)).as_bytes())?;
+    }
+    // The report is written even if the table cannot be printed; a closed pipe does not change the exit code.
     unless_closed(printed.map_err(Into::into))?;
     Ok(match run.incomplete() {
         Some(_) => ExitStatus::Interrupted,

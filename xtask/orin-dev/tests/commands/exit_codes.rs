@@ -34,7 +34,7 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["bench", "--list"], Success),
         (&["bench", "--device", "sim", "--quick", "--filter", "launch/submit"], Success),
         (&["bench", "--device", "sim", "--quick", "--filter", "launch/submit", "--json", "-"], Success),
-        (&["bench", "--device", "sim", "--filter", "launch/submit", "--html", "no/such/folder/x"], Usage),
+        (&["bench", "--device", "sim", "--filter", "launch/submit", "--json", "no/such/folder/x"], Usage),
         (&["compare-board", "board.log", "--with", "ours.log"], Success),
         (&["compare-board", "board.log", "--with", "quiet.log"], Failure),
         (&["compare-board", "absent.log", "--with", "ours.log"], Usage),
@@ -80,7 +80,7 @@ fn reports_replace_only_regular_files() {
     );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "no unfinished file is left");
 
-    let full = ["bench", "--device", "sim", "--quick", "--filter", "launch/submit", "--html", "/dev/full"];
+    let full = ["bench", "--device", "sim", "--quick", "--filter", "launch/submit", "--json", "/dev/full"];
     let output = program(folder.path()).command(&full).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(super::stderr(&output), "error: writing /dev/full: No space left on device (os error 28)\n");
@@ -107,8 +107,7 @@ fn reports_replace_only_regular_files() {
 #[test]
 fn an_interrupted_benchmark_reports_what_it_measured() {
     let folder = tempfile::tempdir().unwrap();
-    let arguments =
-        ["bench", "--device", "sim", "--filter", "launch/", "--json", "run.json", "--html", "run.html"];
+    let arguments = ["bench", "--device", "sim", "--filter", "launch/", "--json", "run.json"];
     for signal in [Signal::INT, Signal::TERM] {
         let output = program(folder.path()).interrupt(&arguments, signal, Duration::from_millis(300));
         assert_eq!(output.status.code(), Some(130), "{}", super::stderr(&output));
@@ -117,9 +116,6 @@ fn an_interrupted_benchmark_reports_what_it_measured() {
         let json = fs::read_to_string(folder.path().join("run.json")).unwrap();
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert!(text.contains(value["incomplete"].as_str().unwrap()), "{json}");
-        assert!(
-            fs::read_to_string(folder.path().join("run.html")).unwrap().contains("incomplete: interrupted")
-        );
     }
 }
 
