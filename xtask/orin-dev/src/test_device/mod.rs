@@ -1,6 +1,5 @@
 //! `cargo xtask test-device`: the suites of the package `tests` on a board or on the software Orin.
 
-mod html;
 mod json;
 mod junit;
 mod print;
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use orin_cli::profile::ProfileOptions;
-use orin_cli::{ExitStatus, Output, Stop, UsageError, stdout, unless_closed, write_all};
+use orin_cli::{ExitStatus, Output, Stop, UsageError, stdout, unless_closed};
 use tegra_hcq::{DeviceKind, DeviceName};
 use test_harness::report::RunReport;
 use test_harness::runner::{self, Plan};
@@ -59,9 +58,6 @@ pub(crate) struct Options {
     /// Write a JUnit XML file
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Write a self-contained HTML page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
     #[command(flatten)]
     profile: ProfileOptions,
 }
@@ -114,7 +110,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let machine = if options.strict_log { machine.with_strict_log() } else { machine };
     let machine = if options.dangerous { machine.with_dangerous() } else { machine };
     // A run takes minutes: report an unwritable result file before it.
-    let outputs = Output::prepare_all(options.junit.iter().chain(&options.html)).map_err(UsageError::from)?;
+    let junit = options.junit.as_ref().map(Output::prepare).transpose().map_err(UsageError::from)?;
     let recording = options.profile.begin().map_err(UsageError::from)?;
     let report = if options.json {
         runner::run(&plan, machine, &mut |_| ())
@@ -126,15 +122,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     recording.finish()?;
     let printed =
         if options.json { json::report(&mut out, &report) } else { print::table(&mut out, &report) };
-    let mut contents = Vec::new();
-    if options.junit.is_some() {
-        contents.push(junit::document(&report)?);
+    if let Some(output) = &junit {
+        output.write(junit::document(&report)?.as_bytes())?;
     }
-    if options.html.is_some() {
-        contents.push(html::document(&report));
-    }
-    let contents = outputs.iter().zip(&contents).map(|(output, text)| (output, text.as_bytes()));
-    write_all(&contents.collect::<Vec<_>>())?;
     // The exit code holds even if the reader of the output has closed the pipe.
     unless_closed(printed)?;
     Ok(match report.interrupted {
