@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use tegra_hcq::Profile;
 
 use crate::exit::warn;
-use crate::output::{Output, OutputError, write_all};
+use crate::output::{Output, OutputError};
 
 /// Options of programs that use the GPU.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -58,7 +58,7 @@ impl Recording {
         if let Some(output) = &self.trace {
             let mut bytes = Vec::new();
             profile.chrome_trace(&mut bytes)?;
-            write_all(&[(output, &bytes)])?;
+            output.write(&bytes)?;
         }
         Ok(())
     }

@@ -90,7 +90,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         warn(made.log.trim_end());
     }
     // The cubin is written even if the pipe of the report is closed.
-    unless_closed(report(options, &output, &made))?;
+    if !output.is_stdout() {
+        unless_closed(report(&mut stdout(), options, &output, &made))?;
+    }
     Ok(ExitStatus::Success.into())
 }
 
@@ -144,14 +146,10 @@ fn link(options: &Options, text: &str) -> Result<Made> {
 }
 
 /// Prints the file and its kernels.
-fn report(options: &Options, output: &Output, made: &Made) -> Result<()> {
-    if output.is_stdout() {
-        return Ok(());
-    }
+fn report(out: &mut dyn Write, options: &Options, output: &Output, made: &Made) -> Result<()> {
     let cubin = Cubin::parse(&made.cubin).context("reading the compiler's output")?;
     let (path, bytes) = (output.path().display(), made.cubin.len());
     let arch = format!("sm_{}{}", options.arch.0, options.arch.1);
-    let mut out = stdout();
     if options.json {
         let kernels: Vec<_> = cubin
             .kernels()
@@ -181,6 +179,38 @@ fn report(options: &Options, output: &Output, made: &Made) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        options: Options,
+    }
+
+    fn reported(arguments: &[&str]) -> String {
+        use clap::Parser;
+        let line = Line::parse_from([&["compile", "scale.cu"][..], arguments].concat());
+        let cubin = include_bytes!("../../../kernels/saxpy.cubin").to_vec();
+        let made = Made { cubin, log: "a remark".to_owned(), by: "NVRTC 1.2 (lib)".to_owned() };
+        let folder = tempfile::tempdir().unwrap();
+        let output = Output::prepare(folder.path().join("scale.cubin")).unwrap();
+        let mut text = Vec::new();
+        report(&mut text, &line.options, &output, &made).unwrap();
+        String::from_utf8(text).unwrap().replace(&format!("{}/", folder.path().display()), "")
+    }
+
+    #[test]
+    fn the_report_names_file_compiler_and_kernels() {
+        let bytes = include_bytes!("../../../kernels/saxpy.cubin").len();
+        let text = reported(&["--arch", "sm_86"]);
+        let (first, kernel) = text.split_once('\n').unwrap();
+        assert_eq!(first, format!("scale.cubin: {bytes} bytes for sm_86, by NVRTC 1.2 (lib)"));
+        assert!(kernel.starts_with("kernel saxpy: ") && kernel.ends_with(" registers\n"), "{text}");
+        let value: serde_json::Value = serde_json::from_str(&reported(&["--json"])).unwrap();
+        assert_eq!((&value["file"], &value["bytes"]), (&json!("scale.cubin"), &json!(bytes)));
+        assert_eq!((&value["arch"], &value["log"]), (&json!("sm_87"), &json!("a remark")));
+        assert_eq!(value["kernels"][0]["name"], "saxpy");
+        assert!(value["kernels"][0]["registers"].as_u64().unwrap() > 0, "{value}");
+    }
 
     #[test]
     fn an_architecture_has_two_or_more_digits() {

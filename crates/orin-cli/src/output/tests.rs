@@ -106,13 +106,26 @@ fn a_place_that_cannot_be_written_is_refused_with_the_reason() {
 }
 
 #[test]
+fn only_a_dash_is_standard_output() {
+    let folder = folder();
+    assert!(Output::prepare("-").unwrap().is_stdout());
+    for path in [folder.path().join("-"), folder.path().join("file"), "/dev/null".into()] {
+        assert!(!Output::prepare(&path).unwrap().is_stdout(), "{}", path.display());
+    }
+}
+
+#[test]
 fn one_place_takes_one_output() {
     let folder = folder();
     let (file, link) = (folder.path().join("file"), folder.path().join("link"));
     symlink("file", &link).unwrap();
     let error = Output::prepare_all([&file, &link]).unwrap_err();
     assert!(matches!(error, OutputError::Twice { .. }), "{error}");
-    assert!(Output::prepare_all(["-", "-"]).is_err());
+    let error = Output::prepare_all(["-", "-"]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "two outputs would be written to standard output: choose another file for one"
+    );
     assert!(Output::prepare_all(["/dev/null", "/dev/null"]).is_ok());
 }
 
