@@ -5,6 +5,7 @@ use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::pushbuffer::{Mode, Packer};
 use ampere_cmd::qmd::{QmdV3_0, QmdV4_0, v3_0, v4_0};
 use ampere_cmd::{Encoder, Error, MethodStream, SliceSink, Subchannel};
+use test_support::allocations;
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use tegra_hcq::{Arg, ByValue, Count, Device, DeviceKind, Error, Limit, Pod, Program, RangeError, check};
+use test_support::allocations;
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 

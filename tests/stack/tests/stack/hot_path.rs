@@ -14,7 +14,7 @@ use infer::decode::{Engine, Sampling};
 use infer::model::Model;
 use infer::synthetic::Recipe;
 use tegra_hcq::args;
-use test_support::{Bench, TIMEOUT};
+use test_support::{Bench, TIMEOUT, allocations};
 
 #[global_allocator]
 static ALLOCATOR: allocations::Counting = allocations::Counting;

@@ -7,9 +7,9 @@
 
 use std::sync::Arc;
 
-use counting_driver::{Calls, Counting, Counts};
 use orin_sim::SoftwareOrin;
 use tegra_hcq::{Device, DeviceKind, Error, FaultKind, Program, QueueOptions, WaitPolicy, args};
+use test_support::counting_driver::{Calls, Counting, Counts};
 use test_support::{TIMEOUT, cubin};
 
 /// A device with a counting driver on top of the software Orin's driver.

@@ -1,16 +1,5 @@
-//! An allocator that counts each thread's allocations, for tests of code that must not allocate.
-//!
-//! A test program installs it once and compares counts:
-//!
-//! ```
-//! #[global_allocator]
-//! static ALLOCATOR: allocations::Counting = allocations::Counting;
-//!
-//! let (sum, allocated) = allocations::during(|| std::hint::black_box([1, 2, 3]).iter().sum::<i32>());
-//! assert_eq!((sum, allocated), (6, 0));
-//! let (_, allocated) = allocations::during(|| drop(std::hint::black_box(Box::new(1))));
-//! assert_eq!(allocated, 1);
-//! ```
+//! An allocator that counts each thread's allocations, for tests of code that must not allocate. A test program names
+//! it as its `#[global_allocator]`.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;

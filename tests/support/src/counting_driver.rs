@@ -1,7 +1,7 @@
 //! A GPU driver outside `tegra-hcq`: forwards to another driver and counts the calls.
 //!
 //! It implements the traits of [`gpu_hal`] through their public API only, as a driver for another GPU would.
-//! It runs under [`tegra_hcq::Device::with_driver`](../tegra_hcq/struct.Device.html#method.with_driver). The
+//! It runs under [`tegra_hcq::Device::with_driver`]. The
 //! counts show which work reaches a driver: none between a launch and its doorbell.
 
 use std::ptr::NonNull;
