@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 use clap::{Command, CommandFactory, FromArgMatches};
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::prelude::*;
 
-use crate::exit::{ExitStatus, report};
+use crate::exit::{ExitStatus, report, warn};
 use crate::stdout::stdout;
 
 /// The whole of a program: parses its command line, starts the log, runs `body`, and reports its error.
@@ -57,14 +59,16 @@ pub fn with_negative_numbers(command: Command) -> Command {
         .mut_subcommands(with_negative_numbers)
 }
 
-/// Logs to standard error as `RUST_LOG` requests; logs nothing by default. Colours are used on a terminal, unless
-/// `NO_COLOR` is set.
+/// Logs to standard error as `RUST_LOG` requests, for example `debug` or `warn,tegra_hcq=trace`; logs nothing by default,
+/// and warns about a value that it cannot read. Colours are used on a terminal, unless `NO_COLOR` is set.
 pub fn init_log() {
     let colours =
         io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_ansi(colours)
-        .with_writer(io::stderr)
-        .init();
+    let wanted = std::env::var("RUST_LOG").unwrap_or_default();
+    let filter: Targets = wanted.parse().unwrap_or_else(|error| {
+        warn(format_args!("RUST_LOG={wanted} is ignored: {error}"));
+        Targets::new()
+    });
+    let lines = tracing_subscriber::fmt::layer().with_ansi(colours).with_writer(io::stderr);
+    tracing_subscriber::registry().with(lines.with_filter(filter)).init();
 }

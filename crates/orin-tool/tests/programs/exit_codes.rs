@@ -147,4 +147,9 @@ fn the_log_has_no_colours_in_a_file() {
     let output = program.command(&["info", "--device", "sim"]).output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert!(text.contains("DEBUG") && !text.contains('\x1b'), "{text}");
+
+    let program = Program::new(env!("CARGO_BIN_EXE_orin"), ".").env("RUST_LOG", "tegra_hcq=loud");
+    let output = program.command(&["info", "--device", "sim"]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && text.starts_with("RUST_LOG=tegra_hcq=loud is ignored: "), "{text}");
 }
