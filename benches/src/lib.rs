@@ -1,8 +1,8 @@
 //! Benchmarks of the whole stack, as a library.
 //!
 //! One copied binary (`orin-dev`) measures a board without cargo or the sources, because the kernels are embedded.
-//! [`all`] lists the cases. [`run()`] measures those that a device can run and reports why it skips the others. [`report`]
-//! prints the results as a table or JSON. With a [`cuda::Cuda`], it alternates with the same work through
+//! [`all`] lists the cases. [`run()`] measures those that a device can run and reports why it skips the others.
+//! [`report`] prints the results as a table or JSON. With a [`cuda::Cuda`], it alternates with the same work through
 //! NVIDIA's libcuda.
 //!
 //! `docs/benchmarks.md` describes what each case measures. The files in `benches/` measure only the CPU's side, with
