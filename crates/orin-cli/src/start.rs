@@ -46,7 +46,7 @@ pub fn parse<T: FromArgMatches>(command: Command) -> Result<T, ExitCode> {
 
 /// Lets every option take a negative number. The option's parser then reports the accepted range, instead of clap an
 /// unexpected argument.
-pub fn with_negative_numbers(command: Command) -> Command {
+fn with_negative_numbers(command: Command) -> Command {
     command
         .mut_args(|argument| {
             let takes_value = argument.get_action().takes_values() && !argument.is_positional();

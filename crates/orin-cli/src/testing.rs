@@ -244,11 +244,13 @@ pub fn shared_library(source: &Path, library: PathBuf) -> Option<PathBuf> {
 ///
 /// # Panics
 ///
-/// If the running test is not in a build folder of cargo.
+/// If the running test is not in a build folder of cargo, or the example was not built.
 pub fn example(name: &str, folder: &Path) -> Program {
     // PANIC: a test; cargo runs it in its build folder, with the examples beside it.
     let test = std::env::current_exe().expect("the test has a path");
     // PANIC: as above.
     let built = test.parent().and_then(Path::parent).expect("the build folder");
-    Program::new(built.join("examples").join(name), folder)
+    let path = built.join("examples").join(name);
+    assert!(path.exists(), "cargo builds no {} for `--test`: give `--examples` as well", path.display());
+    Program::new(path, folder)
 }

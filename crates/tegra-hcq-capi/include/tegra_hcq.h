@@ -736,8 +736,8 @@ tegra_hcq_status tegra_hcq_device_recover(struct tegra_hcq_device *device,
                                           uint32_t *hanging);
 
 /**
- * Returns idle memory of the device's allocator to the system. If `released` is not NULL, `*released` receives its size
- * in bytes. Thread-safe.
+ * Returns idle memory of the device's allocator to the system. If `released` is not NULL, `*released` receives its
+ * size in bytes. Thread-safe.
  *
  * Preconditions:
  *
@@ -915,8 +915,8 @@ tegra_hcq_status tegra_hcq_graph_set_copy(struct tegra_hcq_graph *graph,
                                           uint64_t bytes);
 
 /**
- * Submits a graph to run after all earlier work of the queue. If `fence` is not NULL, `*fence` receives a fence for the
- * replay. Thread-safe; calls on one queue or graph run one after the other.
+ * Submits a graph to run after all earlier work of the queue. If `fence` is not NULL, `*fence` receives a fence for
+ * the replay. Thread-safe; calls on one queue or graph run one after the other.
  *
  * Preconditions:
  *

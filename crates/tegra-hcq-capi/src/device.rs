@@ -179,8 +179,8 @@ pub unsafe extern "C" fn tegra_hcq_device_recover(
     })
 }
 
-/// Returns idle memory of the device's allocator to the system. If `released` is not NULL, `*released` receives its size
-/// in bytes. Thread-safe.
+/// Returns idle memory of the device's allocator to the system. If `released` is not NULL, `*released` receives its
+/// size in bytes. Thread-safe.
 ///
 /// # Safety
 ///

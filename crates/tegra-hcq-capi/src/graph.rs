@@ -332,8 +332,8 @@ pub unsafe extern "C" fn tegra_hcq_graph_set_copy(
     })
 }
 
-/// Submits a graph to run after all earlier work of the queue. If `fence` is not NULL, `*fence` receives a fence for the
-/// replay. Thread-safe; calls on one queue or graph run one after the other.
+/// Submits a graph to run after all earlier work of the queue. If `fence` is not NULL, `*fence` receives a fence for
+/// the replay. Thread-safe; calls on one queue or graph run one after the other.
 ///
 /// # Safety
 ///

@@ -3,8 +3,8 @@
 //! - [`allocations`]: an allocator that counts, for tests of code that must not allocate. It has no dependencies.
 #![cfg_attr(
     feature = "device",
-    doc = "- [`Bench`], [`try_open`], [`cubin`], [`Numbers`], [`assert_live`]: devices on software Orins, fixture kernels, \
-           reproducible data.
+    doc = "- [`Bench`], [`try_open`], [`cubin`], [`Numbers`], [`assert_live`]: devices on software Orins, fixture \
+           kernels, reproducible data.
 - [`probe`]: a door that counts calls. [`counting_driver`]: a GPU driver that counts calls.
 - [`process`]: resources of the process, for leak tests."
 )]

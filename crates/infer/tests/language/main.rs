@@ -2,5 +2,6 @@
 
 mod file;
 mod file_bytes;
+mod hot_path;
 mod model;
 mod text;

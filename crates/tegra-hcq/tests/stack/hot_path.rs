@@ -1,18 +1,6 @@
 //! The hot path makes no system call and no allocation once warm. A probe counts the calls through the door,
 //! the software Orin counts requests, and a counting allocator counts this thread's allocations.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::time::Duration;
-
-use infer::control::{ControlLoop, Plan, Timing, run};
-use infer::decode::{Engine, Sampling};
-use infer::model::Model;
-use infer::synthetic::Recipe;
 use tegra_hcq::args;
 use test_support::{Bench, TIMEOUT, allocations};
 
@@ -114,46 +102,6 @@ fn a_profile_costs_no_system_call_and_nothing_once_it_is_off() {
     }
     assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
     assert_eq!(allocations::count() - allocated, 0, "allocations");
-}
-
-#[test]
-fn a_control_loop_costs_neither() {
-    let bench = Bench::spinning("basics");
-    let mut control = ControlLoop::new(&bench.device, 1, 1e-3, TIMEOUT).unwrap();
-    let (mut timing, done, stop) = (Timing::new(), AtomicU64::new(0), AtomicBool::new(false));
-    let mut plan = Plan { cycles: 8, period: None, check_every: 1 };
-    // Every instance of the graph has been used once.
-    run(&mut control, &plan, &mut timing, &done, &stop).unwrap();
-
-    let (calls, requests, allocated) = (bench.probe.calls(), bench.orin.ioctl_count(), allocations::count());
-    plan = Plan { cycles: 300, period: Some(Duration::from_micros(1)), check_every: 10 };
-    run(&mut control, &plan, &mut timing, &done, &stop).unwrap();
-    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
-    assert_eq!(bench.orin.ioctl_count() - requests, 0, "requests that reached the kernel");
-    assert_eq!(allocations::count() - allocated, 0, "allocations");
-    assert_eq!((timing.cycle.len(), timing.checks, done.into_inner()), (308, 38, 300));
-}
-
-#[test]
-fn a_token_of_a_language_model_costs_neither() {
-    let bench = Bench::spinning("basics");
-    let recipe = Recipe { layers: 1, vocabulary: 300, ..Recipe::tiny_llama() };
-    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
-    let engine = Engine::load(&bench.device, &model, 128, |_, _| ()).unwrap();
-    let mut session = engine.session(128).unwrap();
-    session.set_sampling(&Sampling { temperature: 0.8, top_k: 20, ..Sampling::default() }).unwrap();
-    session.feed(&[1, 2, 3]).unwrap();
-    let mut tokens = session.tokens(40).unwrap();
-    // Every instance of the graph has been used once.
-    tokens.by_ref().take(12).for_each(|token| assert!(token.unwrap() < 300));
-
-    let (calls, requests, allocated) = (bench.probe.calls(), bench.orin.ioctl_count(), allocations::count());
-    tokens.by_ref().take(20).for_each(|token| assert!(token.unwrap() < 300));
-    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
-    assert_eq!(bench.orin.ioctl_count() - requests, 0, "requests that reached the kernel");
-    assert_eq!(allocations::count() - allocated, 0, "allocations");
-    drop(tokens);
-    assert_eq!(session.len(), 35);
 }
 
 #[test]

@@ -6,7 +6,6 @@
 )]
 
 mod bundles;
-mod commands;
 mod compilers;
 mod copies;
 mod debug;

@@ -3,39 +3,10 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::LazyLock;
-
-/// Folder of the example programs, built from the current sources: `cargo test -p stack-tests` does not build
-/// them, and an earlier build may be out of date.
-static EXAMPLES: LazyLock<PathBuf> = LazyLock::new(|| {
-    // TARGET_DIR/PROFILE/deps/commands-HASH; with a cross target
-    // TARGET_DIR/TRIPLE/PROFILE/deps/commands-HASH.
-    let test = std::env::current_exe().unwrap();
-    let profile = test.ancestors().nth(2).unwrap();
-    let parent = profile.parent().unwrap();
-    let name = |folder: &Path| folder.file_name().unwrap().to_str().unwrap().to_owned();
-
-    let mut build = Command::new(env!("CARGO"));
-    // Builds the examples of the workspace, not of their package: `cargo test --workspace` has already built
-    // those with the same features, so nothing is left to do.
-    build.args(["build", "--quiet", "--workspace", "--examples", "--profile"]);
-    build.arg(match name(profile).as_str() {
-        "debug" => "dev",
-        other => other,
-    });
-    let triple = name(parent);
-    if triple.starts_with(&format!("{}-", std::env::consts::ARCH)) && triple.contains("-linux") {
-        build.args(["--target", &triple, "--target-dir"]).arg(parent.parent().unwrap());
-    } else {
-        build.arg("--target-dir").arg(parent);
-    }
-    assert!(build.current_dir(test_support::workspace()).status().unwrap().success(), "{build:?} failed");
-    profile.join("examples")
-});
 
 /// An example program.
 fn example(name: &str) -> Command {
-    Command::new(EXAMPLES.join(name))
+    orin_cli::testing::example(name, Path::new(".")).command(&[])
 }
 
 fn run(name: &str, arguments: &[&str]) -> Output {
@@ -51,7 +22,7 @@ fn stderr(output: &Output) -> String {
 }
 
 fn kernels() -> PathBuf {
-    test_support::workspace().join("kernels")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels")
 }
 
 #[test]
@@ -94,6 +65,15 @@ fn a_program_is_profiled_and_traced() {
         assert_eq!(process["args"]["name"], program);
         assert!(events.iter().any(|event| event["cat"] == "gpu"), "{text}");
     }
+    // Each option alone.
+    std::fs::remove_file(&trace).unwrap();
+    let output = run("vector_add", &["--n", "777", "--device", "sim", "--profile"]);
+    assert!(output.status.success() && stderr(&output).contains("vector_add"), "{}", stderr(&output));
+    assert!(!trace.exists());
+    let output = run("vector_add", &["--n", "777", "--device", "sim", "--trace", trace.to_str().unwrap()]);
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", stderr(&output));
+    let value: serde_json::Value = serde_json::from_slice(&std::fs::read(&trace).unwrap()).unwrap();
+    assert!(value["traceEvents"].as_array().unwrap().iter().any(|event| event["cat"] == "gpu"), "{value}");
     let output = run("vector_add", &["--trace", "/no/such/folder/trace.json"]);
     assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
 }
