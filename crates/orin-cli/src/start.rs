@@ -59,8 +59,8 @@ fn with_negative_numbers(command: Command) -> Command {
         .mut_subcommands(with_negative_numbers)
 }
 
-/// Logs to standard error as `RUST_LOG` requests, for example `debug` or `warn,tegra_hcq=trace`; logs nothing by default,
-/// and warns about a value that it cannot read. Colours are used on a terminal, unless `NO_COLOR` is set.
+/// Logs to standard error as `RUST_LOG` requests, for example `debug` or `warn,tegra_hcq=trace`; logs nothing by
+/// default, and warns about a value that it cannot read. Colours are used on a terminal, unless `NO_COLOR` is set.
 pub fn init_log() {
     let colours =
         io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());

@@ -79,8 +79,8 @@ pub(crate) const IMPORTS: &[Rule] = &[
         |bench| {
             let start = writable(2);
             let second = core::ptr::with_exposed_provenance_mut(start as usize + 4096);
-            // SAFETY: the second page of fresh memory that no other code uses. It stays mapped, so that no other mapping takes
-            // its place.
+            // SAFETY: the second page of fresh memory that no other code uses. It stays mapped, so that no other
+            // mapping takes its place.
             unsafe { rustix::mm::mprotect(second, 4096, rustix::mm::MprotectFlags::empty()) }.unwrap();
             import(bench, start, 8192, 2)
         },
