@@ -251,6 +251,6 @@ pub fn example(name: &str, folder: &Path) -> Program {
     // PANIC: as above.
     let built = test.parent().and_then(Path::parent).expect("the build folder");
     let path = built.join("examples").join(name);
-    assert!(path.exists(), "cargo builds no {} for `--test`: give `--examples` as well", path.display());
+    assert!(path.exists(), "{}: with `--test`, run `cargo build --examples` first", path.display());
     Program::new(path, folder)
 }

@@ -56,3 +56,44 @@ fn add_file(
 fn refused(path: &Path, error: &dyn core::fmt::Display) -> anyhow::Error {
     UsageError(format!("{}: {error}", path.display())).into()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The contents that are passed on, or the refusal.
+    fn added(paths: &[PathBuf]) -> Result<Vec<String>, String> {
+        let bad = || cubin::Cubin::parse(b"").unwrap_err();
+        let mut seen = Vec::new();
+        let result = add(paths, |bytes| match bytes {
+            b"hopper" => Err(BadCubin::OtherGpu(bad())),
+            b"text" => Err(BadCubin::Unreadable(bad())),
+            bytes => {
+                seen.push(String::from_utf8(bytes.to_vec()).unwrap());
+                Ok(())
+            }
+        });
+        result.map(|()| seen).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_folder_may_have_cubins_for_other_gpus() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, content: &str| {
+            fs::write(folder.path().join(name), content).unwrap();
+            folder.path().join(name)
+        };
+        let hopper = file("b.cubin", "hopper");
+        let whole = [folder.path().to_owned()];
+        assert!(added(&whole).unwrap_err().contains("no file *.cubin for the Orin"));
+        let last = file("c.cubin", "last");
+        file("a.cubin", "first");
+        file("notes.txt", "text");
+        assert_eq!(added(&whole).unwrap(), ["first", "last"], "in the order of their names");
+        assert_eq!(added(&[last]).unwrap(), ["last"]);
+        assert!(added(&[hopper]).unwrap_err().contains("b.cubin: a cubin for another GPU"));
+        file("d.cubin", "text");
+        assert!(added(&whole).unwrap_err().contains("d.cubin: not a cubin"));
+        assert!(added(&[folder.path().join("absent")]).unwrap_err().contains("absent: No such file"));
+    }
+}

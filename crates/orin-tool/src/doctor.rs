@@ -208,6 +208,18 @@ mod tests {
     }
 
     #[test]
+    fn the_last_line_is_that_of_the_worst_finding() {
+        use Severity::{Error, Ok, Warning};
+        let of = |severities: &[Severity]| {
+            let finding = |&severity| Finding { severity, subject: "x", text: String::new(), cure: None };
+            verdict(&Report { door: "a door", findings: severities.iter().map(finding).collect() })
+        };
+        assert_eq!(of(&[Ok]), "everything is in order");
+        assert_eq!(of(&[Ok, Warning, Ok]), "kernels run; see the warnings");
+        assert_eq!(of(&[Error, Warning]), "kernels do not run: see the errors");
+    }
+
+    #[test]
     fn json_says_the_same() {
         let report = examine(DeviceKind::Sim.into(), &Files::default()).unwrap();
         let value = as_json(&report);

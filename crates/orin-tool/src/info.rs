@@ -164,6 +164,21 @@ mod tests {
     }
 
     #[test]
+    fn addresses_classes_and_masks_are_hexadecimal() {
+        for (name, value, wanted) in [
+            ("compute_class", json!(0xc7c0), "0xc7c0"),
+            ("driver.gpc_mask", json!(3), "0x3"),
+            ("va_end", json!(1_u64 << 38), "0x4000000000"),
+            ("sm_count", json!(16), "16"),
+            ("l2_bytes", json!(4 << 20), "4194304"),
+            ("chip", json!("ga10b"), "ga10b"),
+            ("unified_memory", json!(true), "true"),
+        ] {
+            assert_eq!(text(name, &value), wanted, "{name}");
+        }
+    }
+
+    #[test]
     fn the_number_of_sms_is_explained() {
         let device = Device::open(DeviceKind::Sim).unwrap();
         // As an SM's occupancy counts them: the driver's own number is twice as large.
