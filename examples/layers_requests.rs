@@ -6,13 +6,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Result, ensure};
+use kernel_door::{Door, DoorFd, OpenFlags, Protection};
 use nvgpu_sys::address_space::{self, BindChannel, MapBufferEx};
 use nvgpu_sys::channel::{self, AllocObjCtx, SetupBind, SetupBindFlags, Wdt};
 use nvgpu_sys::ctrl::{self, AllocAs, AllocAsFlags, OpenChannel, OpenTsg};
-use nvgpu_sys::door::{OpenFlags, Protection};
 use nvgpu_sys::nvmap::{self, AllocHandle, CreateHandle, Heaps};
+use nvgpu_sys::paths;
 use nvgpu_sys::tsg::{self, BindChannelEx, CreateSubcontext};
-use nvgpu_sys::{Door, DoorFd, paths};
 use orin_cli::say;
 
 /// Allocates pages from nvmap and returns them as a dma-buf descriptor.
@@ -28,10 +28,16 @@ fn allocate(nvmap: &DoorFd, bytes: u32) -> Result<DoorFd> {
     };
     nvmap::ALLOC.send(nvmap, &mut alloc)?;
     nvmap::GET_FD.send(nvmap, &mut handle)?;
-    let memory = DoorFd::from_raw(nvmap.door(), handle.size_or_fd.cast_signed());
-    // The descriptor keeps the pages alive; the handle is no longer needed.
-    nvmap::FREE.send(nvmap, handle.handle)?;
+    let memory = owned(nvmap.door(), handle.size_or_fd.cast_signed());
+    // SAFETY: the number is a handle, not a descriptor. The descriptor keeps the pages alive.
+    unsafe { nvmap::FREE.send_closing(nvmap, handle.handle) }?;
     Ok(memory)
+}
+
+/// Takes ownership of a descriptor that a request has returned.
+fn owned(door: &Arc<dyn Door>, raw: i32) -> DoorFd {
+    // SAFETY: the kernel has just created it for this program.
+    unsafe { DoorFd::from_raw(door, raw) }
 }
 
 fn main() -> ExitCode {
@@ -53,7 +59,7 @@ fn program() -> Result<()> {
         ..AllocAs::default()
     };
     ctrl::ALLOC_AS.send(&gpu, &mut space)?;
-    let space = DoorFd::from_raw(&door, space.as_fd);
+    let space = owned(&door, space.as_fd);
 
     // Memory for out[0..1000], mapped by the CPU and the GPU at separate addresses.
     let out = allocate(&nvmap, 4096)?;
@@ -71,13 +77,13 @@ fn program() -> Result<()> {
     // A time-slice group, a subcontext that binds it to the address space, and a channel.
     let mut group = OpenTsg::default();
     ctrl::OPEN_TSG.send(&gpu, &mut group)?;
-    let group = DoorFd::from_raw(&door, group.tsg_fd.cast_signed());
+    let group = owned(&door, group.tsg_fd.cast_signed());
     let mut context =
         CreateSubcontext { kind: tsg::SUBCONTEXT_ASYNC, as_fd: space.raw(), ..CreateSubcontext::default() };
     tsg::CREATE_SUBCONTEXT.send(&group, &mut context)?;
     let mut compute = OpenChannel { runlist_id_or_fd: ctrl::RUNLIST_GR };
     ctrl::OPEN_CHANNEL.send(&gpu, &mut compute)?;
-    let compute = DoorFd::from_raw(&door, compute.runlist_id_or_fd);
+    let compute = owned(&door, compute.runlist_id_or_fd);
 
     // The kernel accepts the remaining requests only in this order.
     let number = compute.raw();

@@ -14,9 +14,9 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use nvgpu_sys::door::{Door, DoorFd, DoorMapping, OpenFlags, Protection};
-use nvgpu_sys::nvmap::{AvailableHeaps, CreateHandle, GET_AVAILABLE_HEAPS};
-use nvgpu_sys::{LinuxDoor, nvmap, paths};
+use kernel_door::{Door, DoorFd, DoorMapping, LinuxDoor, OpenFlags, Protection};
+use nvgpu_sys::nvmap::{self, AvailableHeaps, CreateHandle, GET_AVAILABLE_HEAPS};
+use nvgpu_sys::paths;
 use orin_sim::serve::{Options, Session};
 use orin_sim::{Config, SoftwareOrin};
 
@@ -67,7 +67,7 @@ impl FromStr for Call {
 }
 
 /// A failed step with the errno.
-fn failed(what: &'static str) -> impl Fn(nvgpu_sys::Errno) -> Error {
+fn failed(what: &'static str) -> impl Fn(kernel_door::Errno) -> Error {
     move |errno| Error::Io { what, source: errno.into() }
 }
 
@@ -128,7 +128,8 @@ impl Program {
             Call::Create => {
                 let mut handle = CreateHandle { size_or_fd: 4096, handle: 0 };
                 nvmap::CREATE.send(&self.nvmap, &mut handle).map_err(failed("CREATE"))?;
-                nvmap::FREE.send(&self.nvmap, handle.handle).map_err(failed("FREE"))?;
+                // SAFETY: the number is a handle.
+                unsafe { nvmap::FREE.send_closing(&self.nvmap, handle.handle) }.map_err(failed("FREE"))?;
             }
             Call::Stat => {
                 let is_there = Path::new(OTHER_PATH).metadata();

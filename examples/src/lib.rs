@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
-use nvgpu_sys::{Door, LinuxDoor};
+use kernel_door::{Door, LinuxDoor};
 use orin_cli::profile::ProfileOptions;
 use orin_cli::{ExitStatus, UsageError, is_closed_pipe, say, warn};
 use orin_sim::{SettingsError, SoftwareOrin};

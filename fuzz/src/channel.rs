@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use ampere_cmd::gpfifo::{Entry, Segment, userd};
 use ampere_cmd::{Encoder, Subchannel, compute_c7c0, copy_c7b5, host_c76f};
+use kernel_door::{Door, DoorFd, DoorMapping, OpenFlags, Protection};
 use nvgpu_sys::address_space::{self as space, MapBufferEx};
 use nvgpu_sys::channel::{self, SetupBind, SetupBindFlags};
 use nvgpu_sys::ctrl::{self, AllocAs, OpenChannel, OpenTsg};
-use nvgpu_sys::door::{Door, DoorFd, DoorMapping, OpenFlags, Protection};
 use nvgpu_sys::nvmap::{self, AllocHandle, CreateHandle};
 use nvgpu_sys::paths;
 use nvgpu_sys::tsg::{self, BindChannelEx};
@@ -89,8 +89,15 @@ impl Bench {
         nvmap::ALLOC.send(&self.nvmap, &mut args).expect("ALLOC");
         let mut args = CreateHandle { size_or_fd: 0, handle };
         nvmap::GET_FD.send(&self.nvmap, &mut args).expect("GET_FD");
-        nvmap::FREE.send(&self.nvmap, handle).expect("FREE");
-        DoorFd::from_raw(&self.door, args.size_or_fd as i32)
+        // SAFETY: the number is a handle.
+        unsafe { nvmap::FREE.send_closing(&self.nvmap, handle) }.expect("FREE");
+        self.owned(args.size_or_fd as i32)
+    }
+
+    /// Takes ownership of a descriptor that a request has returned.
+    fn owned(&self, raw: i32) -> DoorFd {
+        // SAFETY: nothing else owns it.
+        unsafe { DoorFd::from_raw(&self.door, raw) }
     }
 
     fn map(fd: &DoorFd, bytes: usize) -> DoorMapping {
@@ -101,16 +108,16 @@ impl Bench {
         let (va_range_start, va_range_end) = (0x20_0000, 0xfc_0000_0000);
         let mut args = AllocAs { flags: 2, va_range_start, va_range_end, ..AllocAs::default() };
         ctrl::ALLOC_AS.send(&self.ctrl, &mut args).expect("ALLOC_AS");
-        DoorFd::from_raw(&self.door, args.as_fd)
+        self.owned(args.as_fd)
     }
 
     fn channel(&self, space: &DoorFd) -> Channel {
         let mut args = OpenTsg::default();
         ctrl::OPEN_TSG.send(&self.ctrl, &mut args).expect("OPEN_TSG");
-        let tsg = DoorFd::from_raw(&self.door, args.tsg_fd as i32);
+        let tsg = self.owned(args.tsg_fd as i32);
         let mut args = OpenChannel { runlist_id_or_fd: ctrl::RUNLIST_GR };
         ctrl::OPEN_CHANNEL.send(&self.ctrl, &mut args).expect("OPEN_CHANNEL");
-        let fd = DoorFd::from_raw(&self.door, args.runlist_id_or_fd);
+        let fd = self.owned(args.runlist_id_or_fd);
         let mut args = space::BindChannel { channel_fd: fd.raw() as u32 };
         space::BIND_CHANNEL.send(space, &mut args).expect("BIND_CHANNEL");
         let mut args = BindChannelEx { channel_fd: fd.raw(), ..BindChannelEx::default() };

@@ -9,7 +9,7 @@ use core::ffi::{CStr, c_void};
 use core::ptr;
 use std::collections::{BTreeMap, BTreeSet};
 
-use nvgpu_sys::door::{Door, MapRequest, OpenFlags, Protection};
+use kernel_door::{Door, MapRequest, OpenFlags, Protection};
 use nvgpu_sys::{channel, paths};
 use orin_sim::{Config, LiveCounts, SoftwareOrin};
 
@@ -64,7 +64,8 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
             }
             1 => {
                 let victim = fd(&mut program, &fds);
-                let _ = orin.close(victim);
+                // SAFETY: the descriptor is the program's; the model refuses a number that is not open.
+                let _ = unsafe { orin.close(victim) };
                 fds.retain(|other| *other != victim);
             }
             2 => {
@@ -72,7 +73,8 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
                 let offset = u64::from(program.byte()) * 4096;
                 let len = pages * 4096;
                 let protection = Protection::READ | Protection::WRITE;
-                if let Ok(pointer) = orin.mmap(&MapRequest { fd, offset, len, protection }) {
+                // SAFETY: as above.
+                if let Ok(pointer) = unsafe { orin.mmap(&MapRequest { fd, offset, len, protection }) } {
                     maps.push((pointer, len));
                 }
             }

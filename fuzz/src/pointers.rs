@@ -6,7 +6,8 @@
 
 use std::sync::OnceLock;
 
-use nvgpu_sys::{RequestInfo, address_space, channel, ctrl, host1x, nvmap, sync_file, tsg};
+use kernel_door::RequestInfo;
+use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, sync_file, tsg};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 /// Size of the reserved memory in bytes.

@@ -131,7 +131,13 @@ impl core::fmt::Display for Preemption {
 ///
 /// Dropping the last reference closes the channels and ends their work. A [`SubmitRing`] of the group keeps a
 /// reference.
-pub trait ChannelGroup: Send + Sync + Debug {
+///
+/// # Safety
+///
+/// A device gives out references to memory once the work that writes it has ended. So no work of the group runs any
+/// more when [`ChannelGroup::abort`] has returned `Ok`, and when [`ChannelGroup::error`] has returned an error: the GPU
+/// writes no memory for it from then on. The ring of [`ChannelGroup::open_link`] is as for [`Driver::open_channels`].
+pub unsafe trait ChannelGroup: Send + Sync + Debug {
     /// The error that the driver recorded for the group, if any.
     fn error(&self) -> Option<ErrorCode>;
 
@@ -195,7 +201,15 @@ pub struct CopyChannel {
 ///
 /// Addresses that the driver returns are valid for the GPU until the object that has them is dropped. Objects may
 /// outlive the driver value; they keep alive what they need of it.
-pub trait Driver: Send + Sync + Debug {
+///
+/// # Safety
+///
+/// [`Driver::properties`] returns the same properties each time, and they are those of the GPU: the sizes of the memory
+/// that its engines write (local memory, windows) are computed from them. The rings of [`Driver::open_channels`] and
+/// [`Driver::open_copy_channel`] are given to the caller alone and belong to the returned group, and the GPU executes
+/// what is submitted to them as written. Memory of [`Driver::import`] and [`Driver::map_peer`] is the memory that was
+/// passed in.
+pub unsafe trait Driver: Send + Sync + Debug {
     /// The GPU's properties.
     fn properties(&self) -> &Properties;
 

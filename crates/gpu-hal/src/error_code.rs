@@ -2,24 +2,23 @@
 
 /// The reason for which the driver stopped a channel.
 ///
-/// The numbers are those of nvgpu's error notifier: `NVGPU_CHANNEL_*` of
-/// `nvgpu/include/uapi/linux/nvgpu.h`; 11 is from `nvgpu/drivers/gpu/nvgpu/os/linux/linux-channel.c`.
-/// NVIDIA's desktop driver uses the same numbers for most of its Xids.
+/// Most reasons have a number that all of NVIDIA's drivers report: `ROBUST_CHANNEL_*` of `nverror.h` (open-gpu-kernel-modules),
+/// the Xid of the desktop driver. A driver whose numbers differ decodes these itself.
 ///
 /// ```
 /// use gpu_hal::ErrorCode;
 ///
 /// assert_eq!(ErrorCode::from_raw(31), ErrorCode::MmuFault);
-/// assert_eq!(ErrorCode::Unknown(99).raw(), 99);
+/// assert_eq!(ErrorCode::Unknown(99).raw(), Some(99));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorCode {
-    /// 1: a submit timed out.
+    /// A submit timed out.
     SubmitTimeout,
     /// 8: the channel or a context switch made no progress for too long.
     IdleTimeout,
-    /// 11: the copy engine faulted. An internal number that nvgpu passes through.
+    /// The copy engine faulted.
     CopyEngineFault,
     /// 12: the engine received a method that needs a software handler.
     SoftwareMethod,
@@ -44,12 +43,10 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// Decodes the number in an nvgpu error notifier.
+    /// Decodes a number that all drivers report.
     pub fn from_raw(code: u32) -> Self {
         match code {
-            1 => Self::SubmitTimeout,
             8 => Self::IdleTimeout,
-            11 => Self::CopyEngineFault,
             12 => Self::SoftwareMethod,
             13 => Self::EngineException,
             24 => Self::SemaphoreTimeout,
@@ -63,12 +60,11 @@ impl ErrorCode {
         }
     }
 
-    /// The driver's number.
-    pub fn raw(self) -> u32 {
-        match self {
-            Self::SubmitTimeout => 1,
+    /// The number, if all drivers report the same one.
+    pub fn raw(self) -> Option<u32> {
+        Some(match self {
+            Self::SubmitTimeout | Self::CopyEngineFault => return None,
             Self::IdleTimeout => 8,
-            Self::CopyEngineFault => 11,
             Self::SoftwareMethod => 12,
             Self::EngineException => 13,
             Self::SemaphoreTimeout => 24,
@@ -79,7 +75,7 @@ impl ErrorCode {
             Self::ChannelReset => 43,
             Self::PushbufferCrcMismatch => 80,
             Self::Unknown(code) => code,
-        }
+        })
     }
 }
 
@@ -100,7 +96,10 @@ impl core::fmt::Display for ErrorCode {
             Self::PushbufferCrcMismatch => "pushbuffer checksum mismatch",
             Self::Unknown(_) => "unknown error",
         };
-        write!(f, "{text} (code {})", self.raw())
+        match self.raw() {
+            Some(code) => write!(f, "{text} (code {code})"),
+            None => f.write_str(text),
+        }
     }
 }
 
@@ -111,10 +110,11 @@ mod tests {
     #[test]
     fn error_codes_survive_a_round_trip() {
         for code in 0..256 {
-            assert_eq!(ErrorCode::from_raw(code).raw(), code);
+            assert_eq!(ErrorCode::from_raw(code).raw(), Some(code));
         }
         assert_eq!(ErrorCode::from_raw(31), ErrorCode::MmuFault);
         assert_eq!(ErrorCode::from_raw(99), ErrorCode::Unknown(99));
         assert_eq!(ErrorCode::MmuFault.to_string(), "MMU fault (code 31)");
+        assert_eq!(ErrorCode::CopyEngineFault.to_string(), "copy engine fault");
     }
 }

@@ -1,14 +1,13 @@
 #![doc = include_str!("../README.md")]
 //! # Where to find what
 //!
-//! - To implement: [`Driver`], [`ChannelGroup`], [`DeviceMemory`], [`LogSource`].
+//! - To implement: [`Driver`], [`ChannelGroup`], [`DeviceMemory`].
 //! - What a driver reports: [`Properties`], [`MemoryInfo`], [`Evidence`], [`SmRecord`], [`Refusal`], [`ErrorCode`].
 //! - What a queue asks for: [`MemoryUse`], [`Engine`], [`Preemption`]; what it gets: [`Channels`], [`CopyChannel`].
 //! - Memory of other devices: [`Token`], [`PeerLink`].
 //! - Submission: [`SubmitRing`], [`SubmitPointers`], [`Owner`], [`RingView`], [`Ring`], [`RingFull`], and [`ring`],
 //!   [`barrier`], [`volatile`].
 //! - Generations of GPUs: [`chip`], [`SmLayout`].
-//! - Kernel log: [`KernelLog`], [`read_records`], [`KMSG`].
 //! - Failures: [`Error`], [`Result`], [`Source`].
 
 pub mod barrier;
@@ -17,7 +16,6 @@ mod driver;
 mod error;
 mod error_code;
 mod evidence;
-mod kernel_log;
 mod properties;
 pub mod ring;
 mod submit;
@@ -30,7 +28,6 @@ pub use driver::{
 pub use error::{Error, Result, Source};
 pub use error_code::ErrorCode;
 pub use evidence::{Evidence, Refusal, SmRecord};
-pub use kernel_log::{KMSG, KernelLog, LogSource, read_records};
 pub use properties::{MemoryInfo, Properties};
 pub use ring::{Ring, RingFull};
 pub use submit::{Owner, RingView, SubmitPointers, SubmitRing};

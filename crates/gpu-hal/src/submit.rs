@@ -108,9 +108,14 @@ impl SubmitRing {
     /// # Errors
     ///
     /// [`RingFull`]; nothing is written then.
+    ///
+    /// # Safety
+    ///
+    /// As [`SubmitRing::push`].
     #[inline]
-    pub fn submit(&mut self, entry: u64) -> Result<(), RingFull> {
-        self.push(entry)?;
+    pub unsafe fn submit(&mut self, entry: u64) -> Result<(), RingFull> {
+        // SAFETY: the caller's promise.
+        unsafe { self.push(entry)? };
         self.publish();
         Ok(())
     }
@@ -120,8 +125,13 @@ impl SubmitRing {
     /// # Errors
     ///
     /// [`RingFull`]; nothing is written then.
+    ///
+    /// # Safety
+    ///
+    /// The commands at the entry, and at the one that follows it, write no memory that a reference covers and read none
+    /// that an exclusive reference covers, from [`SubmitRing::publish`] until the GPU has executed them.
     #[inline]
-    pub fn push(&mut self, entry: u64) -> Result<(), RingFull> {
+    pub unsafe fn push(&mut self, entry: u64) -> Result<(), RingFull> {
         match self.follow {
             None => self.ring.push(entry),
             Some(follow) => self.ring.push_pair([entry, follow]),
@@ -219,10 +229,12 @@ mod tests {
     fn an_entry_that_follows_goes_with_each_submission() {
         let (mut ring, _) = ring();
         assert_eq!(ring.capacity(), 7);
-        ring.submit(1).unwrap();
+        // SAFETY: no GPU reads the ring.
+        unsafe { ring.submit(1) }.unwrap();
         ring.follow_with(9);
         assert_eq!(ring.capacity(), 3);
-        ring.submit(2).unwrap();
+        // SAFETY: as above.
+        unsafe { ring.submit(2) }.unwrap();
         assert_eq!(ring.view().last_entries(7), [1, 2, 9]);
         let userd = ring.view().userd_words();
         assert_eq!((userd.len(), userd[USERD_GP_PUT / 4]), (128, 3));
@@ -232,7 +244,8 @@ mod tests {
     fn ring_and_view_keep_the_memory() {
         let (mut ring, memory) = ring();
         let view = ring.view();
-        ring.submit(5).unwrap();
+        // SAFETY: no GPU reads the ring.
+        unsafe { ring.submit(5) }.unwrap();
         drop(ring);
         assert_eq!(view.last_entries(1), [5]);
         assert!(memory.upgrade().is_some());

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use gpu_hal::Preemption;
 use gpu_hal::barrier;
 use gpu_hal::ring::{MIN_ENTRIES, Ring, RingFull};
+use kernel_door::{DoorFd, Errno};
 use nvgpu_sys::channel::{self as sys, SetupBindFlags, USERD_SIZE};
-use nvgpu_sys::{DoorFd, Errno, ctrl};
+use nvgpu_sys::ctrl;
 use nvmap::{Buffer, CacheMode};
 
 use crate::doorbell::Doorbell;
@@ -120,7 +121,8 @@ impl Opened {
         ctrl::OPEN_CHANNEL
             .send(gpu.ctrl(), &mut argument)
             .map_err(error::call(ctrl::OPEN_CHANNEL.name(), label))?;
-        let fd = DoorFd::from_raw(gpu.door(), argument.runlist_id_or_fd);
+        // SAFETY: the request returned a new descriptor.
+        let fd = unsafe { DoorFd::from_raw(gpu.door(), argument.runlist_id_or_fd) };
         Ok(Self { fd, subcontext: subcontext.clone(), label: label.into() })
     }
 
@@ -264,7 +266,7 @@ fn milliseconds(what: &'static str, time: Duration) -> Result<u32, Error> {
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let gpu = nvgpu_channel::Gpu::open(&door)?;
 /// # let space = gpu.address_space()?;
 /// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);

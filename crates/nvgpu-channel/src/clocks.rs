@@ -10,10 +10,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use nvgpu_sys::door::{Events, PollEntry};
-use nvgpu_sys::{DoorFd, Errno, ctrl};
+use kernel_door::{DoorFd, Events};
+use nvgpu_sys::ctrl;
 
 use crate::error::{self, Error};
+use crate::fence::poll;
 use crate::gpu::Gpu;
 use crate::system::System;
 
@@ -22,7 +23,7 @@ use crate::system::System;
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let gpu = nvgpu_channel::Gpu::open(&door)?;
 /// let range = gpu.clock_range()?;
 /// assert!(range.min_hz <= range.max_hz);
@@ -129,13 +130,7 @@ impl ClockRequest {
     ///
     /// [`Error::Call`]; an interrupted wait returns `false`.
     pub fn wait(&self, timeout: Duration) -> Result<bool, Error> {
-        let wanted = Events::IN | Events::PRIORITY;
-        let mut entries = [PollEntry { fd: self.completion.raw(), wanted, happened: Events::empty() }];
-        match self.completion.door().poll(&mut entries, timeout) {
-            Ok(_) => Ok(entries[0].happened.intersects(wanted)),
-            Err(Errno::INTR) => Ok(false),
-            Err(errno) => Err(error::call("poll", "the clock request")(errno)),
-        }
+        poll(&self.completion, Events::IN | Events::PRIORITY, timeout, "the clock request")
     }
 
     /// The GPU of the request.

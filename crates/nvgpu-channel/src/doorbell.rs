@@ -6,9 +6,8 @@
 
 use core::ptr::{self, NonNull};
 
+use kernel_door::{DoorFd, DoorMapping, Protection};
 use nvgpu_sys::ctrl;
-use nvgpu_sys::door::Protection;
-use nvgpu_sys::{DoorFd, DoorMapping};
 
 use crate::error::{self, Error, NODE};
 

@@ -1,7 +1,9 @@
 //! Errors of the driver interface, with remedies.
 
-use nvgpu_sys::cure::{self, Tail};
-use nvgpu_sys::{Errno, paths};
+use kernel_door::Errno;
+use kernel_door::cure::{self, Tail};
+use nvgpu_sys::cure::of_open;
+use nvgpu_sys::{channel, ctrl, paths, sync_file, tsg};
 
 use crate::fault::Fault;
 use crate::va::GpuVa;
@@ -14,7 +16,7 @@ pub(crate) const NODE: &str = paths::text(paths::CTRL);
 #[non_exhaustive]
 pub enum Error {
     /// The control node could not be opened.
-    #[error("cannot open {path}: {errno}{}", Tail(cure::of_open(*errno, ABSENT)))]
+    #[error("cannot open {path}: {errno}{}", Tail(of_open(*errno, ABSENT)))]
     Open {
         /// Path of the node.
         path: &'static str,
@@ -22,7 +24,7 @@ pub enum Error {
         errno: Errno,
     },
     /// A request failed.
-    #[error("{call} on {object} failed: {errno}{}", Tail(call_cure(*errno)))]
+    #[error("{call} on {object} failed: {errno}{}", Tail(call_cure(call, *errno)))]
     Call {
         /// The request, as the kernel's headers name it, or the system call.
         call: &'static str,
@@ -165,13 +167,74 @@ fn file_cure(kind: std::io::ErrorKind) -> Option<&'static str> {
     }
 }
 
-/// Remedies for a failed request.
-fn call_cure(errno: Errno) -> Option<&'static str> {
+/// Requests that the driver refuses while another process holds the scheduling control (`sched.c`).
+const LOCKABLE: [&str; 3] =
+    [tsg::BIND_CHANNEL_EX.name(), tsg::SET_RUNLIST_INTERLEAVE.name(), tsg::SET_TIMESLICE.name()];
+
+/// Remedies for a failed request. `EPERM` and `ETIMEDOUT` mean different things to different requests.
+fn call_cure(call: &str, errno: Errno) -> Option<&'static str> {
+    let is = |name: &str| call == name;
     Some(match errno {
         Errno::NODEV => "the driver has disabled the GPU after an unrecoverable error: reboot",
-        Errno::TIMEDOUT => "the channel is out of service: drop it with its TSG and create new ones",
-        Errno::PERM => "another process holds the GPU's scheduling control (/dev/nvgpu/igpu0/sched)",
         Errno::NOMEM => "free GPU addresses or memory, or request less",
+        Errno::PERM if LOCKABLE.contains(&call) => {
+            "another process holds the GPU's scheduling control (/dev/nvgpu/igpu0/sched)"
+        }
+        Errno::PERM if is(ctrl::CLK_SET_INFO.name()) => "the process may not change clocks: run as root",
+        Errno::PERM if is(channel::RESCHEDULE_RUNLIST.name()) => "the process needs CAP_SYS_NICE",
+        Errno::TIMEDOUT if is(tsg::PREEMPT.name()) => {
+            "the running work does not yield: wait until it ends, or reset a channel of the TSG"
+        }
+        Errno::TIMEDOUT if is(channel::SET_PREEMPTION_MODE.name()) => {
+            "the running work does not yield, or the channel is out of service"
+        }
+        Errno::TIMEDOUT if is(sync_file::FILE_INFO.name()) => {
+            "the kernel cancels a fence 30 s after the first wait for it: create a new one"
+        }
+        Errno::TIMEDOUT if call.starts_with("NVGPU_IOCTL_CHANNEL_") => {
+            "the channel is out of service: drop it with its TSG and create new ones"
+        }
         _ => return cure::of_call(errno),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A healthy channel is not to be dropped, and no other process is to blame.
+    #[test]
+    fn a_cure_belongs_to_the_request_and_its_errno() {
+        let dead = "out of service: drop it";
+        let locked = "scheduling control";
+        for (call, errno, cure) in [
+            (tsg::SET_TIMESLICE.name(), Errno::PERM, locked),
+            (tsg::SET_RUNLIST_INTERLEAVE.name(), Errno::PERM, locked),
+            (tsg::BIND_CHANNEL_EX.name(), Errno::PERM, locked),
+            (ctrl::CLK_SET_INFO.name(), Errno::PERM, "run as root"),
+            (channel::RESCHEDULE_RUNLIST.name(), Errno::PERM, "CAP_SYS_NICE"),
+            (tsg::PREEMPT.name(), Errno::TIMEDOUT, "does not yield: wait"),
+            (channel::SET_PREEMPTION_MODE.name(), Errno::TIMEDOUT, "does not yield, or"),
+            (sync_file::FILE_INFO.name(), Errno::TIMEDOUT, "create a new one"),
+            (channel::WAIT.name(), Errno::TIMEDOUT, dead),
+            (channel::SETUP_BIND.name(), Errno::TIMEDOUT, dead),
+            (ctrl::ALLOC_AS.name(), Errno::NODEV, "reboot"),
+            (ctrl::ALLOC_AS.name(), Errno::MFILE, "ulimit"),
+        ] {
+            let text = call_cure(call, errno).unwrap();
+            assert!(text.contains(cure), "{call} {errno}: {text}");
+            assert_eq!(
+                (text.contains(dead), text.contains(locked)),
+                (cure == dead, cure == locked),
+                "{call}"
+            );
+        }
+        for (call, errno) in [
+            (ctrl::ALLOC_AS.name(), Errno::PERM),
+            (tsg::CREATE_SUBCONTEXT.name(), Errno::TIMEDOUT),
+            ("poll", Errno::TIMEDOUT),
+        ] {
+            assert_eq!(call_cure(call, errno), None, "{call}");
+        }
+    }
 }

@@ -11,8 +11,8 @@
 
 use core::time::Duration;
 
-use nvgpu_sys::door::{Events, OpenFlags, PollEntry};
-use nvgpu_sys::{Door, DoorFd, Errno, host1x, paths, sync_file};
+use kernel_door::{Door, DoorFd, Errno, Events, OpenFlags};
+use nvgpu_sys::{host1x, paths, sync_file};
 use std::sync::Arc;
 
 use crate::channel::UserSyncpoint;
@@ -76,7 +76,8 @@ impl FenceNode {
         host1x::CREATE_FENCE
             .send(&self.fd, &mut argument)
             .map_err(error::call(host1x::CREATE_FENCE.name(), format!("syncpoint {}", threshold.id)))?;
-        Ok(Fence { fd: DoorFd::from_raw(self.fd.door(), argument.fence_fd) })
+        // SAFETY: the request returned a new descriptor.
+        Ok(Fence { fd: unsafe { DoorFd::from_raw(self.fd.door(), argument.fence_fd) } })
     }
 }
 
@@ -87,7 +88,7 @@ impl FenceNode {
 /// # use std::time::Duration;
 /// # use nvgpu_channel::{FenceNode, Gpu};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let gpu = Gpu::open(&door)?;
 /// # let subcontext = gpu.tsg()?.subcontext(&gpu.address_space()?)?;
 /// let channel = subcontext.channel(gpu.characteristics().compute_class()).open()?;
@@ -130,10 +131,15 @@ impl Fence {
     }
 }
 
-fn poll(fd: &DoorFd, wanted: Events, timeout: Duration, object: &'static str) -> Result<bool, Error> {
-    let mut entries = [PollEntry { fd: fd.raw(), wanted, happened: Events::empty() }];
-    match fd.door().poll(&mut entries, timeout) {
-        Ok(_) => Ok(entries[0].happened.intersects(wanted)),
+/// Waits for events of `object`, and returns whether one of them occurred; an interrupted wait returns `false`.
+pub(crate) fn poll(
+    fd: &DoorFd,
+    wanted: Events,
+    timeout: Duration,
+    object: &'static str,
+) -> Result<bool, Error> {
+    match fd.poll(wanted, timeout) {
+        Ok(happened) => Ok(happened.intersects(wanted)),
         Err(Errno::INTR) => Ok(false),
         Err(errno) => Err(error::call("poll", object)(errno)),
     }

@@ -2,9 +2,8 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use nvgpu_sys::ctrl;
-use nvgpu_sys::door::OpenFlags;
-use nvgpu_sys::{Door, DoorFd, paths};
+use kernel_door::{Door, DoorFd, OpenFlags};
+use nvgpu_sys::{ctrl, paths};
 use nvmap::Nvmap;
 
 use crate::characteristics::{Characteristics, SMS_PER_TPC};
@@ -20,9 +19,9 @@ use crate::error::{self, Error, NODE};
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
 /// use nvgpu_channel::Gpu;
-/// use nvgpu_sys::Door;
+/// use kernel_door::Door;
 ///
-/// // On a Jetson: Arc::new(nvgpu_sys::LinuxDoor).
+/// // On a Jetson: Arc::new(kernel_door::LinuxDoor).
 /// let door: Arc<dyn Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// let gpu = Gpu::open(&door)?;
 /// assert_eq!(gpu.characteristics().chip_name(), "ga10b");

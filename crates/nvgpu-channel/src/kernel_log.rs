@@ -1,29 +1,84 @@
-//! The kernel log of a door.
+//! The kernel log of a door: the system's on Linux, the model's on the software Orin.
 
-use std::io;
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
-use gpu_hal::{KernelLog, LogSource};
-use nvgpu_sys::door::OpenFlags;
-use nvgpu_sys::{Door, DoorFd, paths};
+use gpu_log::Record;
+use kernel_door::{Door, Errno, KernelLog, Kmsg};
 
-/// The open kernel log of a door: the system's on Linux, the model's on the software Orin.
-#[derive(Debug)]
-struct DoorLog(DoorFd);
+/// Largest number of records per call, so that a flood of messages cannot block the caller.
+const RECORDS_PER_CALL: usize = 1 << 16;
 
-impl LogSource for DoorLog {
-    fn read_record(&mut self, record: &mut [u8]) -> io::Result<usize> {
-        Ok(self.0.door().read(self.0.raw(), record)?)
-    }
-}
-
-/// Opens the kernel log of `door` at its end. A log that cannot be opened is not an error; see
+/// Opens the kernel log of `door` at its end, for lines about the GPU. A log that cannot be opened is not an error; see
 /// [`KernelLog::unavailable`].
 pub fn open_kernel_log(door: &Arc<dyn Door>) -> KernelLog {
-    let flags = OpenFlags::NON_BLOCKING | OpenFlags::CLOSE_ON_EXEC;
-    let source = DoorFd::open(door, paths::KMSG, flags).and_then(|fd| {
-        door.seek_end(fd.raw())?;
-        Ok(DoorLog(fd))
-    });
-    KernelLog::new(source.map_err(io::Error::from))
+    KernelLog::open(door, gpu_log::is_about_the_gpu)
+}
+
+/// A reader of `/dev/kmsg` that returns each record once.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # use std::sync::Arc;
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
+/// use nvgpu_channel::KmsgReader;
+///
+/// let mut reader = KmsgReader::open(&door)?;
+/// for record in reader.read_new()? {
+///     println!("{}", record.text);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct KmsgReader {
+    log: Kmsg,
+    lost: u64,
+}
+
+impl KmsgReader {
+    /// Opens the log at its oldest record.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errno of `open`: `ACCESS` or `PERM` if the user may not read the log.
+    pub fn open(door: &Arc<dyn Door>) -> Result<Self, Errno> {
+        Ok(Self { log: Kmsg::open(door)?, lost: 0 })
+    }
+
+    /// Opens the log after its newest record.
+    ///
+    /// # Errors
+    ///
+    /// As [`KmsgReader::open`].
+    pub fn open_at_end(door: &Arc<dyn Door>) -> Result<Self, Errno> {
+        Ok(Self { log: Kmsg::open_at_end(door)?, lost: 0 })
+    }
+
+    /// Returns the records since the last call, oldest first; at most 65,536 of them.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errno of `read`.
+    pub fn read_new(&mut self) -> Result<VecDeque<Record>, Errno> {
+        let mut records = VecDeque::new();
+        self.lost += self.log.read(RECORDS_PER_CALL, |record| records.extend(Record::from_kmsg(record)))?;
+        Ok(records)
+    }
+
+    /// Number of times the kernel overwrote records before they were read.
+    pub fn times_overtaken(&self) -> u64 {
+        self.lost
+    }
+
+    /// Waits up to `timeout` for a record and returns whether there is one. A signal ends the wait early.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errno of `poll`.
+    pub fn wait(&self, timeout: Duration) -> Result<bool, Errno> {
+        self.log.wait(timeout)
+    }
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use gpu_hal::ErrorCode;
+use kernel_door::{DoorFd, Errno};
 use nvgpu_sys::channel::{self as sys, Notification};
-use nvgpu_sys::{DoorFd, Errno};
 use nvmap::{Buffer, CacheMode, Nvmap};
 
 use crate::error::Error;
@@ -23,7 +23,7 @@ use crate::fault::Fault;
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let gpu = nvgpu_channel::Gpu::open(&door)?;
 /// # let space = gpu.address_space()?;
 /// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
@@ -74,6 +74,30 @@ impl ErrorNotifier {
         let low = u64::from(self.memory.read_u32(offset_of!(Notification, time_stamp)));
         let high = u64::from(self.memory.read_u32(offset_of!(Notification, time_stamp) + 4));
         let since_epoch = Duration::from_nanos(high << 32 | low);
-        Some(Fault { code: ErrorCode::from_raw(code), time: SystemTime::UNIX_EPOCH + since_epoch })
+        Some(Fault { code: decode(code), time: SystemTime::UNIX_EPOCH + since_epoch })
+    }
+}
+
+/// Decodes the number of an error: that of all NVIDIA drivers, or nvgpu's own.
+fn decode(number: u32) -> ErrorCode {
+    match number {
+        sys::ERROR_SUBMIT_TIMEOUT => ErrorCode::SubmitTimeout,
+        sys::ERROR_COPY_ENGINE => ErrorCode::CopyEngineFault,
+        number => ErrorCode::from_raw(number),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nvgpu_has_two_numbers_of_its_own() {
+        assert_eq!(
+            [1, 11, 31].map(decode),
+            [ErrorCode::SubmitTimeout, ErrorCode::CopyEngineFault, ErrorCode::MmuFault]
+        );
+        // An Xid of the desktop driver with these numbers means something else.
+        assert_eq!([1, 11].map(ErrorCode::from_raw), [1, 11].map(ErrorCode::Unknown));
     }
 }

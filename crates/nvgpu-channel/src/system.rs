@@ -1,7 +1,7 @@
 //! Access to the system outside the driver.
 //!
 //! Accesses to sysfs, `/proc` and system files of the Jetson, which do not go through
-//! [`nvgpu_sys::Door`], use the trait [`System`], so a test can emulate any machine.
+//! [`kernel_door::Door`], use the trait [`System`], so a test can emulate any machine.
 
 use core::fmt;
 use std::io;

@@ -17,7 +17,7 @@ use crate::gpu::Gpu;
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let gpu = nvgpu_channel::Gpu::open(&door)?;
 /// use nvgpu_channel::CpuClock;
 ///

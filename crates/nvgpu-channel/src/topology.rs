@@ -19,7 +19,7 @@ const MAX_ENGINES: usize = 32;
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let gpu = nvgpu_channel::Gpu::open(&door)?;
 /// use nvgpu_channel::EngineKind;
 ///
@@ -188,7 +188,7 @@ impl Gpu {
     ///
     /// [`Error::Call`].
     pub fn video_memory_free(&self) -> Result<Option<u64>, Error> {
-        use nvgpu_sys::Errno;
+        use kernel_door::Errno;
         let mut argument = ctrl::GetMemoryState::default();
         match ctrl::GET_MEMORY_STATE.send(self.ctrl(), &mut argument) {
             Ok(_) => Ok(Some(argument.total_free_bytes)),

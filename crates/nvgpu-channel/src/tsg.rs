@@ -7,13 +7,15 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use nvgpu_sys::door::{Events, PollEntry};
+use kernel_door::Events;
+use kernel_door::{DoorFd, Errno, ValueRequest};
+use nvgpu_sys::ctrl;
 use nvgpu_sys::tsg as sys;
 pub use nvgpu_sys::tsg::SmErrorStateRecord;
-use nvgpu_sys::{DoorFd, Errno, ValueRequest, ctrl};
 
 use crate::address_space::AddressSpace;
 use crate::error::{self, Error};
+use crate::fence::poll;
 use crate::gpu::Gpu;
 
 /// A time-slice group. Clones refer to the same group, which exists until the last clone, subcontext and
@@ -46,7 +48,8 @@ impl Tsg {
         ctrl::OPEN_TSG
             .send(gpu.ctrl(), &mut argument)
             .map_err(error::call(ctrl::OPEN_TSG.name(), "the TSG"))?;
-        let fd = DoorFd::from_raw(gpu.door(), argument.tsg_fd.cast_signed());
+        // SAFETY: the request returned a new descriptor.
+        let fd = unsafe { DoorFd::from_raw(gpu.door(), argument.tsg_fd.cast_signed()) };
         Ok(Self { shared: Arc::new(Shared { fd, gpu: gpu.clone() }) })
     }
 
@@ -219,7 +222,8 @@ impl Tsg {
         sys::EVENT_ID_CTRL
             .send(&self.shared.fd, &mut argument)
             .map_err(error::call(sys::EVENT_ID_CTRL.name(), "the TSG"))?;
-        let fd = DoorFd::from_raw(self.shared.fd.door(), argument.event_fd);
+        // SAFETY: the request returned a new descriptor.
+        let fd = unsafe { DoorFd::from_raw(self.shared.fd.door(), argument.event_fd) };
         Ok(TsgEvent { fd, kind, _tsg: self.clone() })
     }
 
@@ -337,7 +341,7 @@ pub enum SectorPromotion {
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let gpu = nvgpu_channel::Gpu::open(&door)?;
 /// use nvgpu_channel::EventKind;
 ///
@@ -399,12 +403,6 @@ impl TsgEvent {
     ///
     /// [`Error::Call`]; an interrupted wait returns `false`.
     pub fn wait(&self, timeout: Duration) -> Result<bool, Error> {
-        let wanted = Events::IN | Events::PRIORITY;
-        let mut entries = [PollEntry { fd: self.fd.raw(), wanted, happened: Events::empty() }];
-        match self.fd.door().poll(&mut entries, timeout) {
-            Ok(_) => Ok(entries[0].happened.intersects(wanted)),
-            Err(Errno::INTR) => Ok(false),
-            Err(errno) => Err(error::call("poll", "the TSG's event")(errno)),
-        }
+        poll(&self.fd, Events::IN | Events::PRIORITY, timeout, "the TSG's event")
     }
 }

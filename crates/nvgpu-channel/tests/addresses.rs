@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::common::open;
+use kernel_door::Errno;
 use nvgpu_channel::{Error, GpuVa, MapOptions, Placement};
-use nvgpu_sys::{Errno, address_space, ctrl};
+use nvgpu_sys::{address_space, ctrl};
 use orin_sim::{Call, Failure};
 
 const PAGE: u64 = 4096;

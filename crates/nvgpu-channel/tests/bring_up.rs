@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use crate::common::{boot, compute_channel, open};
+use kernel_door::Errno;
 use nvgpu_channel::{
     Access, Error, Gpu, GpuFlags, GpuVa, LOCAL_WINDOW, MapOptions, SHARED_WINDOW, VA_END, VA_START,
 };
-use nvgpu_sys::{Errno, address_space, ctrl};
+use nvgpu_sys::{address_space, ctrl};
 use orin_sim::{Call, Config, Failure, LiveCounts, Node, Nodes};
 
 #[test]
@@ -222,7 +223,7 @@ fn an_unknown_class_is_refused_by_the_kernel_and_the_channel_given_back() {
 }
 
 /// Everything from opening the nodes to a channel with a mapping.
-fn bring_up(door: &Arc<dyn nvgpu_sys::Door>) -> Result<(), Error> {
+fn bring_up(door: &Arc<dyn kernel_door::Door>) -> Result<(), Error> {
     let gpu = Gpu::open(door)?;
     let space = gpu.address_space()?;
     let buffer = Arc::new(gpu.nvmap().buffer(4096).allocate()?);

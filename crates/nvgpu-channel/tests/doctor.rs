@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use crate::common::boot;
+use kernel_door::Errno;
 use nvgpu_channel::system::{Identity, Permissions};
 use nvgpu_channel::{Devfreq, Error, GpuFlags, Report, Severity, System, examine};
-use nvgpu_sys::{Errno, ctrl};
+use nvgpu_sys::ctrl;
 use orin_sim::{Call, Config, Failure, LiveCounts, Node, Nodes};
 
 /// A synthetic machine of text files, directories, links and owners.
@@ -426,19 +427,19 @@ fn the_nodes_of_the_command_line_are_enough() {
     // A container has exactly the nodes of its command line; nothing else opens.
     #[derive(Debug)]
     struct Container {
-        behind: Arc<dyn nvgpu_sys::Door>,
+        behind: Arc<dyn kernel_door::Door>,
         nodes: Vec<String>,
     }
     // SAFETY: the door behind answers, or nothing is opened.
-    unsafe impl nvgpu_sys::forward::Forward for Container {
-        fn behind(&self) -> &dyn nvgpu_sys::Door {
+    unsafe impl kernel_door::forward::Forward for Container {
+        fn behind(&self) -> &dyn kernel_door::Door {
             &*self.behind
         }
 
         fn open(
             &self,
             path: &core::ffi::CStr,
-            flags: nvgpu_sys::door::OpenFlags,
+            flags: kernel_door::OpenFlags,
         ) -> Result<std::os::fd::RawFd, Errno> {
             let known = self.nodes.iter().any(|node| node.as_bytes() == path.to_bytes());
             if known || path.to_bytes().starts_with(b"/sys/") {
@@ -453,7 +454,7 @@ fn the_nodes_of_the_command_line_are_enough() {
     let command = report.about("container").unwrap().cure.clone().unwrap();
     let nodes =
         command.split("--device ").skip(1).filter_map(|rest| rest.split(' ').next()).map(str::to_owned);
-    let door: Arc<dyn nvgpu_sys::Door> = Arc::new(Container { behind, nodes: nodes.collect() });
+    let door: Arc<dyn kernel_door::Door> = Arc::new(Container { behind, nodes: nodes.collect() });
     let report = examine(&door, Some(&Machine::orin()));
     assert!(!report.has_errors(), "{report}");
     assert_eq!(severity(&report, "channel"), Severity::Ok);

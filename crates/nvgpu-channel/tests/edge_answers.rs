@@ -5,9 +5,9 @@ use core::time::Duration;
 use std::sync::{Arc, Mutex};
 
 use crate::common::front::{FENCE_NODE, FIRST_OWN, Front};
+use kernel_door::{Errno, Events};
 use nvgpu_channel::{ClockRange, ClockReading, Error, FenceNode, Gpu, GpuVa, Threshold, UserSyncpoint};
-use nvgpu_sys::door::Events;
-use nvgpu_sys::{Errno, ctrl, host1x, sync_file};
+use nvgpu_sys::{ctrl, host1x, sync_file};
 
 const TICK: Duration = Duration::from_millis(1);
 const POINTS: [u64; 3] = [306_000_000, 612_000_000, 1_300_000_000];
@@ -116,6 +116,7 @@ fn a_refused_clock_request_is_reported() {
         let error = gpu.request_clock(1).unwrap_err();
         assert_eq!(error.errno(), Some(errno));
         assert!(error.to_string().contains(name), "{error}");
+        assert!(!error.to_string().contains("scheduling control"), "{error}");
     }
 }
 
@@ -163,6 +164,7 @@ fn fences_end_with_success_an_error_or_not_yet() {
     *set.lock().unwrap() = -110;
     let error = fence.wait(TICK).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::TIMEDOUT), "{error}");
+    assert!(error.to_string().ends_with("create a new one"), "no channel is at fault: {error}");
     *set.lock().unwrap() = 0;
     assert!(!fence.wait(TICK).unwrap());
     assert_eq!(node.fence(Threshold { id: 1024, value: 0 }).unwrap_err().errno(), Some(Errno::INVAL));

@@ -6,10 +6,10 @@ use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
+use kernel_door::forward::Forward;
+use kernel_door::{Door, Errno, Events, OpenFlags};
 use nvgpu_channel::{Error, Gpu, GpuVa, MapOptions, UserSyncpoint, open_kernel_log};
-use nvgpu_sys::door::{Events, OpenFlags, PollEntry};
-use nvgpu_sys::forward::Forward;
-use nvgpu_sys::{Door, Errno, address_space, channel, paths, tsg};
+use nvgpu_sys::{address_space, channel, paths, tsg};
 use orin_sim::{Config, SoftwareOrin};
 
 /// A descriptor of the door in front.
@@ -85,30 +85,30 @@ unsafe impl Forward for Front {
         }
     }
 
-    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    unsafe fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
         assert_eq!(fd, EVENT_FD);
         let text = self.answers.lock().unwrap().records.pop_front().unwrap_or(Err(Errno::AGAIN))?;
         buffer[..text.len()].copy_from_slice(text.as_bytes());
         Ok(text.len())
     }
 
-    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
         assert_eq!(fd, EVENT_FD);
         Ok(())
     }
 
-    fn poll(&self, entries: &mut [PollEntry], _timeout: Duration) -> Result<usize, Errno> {
-        assert_eq!((entries.len(), entries[0].fd), (1, EVENT_FD));
-        entries[0].happened = self.answers.lock().unwrap().polls.pop_front().unwrap()?;
-        Ok(usize::from(!entries[0].happened.is_empty()))
+    unsafe fn poll(&self, fd: RawFd, _wanted: Events, _timeout: Duration) -> Result<Events, Errno> {
+        assert_eq!(fd, EVENT_FD);
+        self.answers.lock().unwrap().polls.pop_front().unwrap()
     }
 
-    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
         if fd == EVENT_FD {
             self.answers.lock().unwrap().closed += 1;
             return Ok(());
         }
-        self.behind.close(fd)
+        // SAFETY: the call is forwarded unchanged.
+        unsafe { self.behind.close(fd) }
     }
 }
 

@@ -4,8 +4,8 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crate::common::{Work, compute_channel, eventually, open};
+use kernel_door::Errno;
 use nvgpu_channel::{Error, ErrorCode, EventKind, GpuVa, Interleave, Preemption, Watchdog};
-use nvgpu_sys::Errno;
 use orin_sim::LiveCounts;
 
 /// Longest wait for an expected event.

@@ -3,8 +3,8 @@
 use std::time::SystemTime;
 
 use crate::common::{Work, boot, compute_channel, eventually, open};
+use kernel_door::Errno;
 use nvgpu_channel::{Channel, ErrorCode, GpuVa, RingFull, open_kernel_log};
-use nvgpu_sys::Errno;
 use orin_sim::{Config, Node, Nodes};
 
 /// Submits, waiting for the GPU while the ring is full.

@@ -3,8 +3,8 @@
 use core::time::Duration;
 
 use crate::common::{Work, compute_channel, eventually, open};
+use kernel_door::Errno;
 use nvgpu_channel::{ClockReading, ErrorCode, FenceNode, GpuVa, SectorPromotion, Threshold, has_reached};
-use nvgpu_sys::Errno;
 
 const SHORT: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -4,10 +4,7 @@
 //! the 4 GiB above it for its own mappings. On ga10b all pages are 4 KiB. Layouts:
 //! `nvgpu/include/uapi/linux/nvgpu-as.h`.
 
-use crate::Errno;
-use crate::door::DoorFd;
-use crate::layout::uapi_struct;
-use crate::request::requests;
+use kernel_door::{DoorFd, Errno, requests, uapi_struct};
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'A';
@@ -15,7 +12,7 @@ pub const FAMILY: u8 = b'A';
 pub const LAST: u32 = 14;
 
 requests! {
-    family FAMILY;
+    unsafe family FAMILY;
     /// Binds a channel to this address space; required before the channel joins a TSG.
     ReadWrite 1 BIND_CHANNEL ("NVGPU_AS_IOCTL_BIND_CHANNEL"): BindChannel;
     /// Reserves a range: the variant for 32-bit processes.
@@ -47,7 +44,7 @@ requests! {
 
 uapi_struct! {
     /// Argument of [`BIND_CHANNEL`].
-    plain BindChannel = "nvgpu_as_bind_channel_args", 4 bytes {
+    unsafe plain BindChannel = "nvgpu_as_bind_channel_args", 4 bytes {
         /// Channel descriptor.
         0 => channel_fd: u32;
     }
@@ -55,7 +52,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`FREE_SPACE`].
-    plain FreeSpace = "nvgpu_as_free_space_args", 32 bytes {
+    unsafe plain FreeSpace = "nvgpu_as_free_space_args", 32 bytes {
         /// Any GPU address inside the range; the kernel ignores the rest of the struct.
         0 => offset: u64;
         /// Number of pages.
@@ -69,7 +66,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`UNMAP_BUFFER`].
-    plain UnmapBuffer = "nvgpu_as_unmap_buffer_args", 8 bytes {
+    unsafe plain UnmapBuffer = "nvgpu_as_unmap_buffer_args", 8 bytes {
         /// First GPU address of the mapping.
         0 => offset: u64;
     }
@@ -77,7 +74,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ALLOC_SPACE`].
-    plain AllocSpace = "nvgpu_as_alloc_space_args", 32 bytes {
+    unsafe plain AllocSpace = "nvgpu_as_alloc_space_args", 32 bytes {
         /// Number of pages.
         0 => pages: u64;
         /// Page size in bytes; 4096 on ga10b.
@@ -93,7 +90,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ALLOC_SPACE_32`].
-    plain AllocSpace32 = "nvgpu32_as_alloc_space_args", 24 bytes {
+    unsafe plain AllocSpace32 = "nvgpu32_as_alloc_space_args", 24 bytes {
         /// Number of pages.
         0 => pages: u32;
         /// Page size in bytes; 4096 on ga10b.
@@ -109,7 +106,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_BUFFER_COMPBITS_INFO`].
-    plain GetBufferCompbitsInfo = "nvgpu_as_get_buffer_compbits_info_args", 32 bytes {
+    unsafe plain GetBufferCompbitsInfo = "nvgpu_as_get_buffer_compbits_info_args", 32 bytes {
         /// First GPU address of the mapping.
         0 => mapping_gva: u64;
         /// Out: size of the window over the compression bits, in bytes.
@@ -145,7 +142,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`MAP_BUFFER_EX`].
-    plain MapBufferEx = "nvgpu_as_map_buffer_ex_args", 40 bytes {
+    unsafe plain MapBufferEx = "nvgpu_as_map_buffer_ex_args", 40 bytes {
         /// [`MapBufferFlags`].
         0 => flags: u32;
         /// Compressible page kind, or [`KIND_INVALID`].
@@ -168,7 +165,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// One range of [`GET_VA_REGIONS`].
-    plain VaRegion = "nvgpu_as_va_region", 24 bytes {
+    unsafe plain VaRegion = "nvgpu_as_va_region", 24 bytes {
         /// First GPU address.
         0 => offset: u64;
         /// Page size in bytes.
@@ -211,7 +208,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`GET_SYNC_RO_MAP`].
-    plain GetSyncRoMap = "nvgpu_as_get_sync_ro_map_args", 16 bytes {
+    unsafe plain GetSyncRoMap = "nvgpu_as_get_sync_ro_map_args", 16 bytes {
         /// GPU address of syncpoint 0.
         0 => base_gpuva: u64;
         /// Distance between two syncpoints in bytes.
@@ -223,7 +220,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`MAPPING_MODIFY`].
-    plain MappingModify = "nvgpu_as_mapping_modify_args", 32 bytes {
+    unsafe plain MappingModify = "nvgpu_as_mapping_modify_args", 32 bytes {
         /// Compressible page kind, or [`KIND_INVALID`].
         0 => compr_kind: i16;
         /// Incompressible page kind, or [`KIND_INVALID`].
@@ -241,7 +238,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// One operation of [`REMAP`].
-    plain RemapOp = "nvgpu_as_remap_op", 40 bytes {
+    unsafe plain RemapOp = "nvgpu_as_remap_op", 40 bytes {
         /// [`RemapFlags`].
         0 => flags: u32;
         /// Compressible page kind, or [`KIND_INVALID`].

@@ -4,8 +4,8 @@
 //! It needs an address space, then a TSG, then its ring (`SETUP_BIND`), then an engine object.
 //! Layouts: `nvgpu/include/uapi/linux/nvgpu.h`.
 
-use crate::layout::uapi_struct;
-use crate::request::requests;
+use kernel_door::{requests, uapi_struct};
+
 pub use crate::tsg::EventIdCtrl;
 
 /// Family letter of the requests.
@@ -14,7 +14,7 @@ pub const FAMILY: u8 = b'H';
 pub const LAST: u32 = 128;
 
 requests! {
-    family FAMILY;
+    unsafe family FAMILY;
     /// Does nothing; kept for compatibility.
     Write 5 SET_NVMAP_FD ("NVGPU_IOCTL_CHANNEL_SET_NVMAP_FD"): SetNvmapFd;
     /// Sets the context-switch time limit.
@@ -67,7 +67,7 @@ requests! {
 
 uapi_struct! {
     /// Argument of [`SET_NVMAP_FD`].
-    plain SetNvmapFd = "nvgpu_set_nvmap_fd_args", 4 bytes {
+    unsafe plain SetNvmapFd = "nvgpu_set_nvmap_fd_args", 4 bytes {
         /// Ignored.
         0 => fd: u32;
     }
@@ -75,7 +75,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_TIMEOUT`].
-    plain SetTimeout = "nvgpu_set_timeout_args", 4 bytes {
+    unsafe plain SetTimeout = "nvgpu_set_timeout_args", 4 bytes {
         /// Limit in milliseconds, or [`NO_TIMEOUT`].
         0 => timeout: u32;
     }
@@ -83,7 +83,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_TIMEOUT_EX`].
-    plain SetTimeoutEx = "nvgpu_set_timeout_ex_args", 8 bytes {
+    unsafe plain SetTimeoutEx = "nvgpu_set_timeout_ex_args", 8 bytes {
         /// Limit in milliseconds, or [`NO_TIMEOUT`].
         0 => timeout: u32;
         /// Bit [`TIMEOUT_DISABLE_DUMP_BIT`]: do not print the channel state when the limit passes.
@@ -93,7 +93,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`GET_TIMEDOUT`].
-    plain GetParam = "nvgpu_get_param_args", 4 bytes {
+    unsafe plain GetParam = "nvgpu_get_param_args", 4 bytes {
         /// 1 if the channel is out of service or not yet in a TSG.
         0 => value: u32;
     }
@@ -101,7 +101,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`WAIT`].
-    plain Wait = "nvgpu_wait_args", 24 bytes {
+    unsafe plain Wait = "nvgpu_wait_args", 24 bytes {
         /// [`WAIT_NOTIFIER`] or [`WAIT_SEMAPHORE`].
         0 => kind: u32, "type";
         /// Limit in milliseconds, 0 for none.
@@ -119,7 +119,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// A GPFIFO entry as two words.
-    plain Gpfifo = "nvgpu_gpfifo", 8 bytes {
+    unsafe plain Gpfifo = "nvgpu_gpfifo", 8 bytes {
         /// Low word.
         0 => entry0: u32;
         /// High word.
@@ -143,7 +143,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// A syncpoint and the value it must reach; with sync-file fences, `id` is a descriptor.
-    plain Fence = "nvgpu_fence", 8 bytes {
+    unsafe plain Fence = "nvgpu_fence", 8 bytes {
         /// Syncpoint.
         0 => id: u32;
         /// Value.
@@ -153,7 +153,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ALLOC_OBJ_CTX`].
-    plain AllocObjCtx = "nvgpu_alloc_obj_ctx_args", 16 bytes {
+    unsafe plain AllocObjCtx = "nvgpu_alloc_obj_ctx_args", 16 bytes {
         /// Class number, e.g. 0xC7C0 for compute.
         0 => class_num: u32;
         /// [`AllocObjCtxFlags`].
@@ -165,7 +165,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ZCULL_BIND`].
-    plain ZcullBind = "nvgpu_zcull_bind_args", 16 bytes {
+    unsafe plain ZcullBind = "nvgpu_zcull_bind_args", 16 bytes {
         /// GPU address of the buffer.
         0 => gpu_va: u64;
         /// One of the `ZCULL_MODE_*` values.
@@ -177,7 +177,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_ERROR_NOTIFIER`].
-    plain SetErrorNotifier = "nvgpu_set_error_notifier", 24 bytes {
+    unsafe plain SetErrorNotifier = "nvgpu_set_error_notifier", 24 bytes {
         /// Offset of the [`Notification`] in the buffer, in bytes.
         0 => offset: u64;
         /// Ignored.
@@ -191,10 +191,10 @@ uapi_struct! {
 
 uapi_struct! {
     /// The record that the kernel writes to the error notifier's memory.
-    plain Notification = "nvgpu_notification", 16 bytes {
+    unsafe plain Notification = "nvgpu_notification", 16 bytes {
         /// Time of the error in nanoseconds, low word first.
         0 => time_stamp: [u32; 2], "time_stamp.nanoseconds";
-        /// The error: one of `NVGPU_CHANNEL_*` (`gpu_hal::ErrorCode` decodes it).
+        /// The error: one of `NVGPU_CHANNEL_*` (`nvgpu_channel::ErrorNotifier` decodes it).
         8 => info32: u32;
         /// Unused for errors.
         12 => info16: u16;
@@ -205,7 +205,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`OPEN`].
-    plain Open = "nvgpu_channel_open_args", 4 bytes {
+    unsafe plain Open = "nvgpu_channel_open_args", 4 bytes {
         /// Out: the channel descriptor.
         0 => channel_fd: i32;
     }
@@ -213,7 +213,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`WDT`].
-    plain Wdt = "nvgpu_channel_wdt_args", 8 bytes {
+    unsafe plain Wdt = "nvgpu_channel_wdt_args", 8 bytes {
         /// [`WDT_DISABLE`] or [`WDT_ENABLE`], plus [`WDT_SET_TIMEOUT`] and [`WDT_DISABLE_DUMP`].
         0 => wdt_status: u32;
         /// Limit in milliseconds, with [`WDT_SET_TIMEOUT`].
@@ -223,7 +223,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_PREEMPTION_MODE`].
-    plain PreemptionMode = "nvgpu_preemption_mode_args", 8 bytes {
+    unsafe plain PreemptionMode = "nvgpu_preemption_mode_args", 8 bytes {
         /// [`GraphicsPreemption`], or 0 to keep.
         0 => graphics_preempt_mode: u32;
         /// [`ComputePreemption`], or 0 to keep.
@@ -233,7 +233,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ALLOC_GPFIFO_EX`].
-    plain AllocGpfifoEx = "nvgpu_alloc_gpfifo_ex_args", 32 bytes {
+    unsafe plain AllocGpfifoEx = "nvgpu_alloc_gpfifo_ex_args", 32 bytes {
         /// Entries of the ring, a power of two.
         0 => num_entries: u32;
         /// Maximum number of jobs in flight.
@@ -247,7 +247,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_BOOSTED_CTX`].
-    plain BoostedCtx = "nvgpu_boosted_ctx_args", 8 bytes {
+    unsafe plain BoostedCtx = "nvgpu_boosted_ctx_args", 8 bytes {
         /// [`BOOSTED_CTX_NORMAL`] or [`BOOSTED_CTX_BOOSTED`].
         0 => boost: u32;
         /// Not read.
@@ -257,7 +257,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`GET_USER_SYNCPOINT`].
-    plain GetUserSyncpoint = "nvgpu_get_user_syncpoint_args", 16 bytes {
+    unsafe plain GetUserSyncpoint = "nvgpu_get_user_syncpoint_args", 16 bytes {
         /// GPU address of the syncpoint's window.
         0 => gpu_va: u64;
         /// Number of the syncpoint.
@@ -269,7 +269,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`RESCHEDULE_RUNLIST`].
-    plain RescheduleRunlist = "nvgpu_reschedule_runlist_args", 4 bytes {
+    unsafe plain RescheduleRunlist = "nvgpu_reschedule_runlist_args", 4 bytes {
         /// [`RESCHEDULE_PREEMPT_NEXT`] or 0.
         0 => flags: u32;
     }
@@ -277,7 +277,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SETUP_BIND`].
-    plain SetupBind = "nvgpu_channel_setup_bind_args", 104 bytes {
+    unsafe plain SetupBind = "nvgpu_channel_setup_bind_args", 104 bytes {
         /// Entries of the ring, a power of two from 2 to 2^28.
         0 => num_gpfifo_entries: u32;
         /// Maximum number of jobs in flight; kernel-managed rings only.
@@ -433,6 +433,12 @@ pub const WAIT_NOTIFIER: u32 = 0;
 pub const WAIT_SEMAPHORE: u32 = 1;
 /// [`Notification::status`] after an error.
 pub const NOTIFICATION_PENDING: u16 = 0xffff;
+/// [`Notification::info32`]: a submit timed out. The numbers of most other errors are those of all NVIDIA drivers
+/// (`gpu_hal::ErrorCode`).
+pub const ERROR_SUBMIT_TIMEOUT: u32 = 1;
+/// [`Notification::info32`]: the copy engine faulted. An internal number that the driver passes through
+/// (`nvgpu/drivers/gpu/nvgpu/os/linux/linux-channel.c`).
+pub const ERROR_COPY_ENGINE: u32 = 11;
 
 /// Bytes of USERD that the hardware uses.
 pub const USERD_SIZE: usize = 512;

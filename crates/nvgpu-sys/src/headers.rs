@@ -4,9 +4,9 @@
 //! `nvgpu`, the GPU driver, and `nvidia-oot`, the other out-of-tree drivers. This module lists the
 //! requests and structs of this crate by header, for tools that compare them with a release.
 
-use crate::layout::StructInfo;
-use crate::request::RequestInfo;
 use crate::{address_space, channel, ctrl, host1x, nvmap, tsg};
+use kernel_door::RequestInfo;
+use kernel_door::layout::StructInfo;
 
 /// One header, with the requests and structs of this crate that it defines.
 #[derive(Clone, Copy, Debug)]

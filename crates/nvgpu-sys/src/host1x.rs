@@ -3,16 +3,13 @@
 //! A poll descriptor is armed for one syncpoint threshold and becomes readable when the syncpoint
 //! reaches it. Layouts: `nvidia-oot/drivers/gpu/host1x-fence/include/uapi/linux/host1x-fence.h`.
 
-use crate::Errno;
-use crate::door::DoorFd;
-use crate::layout::uapi_struct;
-use crate::request::requests;
+use kernel_door::{DoorFd, Errno, requests, uapi_struct};
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'X';
 
 requests! {
-    family FAMILY;
+    unsafe family FAMILY;
     /// Creates a sync-file for a threshold.
     ReadWrite 2 CREATE_FENCE ("HOST1X_IOCTL_CREATE_FENCE"): CreateFence;
     /// Lists the thresholds inside a sync-file.
@@ -25,7 +22,7 @@ requests! {
 
 uapi_struct! {
     /// Argument of [`CREATE_FENCE`].
-    plain CreateFence = "host1x_create_fence", 16 bytes {
+    unsafe plain CreateFence = "host1x_create_fence", 16 bytes {
         /// Syncpoint.
         0 => id: u32;
         /// Value it must reach.
@@ -39,7 +36,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// One threshold of a sync-file.
-    plain FenceExtractFence = "host1x_fence_extract_fence", 8 bytes {
+    unsafe plain FenceExtractFence = "host1x_fence_extract_fence", 8 bytes {
         /// Syncpoint.
         0 => id: u32;
         /// Value it must reach.
@@ -63,7 +60,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`CREATE_POLLFD`].
-    plain CreatePollfd = "host1x_create_pollfd", 8 bytes {
+    unsafe plain CreatePollfd = "host1x_create_pollfd", 8 bytes {
         /// Out: the descriptor.
         0 => fd: i32;
         /// Must be 0.
@@ -73,7 +70,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`TRIGGER_POLLFD`].
-    plain TriggerPollfd = "host1x_trigger_pollfd", 16 bytes {
+    unsafe plain TriggerPollfd = "host1x_trigger_pollfd", 16 bytes {
         /// Descriptor of [`CREATE_POLLFD`].
         0 => fd: i32;
         /// Syncpoint.

@@ -13,7 +13,7 @@ pub const CTRL_LEGACY: &CStr = c"/dev/nvhost-ctrl-gpu";
 /// The node for CPU waits on syncpoints.
 pub const HOST1X_FENCE: &CStr = c"/dev/host1x-fence";
 /// The kernel log, one record per read.
-pub const KMSG: &CStr = c"/dev/kmsg";
+pub const KMSG: &CStr = kernel_door::KMSG;
 /// Minimum GPU frequency in Hz, a decimal number; writable by root.
 pub const DEVFREQ_MIN_FREQ: &CStr = c"/sys/class/devfreq/17000000.gpu/min_freq";
 /// Maximum GPU frequency in Hz, a decimal number; writable by root.

@@ -3,16 +3,13 @@
 //! A sync-file polls readable when its fence has signalled, with success or with an error;
 //! [`FILE_INFO`] returns the result. Layout: Linux `include/uapi/linux/sync_file.h`.
 
-use crate::Errno;
-use crate::door::DoorFd;
-use crate::layout::uapi_struct;
-use crate::request::requests;
+use kernel_door::{DoorFd, Errno, requests, uapi_struct};
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'>';
 
 requests! {
-    family FAMILY;
+    unsafe family FAMILY;
     /// State of a sync-file and of the fences in it.
     ReadWrite 4 FILE_INFO ("SYNC_IOC_FILE_INFO"): FileInfo;
 }

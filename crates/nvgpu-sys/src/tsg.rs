@@ -4,8 +4,7 @@
 //! slice, one engine context and one set of subcontexts (VEIDs). A fault in one of its channels
 //! stops them all. Layouts: `nvgpu/include/uapi/linux/nvgpu.h`.
 
-use crate::layout::uapi_struct;
-use crate::request::requests;
+use kernel_door::{requests, uapi_struct};
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'T';
@@ -13,7 +12,7 @@ pub const FAMILY: u8 = b'T';
 pub const LAST: u32 = 21;
 
 requests! {
-    family FAMILY;
+    unsafe family FAMILY;
     /// Adds the channel with this descriptor, on its current subcontext. After an error, the channel
     /// can no longer be closed; use [`BIND_CHANNEL_EX`] instead.
     Write 1 BIND_CHANNEL ("NVGPU_TSG_IOCTL_BIND_CHANNEL"): i32;
@@ -65,7 +64,7 @@ requests! {
 
 uapi_struct! {
     /// Argument of [`EVENT_ID_CTRL`].
-    plain EventIdCtrl = "nvgpu_event_id_ctrl_args", 16 bytes {
+    unsafe plain EventIdCtrl = "nvgpu_event_id_ctrl_args", 16 bytes {
         /// [`EVENT_CMD_ENABLE`].
         0 => cmd: u32;
         /// One of the `EVENT_*` ids.
@@ -79,7 +78,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_RUNLIST_INTERLEAVE`].
-    plain RunlistInterleave = "nvgpu_runlist_interleave_args", 8 bytes {
+    unsafe plain RunlistInterleave = "nvgpu_runlist_interleave_args", 8 bytes {
         /// One of the `INTERLEAVE_*` levels.
         0 => level: u32;
         /// Not used.
@@ -89,7 +88,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_TIMESLICE`] and [`GET_TIMESLICE`].
-    plain Timeslice = "nvgpu_timeslice_args", 8 bytes {
+    unsafe plain Timeslice = "nvgpu_timeslice_args", 8 bytes {
         /// Time slice in microseconds.
         0 => timeslice_us: u32;
         /// Not used.
@@ -99,7 +98,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`BIND_CHANNEL_EX`].
-    plain BindChannelEx = "nvgpu_tsg_bind_channel_ex_args", 24 bytes {
+    unsafe plain BindChannelEx = "nvgpu_tsg_bind_channel_ex_args", 24 bytes {
         /// Channel descriptor.
         0 => channel_fd: i32;
         /// VEID of the subcontext, below 64.
@@ -111,7 +110,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// The record of an exception of an SM.
-    plain SmErrorStateRecord = "nvgpu_tsg_sm_error_state_record", 24 bytes {
+    unsafe plain SmErrorStateRecord = "nvgpu_tsg_sm_error_state_record", 24 bytes {
         /// Global error status register.
         0 => global_esr: u32;
         /// Warp error status register; the code is in the low 16 bits.
@@ -155,7 +154,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_L2_MAX_WAYS_EVICT_LAST`] and [`GET_L2_MAX_WAYS_EVICT_LAST`].
-    plain L2MaxWaysEvictLast = "nvgpu_tsg_l2_max_ways_evict_last_args", 8 bytes {
+    unsafe plain L2MaxWaysEvictLast = "nvgpu_tsg_l2_max_ways_evict_last_args", 8 bytes {
         /// Number of ways, at most 16.
         0 => max_ways: u32;
         /// Not used.
@@ -165,7 +164,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_L2_SECTOR_PROMOTION`].
-    plain SetL2SectorPromotion = "nvgpu_tsg_set_l2_sector_promotion_args", 8 bytes {
+    unsafe plain SetL2SectorPromotion = "nvgpu_tsg_set_l2_sector_promotion_args", 8 bytes {
         /// One of the `L2_SECTOR_PROMOTE_*` values.
         0 => promotion_flag: u32;
         /// Not used.
@@ -175,7 +174,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`BIND_SCHEDULING_DOMAIN`].
-    plain BindSchedulingDomain = "nvgpu_tsg_bind_scheduling_domain_args", 32 bytes {
+    unsafe plain BindSchedulingDomain = "nvgpu_tsg_bind_scheduling_domain_args", 32 bytes {
         /// Descriptor of the domain.
         0 => domain_fd: i32;
         /// Must be 0.
@@ -187,7 +186,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`CREATE_SUBCONTEXT`].
-    plain CreateSubcontext = "nvgpu_tsg_create_subcontext_args", 16 bytes {
+    unsafe plain CreateSubcontext = "nvgpu_tsg_create_subcontext_args", 16 bytes {
         /// [`SUBCONTEXT_SYNC`] or [`SUBCONTEXT_ASYNC`].
         0 => kind: u32, "type";
         /// Address-space descriptor.
@@ -201,7 +200,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`DELETE_SUBCONTEXT`].
-    plain DeleteSubcontext = "nvgpu_tsg_delete_subcontext_args", 8 bytes {
+    unsafe plain DeleteSubcontext = "nvgpu_tsg_delete_subcontext_args", 8 bytes {
         /// The VEID.
         0 => veid: u32;
         /// Not used.
@@ -211,7 +210,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_SHARE_TOKEN`].
-    plain GetShareToken = "nvgpu_tsg_get_share_token_args", 24 bytes {
+    unsafe plain GetShareToken = "nvgpu_tsg_get_share_token_args", 24 bytes {
         /// Instance id of the control node that opened the TSG.
         0 => source_device_instance_id: u64;
         /// Instance id that may use the token.
@@ -223,7 +222,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`REVOKE_SHARE_TOKEN`].
-    plain RevokeShareToken = "nvgpu_tsg_revoke_share_token_args", 24 bytes {
+    unsafe plain RevokeShareToken = "nvgpu_tsg_revoke_share_token_args", 24 bytes {
         /// The value passed to [`GET_SHARE_TOKEN`].
         0 => source_device_instance_id: u64;
         /// The value passed to [`GET_SHARE_TOKEN`].
@@ -279,9 +278,9 @@ pub const VEID_COUNT: u32 = 64;
 ///
 /// `EINVAL` if the GPU has no such SM.
 pub fn read_single_sm_error_state(
-    fd: &crate::DoorFd,
+    fd: &kernel_door::DoorFd,
     sm_id: u32,
-) -> Result<SmErrorStateRecord, crate::Errno> {
+) -> Result<SmErrorStateRecord, kernel_door::Errno> {
     let mut record = SmErrorStateRecord::default();
     let mut argument = ReadSingleSmErrorState {
         sm_id,

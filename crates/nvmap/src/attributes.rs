@@ -1,6 +1,6 @@
 //! Attributes of memory: access rights, cache modes, tags.
 
-use nvgpu_sys::door::Protection;
+use kernel_door::Protection;
 use nvgpu_sys::nvmap as sys;
 
 /// Default allocation tag. With any tag but 0, the kernel does not warn about an untagged

@@ -39,7 +39,7 @@ enum Memory {
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let nvmap = nvmap::Nvmap::open(&door)?;
 /// let buffer = nvmap.buffer(4096).label("words").allocate()?;
 /// buffer.write_u32(8, 7);
@@ -79,7 +79,7 @@ impl Nvmap {
     ///
     /// `len` bytes at `pointer` are mapped writable in this process and remain so, and no reference to
     /// them is used, until nothing uses them any more: not the buffer, no duplicate of it, no mapping
-    /// and no work of the GPU. As for [`send_pointing`](nvgpu_sys::Request::send_pointing).
+    /// and no work of the GPU. As for [`send_pointing`](kernel_door::Request::send_pointing).
     pub unsafe fn import_host(&self, pointer: NonNull<u8>, len: usize, label: &str) -> Result<Buffer, Error> {
         // SAFETY: the contract of the caller is the same.
         unsafe { Buffer::import(self, pointer, len, Access::ReadWrite, label) }
@@ -110,7 +110,7 @@ impl Nvmap {
     ///
     /// # Errors
     ///
-    /// As [`Nvmap::import`] and [`DmaBuf::map`].
+    /// As [`Nvmap::import`] and [`DmaBuf::map`]: [`Error::HostMapping`] for memory of [`Nvmap::import_host`].
     pub fn import_buffer(&self, fd: BorrowedFd<'_>, label: &str) -> Result<Buffer, Error> {
         let dma_buf = self.import(fd, label)?;
         let cache = dma_buf.parameters()?.cache;
@@ -152,6 +152,8 @@ impl Buffer {
         }
         // SAFETY: the caller guarantees that the memory is mapped.
         let handle = unsafe { Handle::from_va(nvmap.fd(), address, size, flags) }.map_err(failed)?;
+        let parameters = handle.parameters().map_err(|errno| failed((sys::PARAMETERS.name(), errno)))?;
+        nvmap.host().insert(parameters.serial_id);
         let dma_buf = DmaBuf::export_host(handle, len, access, label).map_err(failed)?;
         Ok(Self { memory: Memory::Host { pointer, len }, dma_buf, cache })
     }

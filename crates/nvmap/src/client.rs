@@ -1,11 +1,10 @@
 //! An open `/dev/nvmap`.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
-use nvgpu_sys::door::OpenFlags;
-use nvgpu_sys::nvmap as sys;
-use nvgpu_sys::{Door, DoorFd, Errno, paths};
+use kernel_door::{Door, DoorFd, Errno, OpenFlags};
+use nvgpu_sys::{nvmap as sys, paths};
 
 use crate::error::Error;
 
@@ -32,7 +31,7 @@ pub fn open_node(door: &Arc<dyn Door>) -> Result<DoorFd, Errno> {
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let nvmap = nvmap::Nvmap::open(&door)?;
 /// let usage = nvmap.system_memory()?;
 /// assert!(usage.free_bytes <= usage.total_bytes);
@@ -59,7 +58,19 @@ pub struct HeapUsage {
 pub struct Nvmap {
     fd: Arc<DoorFd>,
     /// Serial numbers of memory that is or was part of a joined buffer; see [`Nvmap::join`].
-    joined: Arc<Mutex<BTreeSet<u64>>>,
+    joined: Serials,
+    /// Serial numbers of memory that the process has imported from its own; see [`Nvmap::import_host`].
+    host: Serials,
+}
+
+/// Serial numbers of memory. The kernel never gives one out twice.
+type Serials = Arc<Mutex<BTreeSet<u64>>>;
+
+/// The set of imported memory: one for the process, whose serial numbers are system-wide. Each software kernel has serial
+/// numbers of its own, so a client of one has its own set.
+fn host_memory(door: &Arc<dyn Door>) -> Serials {
+    static OF_LINUX: LazyLock<Serials> = LazyLock::new(Arc::default);
+    if door.software().is_none() { Arc::clone(&OF_LINUX) } else { Arc::default() }
 }
 
 impl Nvmap {
@@ -70,7 +81,7 @@ impl Nvmap {
     /// [`Error::Open`]; the message includes a remedy.
     pub fn open(door: &Arc<dyn Door>) -> Result<Self, Error> {
         let fd = open_node(door).map_err(|errno| Error::Open { path: NODE, errno })?;
-        Ok(Self { fd: Arc::new(fd), joined: Arc::default() })
+        Ok(Self { fd: Arc::new(fd), joined: Arc::default(), host: host_memory(door) })
     }
 
     /// The door that the node was opened through.
@@ -148,6 +159,12 @@ impl Nvmap {
     pub(crate) fn joined(&self) -> MutexGuard<'_, BTreeSet<u64>> {
         // Each change is a single call, so the set is consistent even after a panic of a lock holder.
         self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Serial numbers of memory that the process has imported from its own.
+    pub(crate) fn host(&self) -> MutexGuard<'_, BTreeSet<u64>> {
+        // As for `joined`.
+        self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The descriptor, shared with the buffers.

@@ -6,8 +6,8 @@
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
+use kernel_door::{DoorFd, Errno};
 use nvgpu_sys::nvmap::{self as sys, Heaps};
-use nvgpu_sys::{DoorFd, Errno};
 
 use crate::attributes::{Access, CacheMode, CacheOperation};
 use crate::client::{Nvmap, query_error};
@@ -38,6 +38,10 @@ impl Nvmap {
     /// Creates a new handle and descriptor for the memory of `fd`, a dma-buf descriptor of this process
     /// or received from another one (over a Unix socket, or inherited). `fd` may be closed afterwards.
     ///
+    /// Memory of [`Nvmap::import_host`] is recognised, and cannot be mapped, if this process has imported it: on Linux by
+    /// any client, on a software kernel by this client or its clones. The kernel maps such memory of another process, but
+    /// each access raises SIGSEGV; do not pass its dma-buf on.
+    ///
     /// # Errors
     ///
     /// [`Error::Buffer`]: `EBADF` or `EINVAL` if `fd` is not a dma-buf; [`Error::ForeignDmaBuf`] if it
@@ -52,7 +56,9 @@ impl Nvmap {
             size: parameters.size,
             alignment: sys::PAGE_SIZE,
         })?;
+        let host = self.host().contains(&parameters.serial_id);
         let dma_buf = DmaBuf::export(handle, size, access_of(&parameters), label).map_err(failed)?;
+        let dma_buf = DmaBuf { host, ..dma_buf };
         tracing::debug!(label, size, handle = dma_buf.handle(), "dma-buf imported");
         Ok(dma_buf)
     }
@@ -90,7 +96,7 @@ impl Nvmap {
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let nvmap = nvmap::Nvmap::open(&door)?;
 /// let shared = nvmap.buffer(4096).allocate_unmapped()?;
 /// shared.write(16, b"hello")?;

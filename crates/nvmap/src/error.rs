@@ -1,14 +1,15 @@
 //! Errors of the allocator, with remedies.
 
-use nvgpu_sys::Errno;
-use nvgpu_sys::cure::{self, Tail};
+use kernel_door::Errno;
+use kernel_door::cure::{self, Tail};
+use nvgpu_sys::cure::of_open;
 
 /// A failed call, or an invalid argument.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The device node could not be opened.
-    #[error("cannot open {path}: {errno}{}", Tail(cure::of_open(*errno, ABSENT)))]
+    #[error("cannot open {path}: {errno}{}", Tail(of_open(*errno, ABSENT)))]
     Open {
         /// Path of the node.
         path: &'static str,

@@ -3,8 +3,8 @@
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::Arc;
 
+use kernel_door::{DoorFd, Errno};
 use nvgpu_sys::nvmap as sys;
-use nvgpu_sys::{DoorFd, Errno};
 
 /// A handle number; freed on drop.
 ///
@@ -96,7 +96,8 @@ impl Handle {
     fn export_any(&self) -> Result<DoorFd, Errno> {
         let mut argument = sys::CreateHandle { size_or_fd: 0, handle: self.id };
         sys::GET_FD.send(&self.client, &mut argument)?;
-        Ok(DoorFd::from_raw(self.client.door(), argument.size_or_fd.cast_signed()))
+        // SAFETY: the request returned a new descriptor.
+        Ok(unsafe { DoorFd::from_raw(self.client.door(), argument.size_or_fd.cast_signed()) })
     }
 
     /// The handle number.
@@ -112,7 +113,8 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if let Err(errno) = sys::FREE.send(&self.client, self.id) {
+        // SAFETY: the number is a handle, or the descriptor that FROM_FD returned to this handle.
+        if let Err(errno) = unsafe { sys::FREE.send_closing(&self.client, self.id) } {
             tracing::warn!(handle = self.id, %errno, "NVMAP_IOC_FREE failed");
         }
     }

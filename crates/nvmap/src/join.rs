@@ -7,7 +7,8 @@
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 
-use nvgpu_sys::{Errno, nvmap as sys};
+use kernel_door::Errno;
+use nvgpu_sys::nvmap as sys;
 
 use crate::attributes::Access;
 use crate::client::Nvmap;

@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use bytemuck::{AnyBitPattern, NoUninit};
-use nvgpu_sys::DoorMapping;
+use kernel_door::DoorMapping;
 
 use crate::attributes::Access;
 use crate::error::Error;
@@ -17,7 +17,7 @@ use crate::view::TypedView;
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let nvmap = nvmap::Nvmap::open(&door)?;
 /// let mapping = nvmap.buffer(4096).allocate_unmapped()?.map_whole()?;
 /// let words = mapping.view::<u32>(0, 4)?;

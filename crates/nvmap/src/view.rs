@@ -20,7 +20,7 @@ use gpu_hal::volatile;
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let nvmap = nvmap::Nvmap::open(&door)?;
 /// let buffer = nvmap.buffer(4096).allocate()?;
 /// let view = buffer.view::<f32>(0, 3)?;

@@ -1,8 +1,10 @@
 //! Access to buffers: mappings, typed views, requests, cache maintenance.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use nvgpu_sys::{Door, Errno, nvmap as sys};
+use kernel_door::{Door, Errno};
+use nvgpu_sys::nvmap as sys;
 use nvmap::{
     Access, Buffer, BufferBuilder, CacheMode, CacheOperation, CpuMapping, DmaBuf, Error, Heaps, Nvmap, Rows,
     TypedView,
@@ -233,6 +235,14 @@ fn imported_host_memory_is_used_in_place() {
     assert_eq!(word, [9, 0, 0, 0]);
     // The dma-buf is for the GPU: the CPU already has the memory.
     assert!(matches!(buffer.as_dma_buf().map_whole(), Err(Error::HostMapping { .. })));
+    // Nor is it mapped when it is imported again, which an access would not survive.
+    for fd in [buffer.as_fd(), buffer.as_dma_buf().duplicate(Access::ReadOnly).unwrap().as_fd()] {
+        let again = nvmap.clone().import(fd, "again").unwrap();
+        assert!(matches!(again.map_whole(), Err(Error::HostMapping { .. })));
+        assert!(matches!(nvmap.import_buffer(fd, "again"), Err(Error::HostMapping { .. })));
+        again.read(4100, &mut word).unwrap();
+        assert_eq!(word, [9, 0, 0, 0]);
+    }
     // It is not an nvmap mapping either.
     let error = buffer.maintain_cache(CacheOperation::WriteBack, 0, 64).unwrap_err();
     assert_eq!(error.errno(), Some(Errno::ADDRNOTAVAIL), "{error}");

@@ -3,7 +3,8 @@
 use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
-use nvgpu_sys::{Door, Errno, nvmap as sys};
+use kernel_door::{Door, Errno};
+use nvgpu_sys::nvmap as sys;
 use nvmap::{Buffer, CacheMode, Error, Nvmap};
 use orin_sim::{Call, Config, Failure, LiveCounts, Node, Nodes, SoftwareOrin};
 
@@ -78,8 +79,8 @@ fn the_handle_and_the_mapping_are_the_same_memory() {
     let (_orin, nvmap) = open();
     let buffer = nvmap.buffer(4096).allocate().unwrap();
     let door = nvmap.door();
-    let flags = nvgpu_sys::door::OpenFlags::READ_WRITE;
-    let node = nvgpu_sys::DoorFd::open(door, nvgpu_sys::paths::NVMAP, flags).unwrap();
+    let flags = kernel_door::OpenFlags::READ_WRITE;
+    let node = kernel_door::DoorFd::open(door, nvgpu_sys::paths::NVMAP, flags).unwrap();
     buffer.write_u32(16, 0x1234_5678);
     let mut bytes = [0; 4];
     assert_eq!(sys::read(&node, buffer.handle(), 16, &mut bytes), Ok(4));

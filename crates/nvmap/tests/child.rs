@@ -6,8 +6,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::process::Command;
 use std::sync::Arc;
 
-use nvgpu_sys::door::Protection;
-use nvgpu_sys::{Door, DoorFd, LinuxDoor};
+use kernel_door::{Door, DoorFd, LinuxDoor, Protection};
 use nvmap::Nvmap;
 use orin_sim::{Config, SoftwareOrin};
 
@@ -19,7 +18,8 @@ const CHILD: &str = "NVMAP_TEST_DESCRIPTOR";
 fn a_child_process_writes_into_a_shared_buffer() {
     if let Ok(number) = std::env::var(CHILD) {
         let door: Arc<dyn Door> = Arc::new(LinuxDoor);
-        let fd = DoorFd::from_raw(&door, number.parse().unwrap());
+        // SAFETY: inherited from the parent, which does not use it in this process.
+        let fd = unsafe { DoorFd::from_raw(&door, number.parse().unwrap()) };
         let mapping = fd.map(4096, 4096, Protection::READ | Protection::WRITE).unwrap();
         // SAFETY: the first word of the mapping, aligned.
         unsafe { mapping.pointer().cast::<u32>().write_volatile(0x600d_cafe) };

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
-use nvgpu_sys::{Door, Errno};
+use kernel_door::{Door, Errno};
 use nvmap::{Access, Buffer, CacheMode, DmaBuf, Error, Nvmap};
 use orin_sim::{Config, SoftwareOrin};
 

@@ -5,8 +5,9 @@ use core::ptr::NonNull;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
-use nvgpu_sys::forward::Forward;
-use nvgpu_sys::{Door, Errno, nvmap as sys};
+use kernel_door::forward::Forward;
+use kernel_door::{Door, Errno};
+use nvgpu_sys::nvmap as sys;
 use nvmap::{CacheMode, CacheOperation, Error, Nvmap};
 use orin_sim::{Config, SoftwareOrin};
 
@@ -61,10 +62,10 @@ unsafe impl Forward for Front {
         }
     }
 
-    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
         self.seen.lock().unwrap().closed.push(fd);
-        // Descriptor 0 is synthetic: it is the test's standard input.
-        if fd == 0 { Ok(()) } else { self.behind.close(fd) }
+        // SAFETY: the call is forwarded unchanged. Descriptor 0 is synthetic: it is the test's standard input.
+        if fd == 0 { Ok(()) } else { unsafe { self.behind.close(fd) } }
     }
 }
 

@@ -7,9 +7,9 @@ use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 
-use nvgpu_sys::door::{MapRequest, Protection};
-use nvgpu_sys::forward::Forward;
-use nvgpu_sys::{Door, Errno, nvmap as sys};
+use kernel_door::forward::Forward;
+use kernel_door::{Door, Errno, MapRequest, Protection};
+use nvgpu_sys::nvmap as sys;
 use nvmap::{Access, CacheMode, Error, Nvmap};
 use orin_sim::{Config, LiveCounts, SoftwareOrin};
 use rustix::net::{
@@ -70,7 +70,8 @@ fn a_read_only_duplicate_cannot_be_written_by_any_way() {
     // The system rejects a writable mapping too: the descriptor is read-only.
     let door = nvmap.door();
     let request = MapRequest { fd: shared.raw_fd(), offset: 0, len: 4096, protection: Protection::all() };
-    assert_eq!(door.mmap(&request).unwrap_err(), Errno::ACCESS);
+    // SAFETY: the descriptor is `shared`'s.
+    assert_eq!(unsafe { door.mmap(&request) }.unwrap_err(), Errno::ACCESS);
     assert_eq!(shared.duplicate(Access::ReadWrite).unwrap_err().errno(), Some(Errno::PERM));
 
     let reader = nvmap.import_buffer(shared.as_fd(), "weights").unwrap();
@@ -145,9 +146,10 @@ unsafe impl Forward for ByInode {
         result
     }
 
-    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
         self.exported.lock().unwrap().retain(|known| *known != fd);
-        self.behind.close(fd)
+        // SAFETY: the call is forwarded unchanged.
+        unsafe { self.behind.close(fd) }
     }
 }
 

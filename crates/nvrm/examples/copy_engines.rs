@@ -9,7 +9,7 @@ use ampere_cmd::command::{LinearCopy, Payload, SemaphoreRelease};
 use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::pushbuffer::{Encoder, SliceSink, Subchannel};
 use gpu_hal::{SubmitPointers, SubmitRing};
-use nvgpu_sys::{Door, LinuxDoor};
+use kernel_door::{Door, LinuxDoor};
 use nvrm::{ChannelGroup, Engine, Gpu, Memory, PeerMemory, Place, RING_ENTRIES};
 
 /// Sizes of the copies in bytes.
@@ -80,7 +80,8 @@ impl Lane {
             core::ptr::copy_nonoverlapping(words.as_ptr(), target, len);
         }
         let segment = Segment::new(self.commands.gpu_va() + offset as u64, u32::try_from(len)?);
-        self.ring.submit(Entry::from(segment).encode()?)?;
+        // SAFETY: no reference covers memory that the commands write.
+        unsafe { self.ring.submit(Entry::from(segment).encode()?)? };
         // SAFETY: the word lies in the memory.
         while unsafe { answer.read_volatile() } != value {
             if start.elapsed() > TIMEOUT {

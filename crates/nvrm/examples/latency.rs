@@ -13,7 +13,7 @@ use ampere_cmd::compute_cbc0::{
 use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::pushbuffer::{Encoder, Header, Mode, SliceSink, Subchannel};
 use gpu_hal::{SubmitPointers, SubmitRing};
-use nvgpu_sys::{Door, LinuxDoor};
+use kernel_door::{Door, LinuxDoor};
 use nvrm::{ChannelGroup, Engine, Gpu, Memory, Place, RING_ENTRIES};
 
 /// Samples per row.
@@ -154,7 +154,8 @@ impl Feeder {
         }
         let segment = Segment::new(memory.gpu_va() + offset as u64, u32::try_from(words.len())?);
         let ring = if engine == Engine::Copy { &mut self.copy } else { &mut self.compute };
-        ring.submit(Entry::from(segment).encode()?)?;
+        // SAFETY: no reference covers memory that the commands write.
+        unsafe { ring.submit(Entry::from(segment).encode()?)? };
         Ok(Instant::now())
     }
 }

@@ -11,8 +11,7 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::sync::Arc;
 
-use nvgpu_sys::DoorFd;
-use nvgpu_sys::door::{Events, PollEntry};
+use kernel_door::{DoorFd, Events};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{alloc, control, escape};
@@ -68,7 +67,7 @@ struct Channel {
 /// ```no_run
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(nvgpu_sys::LinuxDoor);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(kernel_door::LinuxDoor);
 /// # let gpu = nvrm::Gpu::open(&door, 0)?;
 /// use nvrm::{ChannelGroup, Engine};
 ///
@@ -416,9 +415,7 @@ impl ChannelGroup {
     /// does not support such waits.
     pub fn sleep(&self, timeout: Duration) -> bool {
         let Some(file) = &self.completion else { return false };
-        let wanted = Events::IN | Events::PRIORITY;
-        let mut entries = [PollEntry { fd: file.raw(), wanted, happened: Events::empty() }];
-        file.door().poll(&mut entries, timeout).is_ok()
+        file.poll(Events::IN | Events::PRIORITY, timeout).is_ok()
     }
 }
 

@@ -2,8 +2,8 @@
 
 use core::fmt;
 
-use nvgpu_sys::Errno;
-use nvgpu_sys::cure::Tail;
+use kernel_door::Errno;
+use kernel_door::cure::Tail;
 
 use crate::version::Version;
 
@@ -97,7 +97,7 @@ fn open_cure(errno: Errno) -> Option<&'static str> {
             Some("the nodes are usually accessible to all users: ask the administrator of the machine")
         }
         Errno::IO | Errno::NODEV | Errno::NXIO => Some("the driver found no working GPU; see the kernel log"),
-        _ => nvgpu_sys::cure::of_call(errno),
+        _ => kernel_door::cure::of_call(errno),
     }
 }
 
@@ -147,7 +147,7 @@ pub enum Error {
         errno: Errno,
     },
     /// An ioctl failed.
-    #[error("{call}: {errno}{}", Tail(nvgpu_sys::cure::of_call(*.errno)))]
+    #[error("{call}: {errno}{}", Tail(kernel_door::cure::of_call(*.errno)))]
     Call {
         /// The request.
         call: &'static str,

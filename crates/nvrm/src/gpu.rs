@@ -5,8 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use gpu_hal::chip::{self, Chip, ClassId, Usermode};
-use nvgpu_sys::door::Protection;
-use nvgpu_sys::{Door, DoorFd, DoorMapping, Errno};
+use kernel_door::{Door, DoorFd, DoorMapping, Errno, Protection};
 
 use crate::abi::{alloc, control, escape};
 use crate::error::{Error, Result};
@@ -427,7 +426,7 @@ fn map(
     unsafe { escape(rm.ctl(), "RM_MAP_MEMORY", escape::RM_MAP_MEMORY, &mut argument) }?;
     rm::check("RM_MAP_MEMORY", what, argument.status)?;
     let fail = |errno| Error::Map { what, bytes, errno };
-    let len = usize::try_from(bytes).map_err(|_| fail(nvgpu_sys::Errno::NOMEM))?;
+    let len = usize::try_from(bytes).map_err(|_| fail(kernel_door::Errno::NOMEM))?;
     Ok((file.map(0, len, REGISTERS).map_err(fail)?, argument.linear_address))
 }
 
@@ -472,15 +471,12 @@ fn gr_info<const N: usize>(rm: &Rm, subdevice: Object, indices: [u32; N]) -> Res
     let mut info = control::GrInfo {
         // CAST: a handful.
         count: N as u32,
-        list: list.as_mut_ptr().addr() as u64,
+        list: list.as_mut_ptr().expose_provenance() as u64,
         ..Default::default()
     };
     // SAFETY: the list has the stated number of elements and outlives the call.
     unsafe { rm.control_pointing(subdevice, &control::GR_GET_INFO, &mut info) }?;
-    Ok(core::array::from_fn(|at| {
-        // SAFETY: an element of the array, which the driver has written.
-        unsafe { core::ptr::from_ref(&list[at][1]).read_volatile() }
-    }))
+    Ok(list.map(|[_, value]| value))
 }
 
 fn properties(rm: &Rm, subdevice: Object, card: &escape::CardInfo) -> Result<Properties> {

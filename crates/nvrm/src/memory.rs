@@ -8,7 +8,7 @@
 use core::ptr::NonNull;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use nvgpu_sys::DoorMapping;
+use kernel_door::DoorMapping;
 
 use crate::abi::{alloc, escape};
 use crate::error::{Error, Result};
@@ -373,7 +373,7 @@ impl HostImport {
     /// `bytes` bytes at `pointer`, and the rest of their last page, are mapped writable, and remain so, with the same
     /// physical pages, until the result is dropped: no unmap, no remap, no fork with later writes.
     pub unsafe fn new(gpu: &Arc<Gpu>, pointer: NonNull<u8>, bytes: usize) -> Result<Self> {
-        let address = pointer.addr().get();
+        let address = pointer.expose_provenance().get();
         if bytes == 0 || !(address as u64).is_multiple_of(CPU_PAGE) {
             return Err(Error::Unaligned { address, bytes, page: CPU_PAGE });
         }

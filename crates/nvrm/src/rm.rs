@@ -8,8 +8,7 @@ use core::ptr;
 use std::ffi::CString;
 use std::sync::Arc;
 
-use nvgpu_sys::door::OpenFlags;
-use nvgpu_sys::{Door, DoorFd, Errno};
+use kernel_door::{Door, DoorFd, Errno, OpenFlags};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::escape::{self, request};
@@ -152,7 +151,7 @@ impl Rm {
             root: root.0,
             parent: parent.0,
             class: class.number,
-            alloc_params: if bytes == 0 { 0 } else { ptr::from_mut(parameters).addr() as u64 },
+            alloc_params: if bytes == 0 { 0 } else { ptr::from_mut(parameters).expose_provenance() as u64 },
             // CAST: a struct of at most a few KiB.
             params_size: bytes as u32,
             ..Default::default()
@@ -186,12 +185,13 @@ impl Rm {
         parameters: &mut P,
     ) -> Result<()> {
         let bytes = self.release.command_bytes(command.number, size_of::<P>());
-        debug_assert!(bytes <= size_of::<P>());
+        // The driver writes that many bytes.
+        assert!(bytes <= size_of::<P>(), "the parameters of {} are shorter than the driver's", command.name);
         let mut argument = escape::RmControl {
             client: self.client.0,
             object: object.0,
             cmd: command.number,
-            params: ptr::from_mut(parameters).addr() as u64,
+            params: ptr::from_mut(parameters).expose_provenance() as u64,
             // CAST: a struct of at most a few KiB.
             params_size: bytes as u32,
             ..Default::default()

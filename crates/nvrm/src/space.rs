@@ -14,7 +14,7 @@ use core::ops::Range;
 use core::ptr;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use nvgpu_sys::DoorFd;
+use kernel_door::DoorFd;
 use range_alloc::RangeAllocator;
 use zerocopy::{FromBytes, IntoBytes};
 

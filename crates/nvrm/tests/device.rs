@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ampere_cmd::command::{LinearCopy, Payload, SemaphoreRelease};
 use ampere_cmd::gpfifo::{Entry, Segment};
 use ampere_cmd::pushbuffer::{Encoder, SliceSink, Subchannel};
-use nvgpu_sys::{Door, LinuxDoor};
+use kernel_door::{Door, LinuxDoor};
 use nvrm::{ChannelGroup, Engine, Gpu, HostImport, Memory, Place, RING_ENTRIES};
 
 /// Longest wait for the GPU.

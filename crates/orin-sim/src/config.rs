@@ -144,7 +144,7 @@ pub struct Stall {
 /// Random failures of requests, determined by [`Config::seed`] and the number of the request.
 ///
 /// ```
-/// use nvgpu_sys::Errno;
+/// use kernel_door::Errno;
 /// use orin_sim::RandomFailures;
 ///
 /// let failures = RandomFailures { per_mille: 10, errno: Errno::INTR };

@@ -8,8 +8,9 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
-use nvgpu_sys::ctrl::Characteristics;
-use nvgpu_sys::{RequestInfo, address_space, channel, ctrl, host1x, nvmap, sync_file, tsg};
+use kernel_door::RequestInfo;
+use nvgpu_sys::ctrl::{self, Characteristics};
+use nvgpu_sys::{address_space, channel, host1x, nvmap, sync_file, tsg};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, IntoBytes};

@@ -6,8 +6,9 @@ mod support;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use kernel_door::Errno;
 use nvgpu_sys::nvmap::{self, CreateHandle};
-use nvgpu_sys::{Errno, channel, ctrl};
+use nvgpu_sys::{channel, ctrl};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::work::{Running, release};
 use support::*;

@@ -10,7 +10,7 @@ use core::ffi::c_void;
 use core::ptr;
 use std::collections::BTreeSet;
 
-use nvgpu_sys::door::{DoorFd, MapRequest, Protection};
+use kernel_door::{DoorFd, MapRequest, Protection};
 use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, paths, sync_file, tsg};
 use orin_sim::{Config, LiveCounts};
 use proptest::prelude::*;
@@ -167,14 +167,14 @@ proptest! {
                         len,
                         protection: Protection::READ | Protection::WRITE,
                     };
-                    if let Ok(pointer) = bench.door.mmap(&request) {
+                    if let Ok(pointer) = mmap(&bench.door, &request) {
                         maps.push((pointer, len));
                     }
                 }
                 Step::Close { fd } => {
                     let fd = fds[fd % fds.len()].0;
                     if fd != bench.nvmap.raw() && fd != bench.ctrl.raw() {
-                        let _ = bench.door.close(fd);
+                        let _ = close(&bench.door, fd);
                     }
                 }
             }
@@ -187,7 +187,7 @@ proptest! {
         for fd in 0..4096 {
             if fd != bench.nvmap.raw() && fd != bench.ctrl.raw() {
                 // The model returns EBADF for numbers that are not its own.
-                let _ = bench.door.close(fd);
+                let _ = close(&bench.door, fd);
             }
         }
         let Bench { orin, door, nvmap, ctrl } = bench;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use gpu_hal::chip::Chip;
+use kernel_door::{Door, LinuxDoor};
 use nvgpu_channel::doctor::{self, Finding, Report, Severity};
 use nvgpu_channel::{LinuxSystem, System, open_kernel_log};
-use nvgpu_sys::{Door, LinuxDoor};
 use orin_cli::{ExitStatus, UsageError, stdout, unless_closed};
 use orin_sim::{Config, SoftwareOrin};
 use serde_json::{Value, json};
@@ -148,9 +148,8 @@ fn as_json(report: &Report) -> Value {
 mod tests {
 
     use gpu_hal::chip::{SM_8_0, SM_8_6, SM_8_9, SM_9_0};
-    use nvgpu_sys::Errno;
-    use nvgpu_sys::door::OpenFlags;
-    use nvgpu_sys::forward::Forward;
+    use kernel_door::forward::Forward;
+    use kernel_door::{Errno, OpenFlags};
 
     use super::*;
     use crate::text_files::Files;

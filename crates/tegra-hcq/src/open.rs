@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gpu_hal::Driver;
 #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
-use nvgpu_sys::{Door, LinuxDoor};
+use kernel_door::{Door, LinuxDoor};
 
 use crate::device::Device;
 use crate::encodings::DeviceOptions;

@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use kernel_door::Door;
 use nvgpu_channel::Gpu;
-use nvgpu_sys::Door;
 use nvmap::Nvmap;
 use orin_sim::SoftwareOrin;
 use tegra_hcq::{Device, DeviceKind, DeviceName};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gpu_log::{Checker, Class, Event, Kind};
+use kernel_door::{Door, Errno};
 use nvgpu_channel::KmsgReader;
-use nvgpu_sys::{Door, Errno};
 
 /// How long to wait for lines that arrive after the work that caused them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +148,7 @@ pub fn judge(events: &[Event], rules: Rules<'_>) -> Result<(), String> {
 mod tests {
     use super::*;
     use gpu_log::{Record, check};
-    use nvgpu_sys::door::OpenFlags;
+    use kernel_door::OpenFlags;
 
     fn events(lines: &[&str]) -> Vec<Event> {
         let line = |text: &&str| Record::from_text(&format!("nvgpu: 17000000.gpu f:1 [ERR]  {text}"));

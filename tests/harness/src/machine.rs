@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use kernel_door::{Door, LinuxDoor};
 use nvgpu_channel::Gpu;
-use nvgpu_sys::{Door, LinuxDoor, paths};
+use nvgpu_sys::paths;
 use orin_sim::{Config, MmuOrder, SettingsError, SoftwareOrin};
 use tegra_hcq::{DeviceKind, DeviceName, Error, Which};
 

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use gpu_log::Kind;
-use nvgpu_sys::Door;
+use kernel_door::Door;
 use tegra_hcq::DeviceKind;
 
 use super::context::Station;

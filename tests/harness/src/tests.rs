@@ -168,7 +168,7 @@ fn talks(context: &Context) -> Check {
         let end = std::time::Instant::now() + Duration::from_millis(1500);
         while std::time::Instant::now() < end {
             // The model says in its log that it lacks the node.
-            let _ = door.open(c"/dev/nvgpu/igpu0/dbg", nvgpu_sys::door::OpenFlags::READ_WRITE);
+            let _ = door.open(c"/dev/nvgpu/igpu0/dbg", kernel_door::OpenFlags::READ_WRITE);
             std::thread::sleep(Duration::from_millis(5));
         }
     });

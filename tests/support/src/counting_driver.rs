@@ -121,7 +121,8 @@ fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::SeqCst);
 }
 
-impl Driver for Counting {
+// SAFETY: the driver behind answers.
+unsafe impl Driver for Counting {
     fn properties(&self) -> &Properties {
         self.driver.properties()
     }
@@ -213,7 +214,8 @@ struct Group {
     counters: Arc<Counters>,
 }
 
-impl ChannelGroup for Group {
+// SAFETY: the group behind answers.
+unsafe impl ChannelGroup for Group {
     fn error(&self) -> Option<ErrorCode> {
         count(&self.counters.error_queries);
         self.group.error()

@@ -1,12 +1,13 @@
 //! A `Door` that counts calls and fails a chosen one.
 
+use std::any::Any;
 use std::ffi::{CStr, c_void};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nvgpu_sys::door::{Door, MapRequest, OpenFlags};
-use nvgpu_sys::forward::Forward;
-use nvgpu_sys::{Errno, address_space, nvmap};
+use kernel_door::forward::Forward;
+use kernel_door::{Door, Errno, MapRequest, OpenFlags};
+use nvgpu_sys::{address_space, nvmap};
 use orin_sim::SoftwareOrin;
 
 /// A software Orin with a counter in front of it.
@@ -62,6 +63,11 @@ unsafe impl Forward for Probe {
         self.orin.name()
     }
 
+    fn software(&self) -> Option<&(dyn Any + Send + Sync)> {
+        // Not a system call either.
+        self.orin.software()
+    }
+
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<i32, Errno> {
         self.chosen()?;
         self.behind().open(path, flags)
@@ -75,8 +81,9 @@ unsafe impl Forward for Probe {
         unsafe { self.behind().ioctl(fd, request, argument) }
     }
 
-    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+    unsafe fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
         self.chosen()?;
-        self.behind().mmap(request)
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.behind().mmap(request) }
     }
 }

@@ -125,8 +125,7 @@ impl SharedMemory {
         self.sizes_kib.contains(&kib).then_some(kib * 1024)
     }
 
-    /// Shared memory of a kernel itself, in bytes, from the size that the compiler recorded: without the reserved
-    /// bytes.
+    /// The kernel's own shared memory in bytes: the recorded size minus the reserved bytes.
     #[must_use]
     #[inline]
     pub const fn own(&self, recorded: u32) -> u32 {

@@ -7,7 +7,7 @@ mod reservation;
 
 use std::sync::Arc;
 
-use nvgpu_sys::DoorFd;
+use kernel_door::DoorFd;
 use nvgpu_sys::address_space::{self as sys, MapBufferFlags};
 use nvgpu_sys::ctrl;
 use nvmap::Buffer;
@@ -40,7 +40,7 @@ pub enum Access {
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let gpu = nvgpu_channel::Gpu::open(&door)?;
 /// # let space = gpu.address_space()?;
 /// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);
@@ -109,7 +109,9 @@ impl Gpu {
         ctrl::ALLOC_AS
             .send(self.ctrl(), &mut argument)
             .map_err(error::call(ctrl::ALLOC_AS.name(), "the address space"))?;
-        Ok(AddressSpace { shared: Arc::new(Shared { fd: DoorFd::from_raw(self.door(), argument.as_fd) }) })
+        // SAFETY: the request returned a new descriptor.
+        let fd = unsafe { DoorFd::from_raw(self.door(), argument.as_fd) };
+        Ok(AddressSpace { shared: Arc::new(Shared { fd }) })
     }
 }
 
@@ -300,7 +302,7 @@ impl Mapping {
         self.send_unmap().map_err(error::call(sys::UNMAP_BUFFER.name(), describe(&self.buffer)))
     }
 
-    fn send_unmap(&mut self) -> Result<(), nvgpu_sys::Errno> {
+    fn send_unmap(&mut self) -> Result<(), kernel_door::Errno> {
         if !core::mem::take(&mut self.mapped) {
             return Ok(());
         }

@@ -61,7 +61,7 @@ impl AddressSpace {
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let gpu = nvgpu_channel::Gpu::open(&door)?;
 /// # let space = gpu.address_space()?;
 /// # let buffer = Arc::new(gpu.nvmap().buffer(8192).allocate()?);

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use nvgpu_sys::door::OpenFlags;
-use nvgpu_sys::{Door, DoorFd, Errno, paths};
+use kernel_door::{Door, DoorFd, Errno, OpenFlags};
+use nvgpu_sys::paths;
 
 use super::Report;
 use crate::characteristics::Characteristics;
@@ -126,7 +126,7 @@ fn power(report: &mut Report, chip: &Characteristics, system: Option<&dyn System
 fn frequency(door: &Arc<dyn Door>, path: &core::ffi::CStr) -> Result<u64, Errno> {
     let fd = DoorFd::open(door, path, OpenFlags::CLOSE_ON_EXEC)?;
     let mut text = [0; 32];
-    let len = door.read(fd.raw(), &mut text)?;
+    let len = fd.read(&mut text)?;
     let text = core::str::from_utf8(&text[..len]).map_err(|_| Errno::INVAL)?;
     text.trim().parse().map_err(|_| Errno::INVAL)
 }

@@ -7,8 +7,8 @@
 //! ```
 //! # use std::sync::Arc;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // On a Jetson: Arc::new(nvgpu_sys::LinuxDoor) and Some(&nvgpu_channel::LinuxSystem).
-//! let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+//! // On a Jetson: Arc::new(kernel_door::LinuxDoor) and Some(&nvgpu_channel::LinuxSystem).
+//! let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 //! let report = nvgpu_channel::examine(&door, None);
 //! print!("{report}");
 //! assert!(!report.has_errors());
@@ -25,7 +25,7 @@ mod release;
 use core::fmt;
 use std::sync::Arc;
 
-use nvgpu_sys::Door;
+use kernel_door::Door;
 
 use crate::gpu::Gpu;
 use crate::system::System;
@@ -78,7 +78,7 @@ pub struct Finding {
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use std::sync::Arc;
-/// # let door: Arc<dyn nvgpu_sys::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
 /// # let gpu = nvgpu_channel::Gpu::open(&door)?;
 /// let report = gpu.doctor(None);
 /// assert!(!report.has_errors());

@@ -4,8 +4,8 @@ use core::ffi::CStr;
 use std::path::Path;
 use std::sync::Arc;
 
-use nvgpu_sys::door::OpenFlags;
-use nvgpu_sys::{Door, DoorFd, Errno, cure, paths};
+use kernel_door::{Door, DoorFd, Errno, OpenFlags};
+use nvgpu_sys::{cure, paths};
 
 use super::Report;
 use crate::system::{Permissions, System};
@@ -117,7 +117,7 @@ fn node_cure(node: &Node, errno: Errno, system: Option<&dyn System>) -> String {
                 format!("load the kernel module: sudo modprobe {}", node.module)
             }
         }
-        _ => cure::of_call(errno).unwrap_or("check the kernel log: sudo dmesg").into(),
+        _ => kernel_door::cure::of_call(errno).unwrap_or("check the kernel log: sudo dmesg").into(),
     }
 }
 

@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
-use nvgpu_sys::door::{Events, OpenFlags, PollEntry};
-use nvgpu_sys::forward::Forward;
-use nvgpu_sys::{Door, Errno, paths};
+use kernel_door::forward::Forward;
+use kernel_door::{Door, Errno, Events, OpenFlags};
+use nvgpu_sys::paths;
 use orin_sim::{Config, SoftwareOrin};
 
 /// First descriptor of the front itself.
@@ -71,17 +71,18 @@ unsafe impl Forward for Front {
         }
     }
 
-    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
-        if entries[0].fd < FIRST_OWN {
-            return self.behind.poll(entries, timeout);
+    unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {
+        if fd < FIRST_OWN {
+            // SAFETY: the call is forwarded unchanged.
+            return unsafe { self.behind.poll(fd, wanted, timeout) };
         }
-        entries[0].happened = self.polls.lock().unwrap().pop_front().unwrap()?;
-        Ok(usize::from(!entries[0].happened.is_empty()))
+        self.polls.lock().unwrap().pop_front().unwrap()
     }
 
-    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
         if fd < FIRST_OWN {
-            return self.behind.close(fd);
+            // SAFETY: the call is forwarded unchanged.
+            return unsafe { self.behind.close(fd) };
         }
         self.closed.lock().unwrap().push(fd);
         Ok(())

@@ -9,8 +9,8 @@ use core::time::Duration;
 use std::sync::Arc;
 use std::time::Instant;
 
+use kernel_door::Door;
 use nvgpu_channel::{AddressSpace, Channel, Gpu, GpuVa, MapOptions, Mapping};
-use nvgpu_sys::Door;
 use nvmap::Buffer;
 use orin_sim::{Config, SoftwareOrin};
 

@@ -1,11 +1,11 @@
 //! Characteristics of the GPU, as its driver reports them.
 
-use crate::layout::uapi_struct;
+use kernel_door::uapi_struct;
 
 uapi_struct! {
     /// Properties of the GPU. New releases append fields; the kernel copies the part that both sides
     /// have.
-    plain Characteristics = "nvgpu_gpu_characteristics", 328 bytes {
+    unsafe plain Characteristics = "nvgpu_gpu_characteristics", 328 bytes {
         /// Architecture; 0x170 for ga10x, the others are `ARCH_*`.
         0 => arch: u32;
         /// Implementation; 0xb for ga10b, the others are `IMPL_*`.

@@ -1,10 +1,10 @@
 //! Time, clocks and sensors.
 
-use crate::layout::uapi_struct;
+use kernel_door::uapi_struct;
 
 uapi_struct! {
     /// A pair of timestamps.
-    plain CpuTimeCorrelationSample = "nvgpu_gpu_get_cpu_time_correlation_sample", 16 bytes {
+    unsafe plain CpuTimeCorrelationSample = "nvgpu_gpu_get_cpu_time_correlation_sample", 16 bytes {
         /// CPU clock, in the units of the source.
         0 => cpu_timestamp: u64;
         /// GPU clock in nanoseconds.
@@ -14,7 +14,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_CPU_TIME_CORRELATION_INFO`](super::GET_CPU_TIME_CORRELATION_INFO).
-    plain GetCpuTimeCorrelationInfo = "nvgpu_gpu_get_cpu_time_correlation_info_args", 264 bytes {
+    unsafe plain GetCpuTimeCorrelationInfo = "nvgpu_gpu_get_cpu_time_correlation_info_args", 264 bytes {
         /// Out: the pairs.
         0 => samples: [CpuTimeCorrelationSample; 16];
         /// Pairs wanted, at most 16.
@@ -26,7 +26,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`GET_GPU_TIME`](super::GET_GPU_TIME).
-    plain GetGpuTime = "nvgpu_gpu_get_gpu_time_args", 16 bytes {
+    unsafe plain GetGpuTime = "nvgpu_gpu_get_gpu_time_args", 16 bytes {
         /// PTIMER in nanoseconds, in steps of 32.
         0 => gpu_timestamp: u64;
         /// Not used.
@@ -36,7 +36,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Range of a clock domain; result of [`CLK_GET_RANGE`](super::CLK_GET_RANGE).
-    plain ClkRange = "nvgpu_gpu_clk_range", 24 bytes {
+    unsafe plain ClkRange = "nvgpu_gpu_clk_range", 24 bytes {
         /// Not used.
         0 => flags: u32;
         /// Clock domain.
@@ -64,7 +64,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// One frequency; result of [`CLK_GET_VF_POINTS`](super::CLK_GET_VF_POINTS).
-    plain ClkVfPoint = "nvgpu_gpu_clk_vf_point", 8 bytes {
+    unsafe plain ClkVfPoint = "nvgpu_gpu_clk_vf_point", 8 bytes {
         /// Frequency in Hz.
         0 => freq_hz: u64;
     }
@@ -90,7 +90,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// A frequency of a clock domain.
-    plain ClkInfo = "nvgpu_gpu_clk_info", 16 bytes {
+    unsafe plain ClkInfo = "nvgpu_gpu_clk_info", 16 bytes {
         /// Not used.
         0 => flags: u16;
         /// One of the `CLK_TYPE_*` values.
@@ -136,7 +136,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_EVENT_FD`](super::GET_EVENT_FD).
-    plain GetEventFd = "nvgpu_gpu_get_event_fd_args", 8 bytes {
+    unsafe plain GetEventFd = "nvgpu_gpu_get_event_fd_args", 8 bytes {
         /// 0.
         0 => flags: u32;
         /// Out: the descriptor.
@@ -146,7 +146,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_VOLTAGE`](super::GET_VOLTAGE).
-    plain GetVoltage = "nvgpu_gpu_get_voltage_args", 16 bytes {
+    unsafe plain GetVoltage = "nvgpu_gpu_get_voltage_args", 16 bytes {
         /// Not used.
         0 => reserved: u64;
         /// Rail: one of the `VOLTAGE_*` values.
@@ -158,7 +158,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`GET_CURRENT`](super::GET_CURRENT).
-    plain GetCurrent = "nvgpu_gpu_get_current_args", 16 bytes {
+    unsafe plain GetCurrent = "nvgpu_gpu_get_current_args", 16 bytes {
         /// Not used.
         0 => reserved: [u32; 3];
         /// Milliamperes.
@@ -168,7 +168,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`GET_POWER`](super::GET_POWER).
-    plain GetPower = "nvgpu_gpu_get_power_args", 16 bytes {
+    unsafe plain GetPower = "nvgpu_gpu_get_power_args", 16 bytes {
         /// Not used.
         0 => reserved: [u32; 3];
         /// Milliwatts.
@@ -178,7 +178,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`GET_TEMPERATURE`](super::GET_TEMPERATURE).
-    plain GetTemperature = "nvgpu_gpu_get_temperature_args", 16 bytes {
+    unsafe plain GetTemperature = "nvgpu_gpu_get_temperature_args", 16 bytes {
         /// Not used.
         0 => reserved: [u32; 3];
         /// Degrees Celsius with 8 fraction bits.
@@ -188,7 +188,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_THERM_ALERT_LIMIT`](super::SET_THERM_ALERT_LIMIT).
-    plain SetThermAlertLimit = "nvgpu_gpu_set_therm_alert_limit_args", 16 bytes {
+    unsafe plain SetThermAlertLimit = "nvgpu_gpu_set_therm_alert_limit_args", 16 bytes {
         /// Not used.
         0 => reserved: [u32; 3];
         /// Degrees Celsius with 8 fraction bits.

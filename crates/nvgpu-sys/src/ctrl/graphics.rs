@@ -1,10 +1,10 @@
 //! Depth culling, clears, compression and video memory: not used by compute on Orin.
 
-use crate::layout::uapi_struct;
+use kernel_door::uapi_struct;
 
 uapi_struct! {
     /// Result of [`ZCULL_GET_CTX_SIZE`](super::ZCULL_GET_CTX_SIZE).
-    plain ZcullGetCtxSize = "nvgpu_gpu_zcull_get_ctx_size_args", 4 bytes {
+    unsafe plain ZcullGetCtxSize = "nvgpu_gpu_zcull_get_ctx_size_args", 4 bytes {
         /// Bytes.
         0 => size: u32;
     }
@@ -12,7 +12,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`ZCULL_GET_INFO`](super::ZCULL_GET_INFO).
-    plain ZcullGetInfo = "nvgpu_gpu_zcull_get_info_args", 40 bytes {
+    unsafe plain ZcullGetInfo = "nvgpu_gpu_zcull_get_info_args", 40 bytes {
         /// Alignment of the width in pixels.
         0 => width_align_pixels: u32;
         /// Alignment of the height in pixels.
@@ -38,7 +38,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ZBC_SET_TABLE`](super::ZBC_SET_TABLE).
-    plain ZbcSetTable = "nvgpu_gpu_zbc_set_table_args", 48 bytes {
+    unsafe plain ZbcSetTable = "nvgpu_gpu_zbc_set_table_args", 48 bytes {
         /// Colour in the form the shader backend uses.
         0 => color_ds: [u32; 4];
         /// Colour in the form the L2 uses.
@@ -56,7 +56,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ZBC_QUERY_TABLE`](super::ZBC_QUERY_TABLE).
-    plain ZbcQueryTable = "nvgpu_gpu_zbc_query_table_args", 56 bytes {
+    unsafe plain ZbcQueryTable = "nvgpu_gpu_zbc_query_table_args", 56 bytes {
         /// Out: colour in the form the shader backend uses.
         0 => color_ds: [u32; 4];
         /// Out: colour in the form the L2 uses.
@@ -78,7 +78,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`PREPARE_COMPRESSIBLE_READ`](super::PREPARE_COMPRESSIBLE_READ).
-    plain PrepareCompressibleRead = "nvgpu_gpu_prepare_compressible_read_args", 80 bytes {
+    unsafe plain PrepareCompressibleRead = "nvgpu_gpu_prepare_compressible_read_args", 80 bytes {
         /// dma-buf descriptor.
         0 => handle: u32;
         /// [`Compbits`]: in, wanted; out, valid.
@@ -114,7 +114,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`MARK_COMPRESSIBLE_WRITE`](super::MARK_COMPRESSIBLE_WRITE).
-    plain MarkCompressibleWrite = "nvgpu_gpu_mark_compressible_write_args", 32 bytes {
+    unsafe plain MarkCompressibleWrite = "nvgpu_gpu_mark_compressible_write_args", 32 bytes {
         /// dma-buf descriptor.
         0 => handle: u32;
         /// [`Compbits`] that are valid now.
@@ -130,7 +130,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ALLOC_VIDMEM`](super::ALLOC_VIDMEM); the descriptor comes back in the low 32 bits of `size_or_fd`.
-    plain AllocVidmem = "nvgpu_gpu_alloc_vidmem_args", 32 bytes {
+    unsafe plain AllocVidmem = "nvgpu_gpu_alloc_vidmem_args", 32 bytes {
         /// In: size in bytes. Out: dma-buf descriptor in the low half.
         0 => size_or_fd: u64, "in.size";
         /// [`AllocVidmemFlags`].
@@ -148,7 +148,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`GET_MEMORY_STATE`](super::GET_MEMORY_STATE).
-    plain GetMemoryState = "nvgpu_gpu_get_memory_state_args", 40 bytes {
+    unsafe plain GetMemoryState = "nvgpu_gpu_get_memory_state_args", 40 bytes {
         /// Free bytes.
         0 => total_free_bytes: u64;
         /// Must be 0.

@@ -10,9 +10,7 @@ mod graphics;
 mod objects;
 mod topology;
 
-use crate::Errno;
-use crate::door::DoorFd;
-use crate::request::requests;
+use kernel_door::{DoorFd, Errno, requests};
 
 pub use characteristics::{
     ARCH_GK100, ARCH_GM200, ARCH_GP100, ARCH_GV100, ARCH_GV110, BUS_TYPE_AXI, BUS_TYPE_NONE, Characteristics,
@@ -46,7 +44,7 @@ pub const FAMILY: u8 = b'G';
 pub const LAST: u32 = 44;
 
 requests! {
-    family FAMILY;
+    unsafe family FAMILY;
     /// Size of a depth-culling context.
     Read 1 ZCULL_GET_CTX_SIZE ("NVGPU_GPU_IOCTL_ZCULL_GET_CTX_SIZE"): ZcullGetCtxSize;
     /// Geometry of depth culling.
@@ -403,7 +401,8 @@ pub fn clk_set_info(fd: &DoorFd, clk_domain: u32, freq_hz: u64) -> Result<DoorFd
     // SAFETY: the address is that of the one local entry, which outlives the call.
     let residue = unsafe { CLK_SET_INFO.send_pointing(fd, &mut argument) }?;
     complete(residue)?;
-    Ok(DoorFd::from_raw(fd.door(), argument.completion_fd))
+    // SAFETY: the request returned a new descriptor.
+    Ok(unsafe { DoorFd::from_raw(fd.door(), argument.completion_fd) })
 }
 
 /// The control node reports a faulted copy-out as a positive result: the number of bytes not copied.

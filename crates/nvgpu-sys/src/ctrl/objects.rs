@@ -1,10 +1,10 @@
 //! Object creation, cache flushes, buffer registration, debug modes.
 
-use crate::layout::uapi_struct;
+use kernel_door::uapi_struct;
 
 uapi_struct! {
     /// Argument of [`ALLOC_AS`](super::ALLOC_AS).
-    plain AllocAs = "nvgpu_alloc_as_args", 64 bytes {
+    unsafe plain AllocAs = "nvgpu_alloc_as_args", 64 bytes {
         /// Big page size in bytes; 0 on ga10b, which has none.
         0 => big_page_size: u32;
         /// Out: descriptor of the address space.
@@ -26,7 +26,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`OPEN_TSG`](super::OPEN_TSG).
-    plain OpenTsg = "nvgpu_gpu_open_tsg_args", 24 bytes {
+    unsafe plain OpenTsg = "nvgpu_gpu_open_tsg_args", 24 bytes {
         /// Out: descriptor of the TSG.
         0 => tsg_fd: u32;
         /// [`OpenTsgFlags`].
@@ -40,7 +40,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`OPEN_CHANNEL`](super::OPEN_CHANNEL).
-    plain OpenChannel = "nvgpu_gpu_open_channel_args", 4 bytes {
+    unsafe plain OpenChannel = "nvgpu_gpu_open_channel_args", 4 bytes {
         /// In: runlist, [`RUNLIST_GR`](super::RUNLIST_GR) for the graphics and compute engine. Out: descriptor of the
         /// channel.
         0 => runlist_id_or_fd: i32, "channel_fd";
@@ -49,7 +49,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`FLUSH_L2`](super::FLUSH_L2): packed, 5 bytes.
-    plain FlushL2 = "nvgpu_gpu_l2_fb_args", 5 bytes {
+    unsafe plain FlushL2 = "nvgpu_gpu_l2_fb_args", 5 bytes {
         /// [`FlushL2Operations`].
         0 => operations: u8, "l2_flush";
         /// Not used.
@@ -59,7 +59,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_MMUDEBUG_MODE`](super::SET_MMUDEBUG_MODE).
-    plain MmuDebugMode = "nvgpu_gpu_mmu_debug_mode_args", 8 bytes {
+    unsafe plain MmuDebugMode = "nvgpu_gpu_mmu_debug_mode_args", 8 bytes {
         /// 1 on, anything else off.
         0 => state: u32;
         /// Not used.
@@ -69,7 +69,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_SM_DEBUG_MODE`](super::SET_SM_DEBUG_MODE).
-    plain SmDebugMode = "nvgpu_gpu_sm_debug_mode_args", 16 bytes {
+    unsafe plain SmDebugMode = "nvgpu_gpu_sm_debug_mode_args", 16 bytes {
         /// Channel descriptor.
         0 => channel_fd: i32;
         /// 1 on, 0 off.
@@ -127,7 +127,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// The same bytes on the way out.
-    plain BufferInfoOut = "nvgpu_gpu_get_buffer_info_args", 24 bytes {
+    unsafe plain BufferInfoOut = "nvgpu_gpu_get_buffer_info_args", 24 bytes {
         /// [`BufferInfoFlags`].
         0 => flags: u64, "out.flags";
         /// Bytes of metadata there are.
@@ -204,7 +204,7 @@ bitflags::bitflags! {
 
 uapi_struct! {
     /// Warps of one SM; result of [`WAIT_FOR_PAUSE`](super::WAIT_FOR_PAUSE).
-    plain WarpState = "warpstate", 48 bytes {
+    unsafe plain WarpState = "warpstate", 48 bytes {
         /// Mask of the resident warps.
         0 => valid_warps: [u64; 2];
         /// Mask of the trapped warps.
@@ -224,7 +224,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`GET_TPC_EXCEPTION_EN_STATUS`](super::GET_TPC_EXCEPTION_EN_STATUS).
-    plain TpcExceptionEnStatus = "nvgpu_gpu_tpc_exception_en_status_args", 8 bytes {
+    unsafe plain TpcExceptionEnStatus = "nvgpu_gpu_tpc_exception_en_status_args", 8 bytes {
         /// Mask of SMs.
         0 => tpc_exception_en_sm_mask: u64;
     }

@@ -1,6 +1,6 @@
 //! Units of the chip and their locations.
 
-use crate::layout::uapi_struct;
+use kernel_door::uapi_struct;
 
 uapi_struct! {
     /// Argument of [`GET_TPC_MASKS`](super::GET_TPC_MASKS).
@@ -40,7 +40,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`NUM_VSMS`](super::NUM_VSMS).
-    plain NumVsms = "nvgpu_gpu_num_vsms", 8 bytes {
+    unsafe plain NumVsms = "nvgpu_gpu_num_vsms", 8 bytes {
         /// Number of SMs.
         0 => num_vsms: u32;
         /// Not used.
@@ -50,7 +50,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Location of one SM; result of [`VSMS_MAPPING`](super::VSMS_MAPPING).
-    plain VsmsMappingEntry = "nvgpu_gpu_vsms_mapping_entry", 6 bytes {
+    unsafe plain VsmsMappingEntry = "nvgpu_gpu_vsms_mapping_entry", 6 bytes {
         /// Logical GPC.
         0 => gpc_logical_index: u8;
         /// Virtual GPC.
@@ -76,7 +76,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// One engine; result of [`GET_ENGINE_INFO`](super::GET_ENGINE_INFO).
-    plain EngineInfoItem = "nvgpu_gpu_get_engine_info_item", 16 bytes {
+    unsafe plain EngineInfoItem = "nvgpu_gpu_get_engine_info_item", 16 bytes {
         /// One of the `ENGINE_*` ids.
         0 => engine_id: u32;
         /// Instance of that engine.

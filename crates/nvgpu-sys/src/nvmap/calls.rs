@@ -4,8 +4,7 @@ use super::{
     CACHE_LIST, CACHE_LIST_ELEM_SIZE_U64, CacheOpList, FdForRangeFromList, GET_FD_FOR_RANGE_FROM_LIST, READ,
     RwHandle, SET_TAG_LABEL, SetTagLabel, WRITE,
 };
-use crate::Errno;
-use crate::door::DoorFd;
+use kernel_door::{DoorFd, Errno};
 
 /// Layout of a [`read_rows`] or [`write_rows`]: rows of `row_bytes`, with a stride of `handle_stride` bytes in the
 /// handle's memory and of `user_stride` bytes in the caller's.
@@ -164,7 +163,8 @@ pub fn fd_for_range_from_list(fd: &DoorFd, handles: &[u32], offset: u64, size: u
     };
     // SAFETY: the array of `num_handles` elements is borrowed for the call, which only reads it.
     unsafe { GET_FD_FOR_RANGE_FROM_LIST.send_pointing(fd, &mut argument) }?;
-    Ok(DoorFd::from_raw(fd.door(), argument.fd))
+    // SAFETY: the request returned a new descriptor.
+    Ok(unsafe { DoorFd::from_raw(fd.door(), argument.fd) })
 }
 
 /// Registers `text` for the allocation tag `tag`, system-wide; the kernel stores 31 bytes.

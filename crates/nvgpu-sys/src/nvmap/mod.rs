@@ -8,8 +8,7 @@
 mod calls;
 mod rare;
 
-use crate::layout::uapi_struct;
-use crate::request::requests;
+use kernel_door::{requests, uapi_struct};
 
 pub use calls::{
     Rows, cache_list, fd_for_range_from_list, read, read_rows, set_tag_label, write, write_rows,
@@ -20,7 +19,7 @@ pub use rare::{AllocIvmHandle, CacheOp32, HandleParam, HandleParam32, RwHandle32
 pub const FAMILY: u8 = b'N';
 
 requests! {
-    family FAMILY;
+    unsafe family FAMILY;
     /// Creates a handle of `size_or_fd` bytes and returns its number in `handle`.
     ReadWrite 0 CREATE ("NVMAP_IOC_CREATE"): CreateHandle;
     /// Creates a handle with a 64-bit size and returns its number in the low half of the size.
@@ -31,7 +30,7 @@ requests! {
     Write 3 ALLOC ("NVMAP_IOC_ALLOC"): AllocHandle;
     /// Frees the handle whose number is the argument. Always succeeds. If the number is an open
     /// dma-buf descriptor of the process, the kernel closes that descriptor instead: never pass one.
-    None 4 FREE ("NVMAP_IOC_FREE");
+    Closing 4 FREE ("NVMAP_IOC_FREE");
     /// Copies user memory into a handle.
     Write 6 WRITE ("NVMAP_IOC_WRITE"): RwHandle;
     /// Copies a handle's memory to user memory.
@@ -96,7 +95,7 @@ requests! {
 
 uapi_struct! {
     /// Argument of [`CREATE`], [`GET_FD`] and [`FROM_FD`].
-    plain CreateHandle = "nvmap_create_handle", 8 bytes {
+    unsafe plain CreateHandle = "nvmap_create_handle", 8 bytes {
         /// Size in bytes, or a dma-buf descriptor.
         0 => size_or_fd: u32, "size";
         /// Handle number.
@@ -106,7 +105,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`CREATE_64`].
-    plain CreateHandle64 = "nvmap_create_handle", 8 bytes {
+    unsafe plain CreateHandle64 = "nvmap_create_handle", 8 bytes {
         /// In: size in bytes. Out: the handle number in the low 32 bits.
         0 => size_or_handle: u64, "size64";
     }
@@ -114,7 +113,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ALLOC`].
-    plain AllocHandle = "nvmap_alloc_handle", 20 bytes {
+    unsafe plain AllocHandle = "nvmap_alloc_handle", 20 bytes {
         /// Handle number.
         0 => handle: u32;
         /// Heaps to try ([`Heaps`]).
@@ -228,7 +227,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Result of [`GET_AVAILABLE_HEAPS`].
-    plain AvailableHeaps = "nvmap_available_heaps", 8 bytes {
+    unsafe plain AvailableHeaps = "nvmap_available_heaps", 8 bytes {
         /// Mask of [`Heaps`].
         0 => heaps: u64;
     }
@@ -236,7 +235,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_HEAP_SIZE`].
-    plain HeapSize = "nvmap_heap_size", 16 bytes {
+    unsafe plain HeapSize = "nvmap_heap_size", 16 bytes {
         /// One bit of [`Heaps`].
         0 => heap: u32;
         /// Not read.
@@ -248,7 +247,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`PARAMETERS`].
-    plain HandleParameters = "nvmap_handle_parameters", 72 bytes {
+    unsafe plain HandleParameters = "nvmap_handle_parameters", 72 bytes {
         /// Out: 1 if physically contiguous.
         0 => contig: u8;
         /// Not read.
@@ -280,7 +279,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`QUERY_HEAP_PARAMS`].
-    plain QueryHeapParams = "nvmap_query_heap_params", 48 bytes {
+    unsafe plain QueryHeapParams = "nvmap_query_heap_params", 48 bytes {
         /// In: one bit of [`Heaps`].
         0 => heap_mask: u32;
         /// In: 0.
@@ -304,7 +303,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`DUP_HANDLE`].
-    plain DuplicateHandle = "nvmap_duplicate_handle", 12 bytes {
+    unsafe plain DuplicateHandle = "nvmap_duplicate_handle", 12 bytes {
         /// In: handle number.
         0 => handle: u32;
         /// In: 0, or [`HandleFlags::READ_ONLY`].

@@ -1,7 +1,7 @@
 //! Arguments that a 64-bit process on bare metal does not send: variants for 32-bit processes, inter-VM
 //! memory, tokens of the SCI-IPC library, and a request that the driver no longer has.
 
-use crate::layout::uapi_struct;
+use kernel_door::uapi_struct;
 
 uapi_struct! {
     /// Argument of [`WRITE_32`](super::WRITE_32) and [`READ_32`](super::READ_32); the fields are
@@ -40,7 +40,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`PARAM`](super::PARAM).
-    plain HandleParam = "nvmap_handle_param", 16 bytes {
+    unsafe plain HandleParam = "nvmap_handle_param", 16 bytes {
         /// Handle number.
         0 => handle: u32;
         /// One of the `HANDLE_PARAM_*` values.
@@ -52,7 +52,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`PARAM_32`](super::PARAM_32).
-    plain HandleParam32 = "nvmap_handle_param_32", 12 bytes {
+    unsafe plain HandleParam32 = "nvmap_handle_param_32", 12 bytes {
         /// Handle number.
         0 => handle: u32;
         /// One of the `HANDLE_PARAM_*` values.
@@ -64,7 +64,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ALLOC_IVM`](super::ALLOC_IVM).
-    plain AllocIvmHandle = "nvmap_alloc_ivm_handle", 20 bytes {
+    unsafe plain AllocIvmHandle = "nvmap_alloc_ivm_handle", 20 bytes {
         /// Handle number.
         0 => handle: u32;
         /// Heaps to try ([`Heaps`](super::Heaps)).
@@ -81,7 +81,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`GET_SCIIPCID`](super::GET_SCIIPCID) and
     /// [`HANDLE_FROM_SCIIPCID`](super::HANDLE_FROM_SCIIPCID).
-    plain SciIpcMap = "nvmap_sciipc_map", 32 bytes {
+    unsafe plain SciIpcMap = "nvmap_sciipc_map", 32 bytes {
         /// Token of the channel between the two processes.
         0 => auth_token: u64;
         /// Access flags.

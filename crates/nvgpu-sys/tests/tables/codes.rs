@@ -1,7 +1,8 @@
 //! The request codes as literals. The comparison with the tables uses the same encoder, so it would not
 //! find an error in it.
 
-use nvgpu_sys::{RequestInfo, address_space, channel, ctrl, host1x, nvmap, tsg};
+use kernel_door::RequestInfo;
+use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, tsg};
 
 /// Every request of a family has a literal, and every literal a request.
 fn check(all: &[RequestInfo], literals: &[(u32, u32)]) {

@@ -154,7 +154,6 @@ fn nvgpu_constants() -> Vec<(&'static str, u64)> {
 fn error_codes() -> Vec<(&'static str, u64)> {
     use gpu_hal::ErrorCode;
     let pairs = [
-        ("NVGPU_CHANNEL_SUBMIT_TIMEOUT", ErrorCode::SubmitTimeout),
         ("NVGPU_CHANNEL_FIFO_ERROR_IDLE_TIMEOUT", ErrorCode::IdleTimeout),
         ("NVGPU_CHANNEL_GR_ERROR_SW_METHOD", ErrorCode::SoftwareMethod),
         ("NVGPU_CHANNEL_GR_EXCEPTION", ErrorCode::EngineException),
@@ -167,7 +166,9 @@ fn error_codes() -> Vec<(&'static str, u64)> {
         ("NVGPU_CHANNEL_RESETCHANNEL_VERIF_ERROR", ErrorCode::ChannelReset),
         ("NVGPU_CHANNEL_PBDMA_PUSHBUFFER_CRC_MISMATCH", ErrorCode::PushbufferCrcMismatch),
     ];
-    pairs.map(|(name, code)| (name, code.raw().into())).into()
+    let own = [("NVGPU_CHANNEL_SUBMIT_TIMEOUT", channel::ERROR_SUBMIT_TIMEOUT.into())];
+    let shared = pairs.map(|(name, code)| (name, code.raw().unwrap().into()));
+    own.into_iter().chain(shared).collect()
 }
 
 fn nvmap_constants() -> Vec<(&'static str, u64)> {

@@ -7,9 +7,10 @@ mod constants;
 
 use std::collections::BTreeSet;
 
-use nvgpu_sys::headers::Header;
-use nvgpu_sys::layout::StructInfo;
-use nvgpu_sys::{RequestInfo, address_space, channel, ctrl, headers, host1x, nvmap, tsg};
+use kernel_door::RequestInfo;
+use kernel_door::layout::StructInfo;
+use nvgpu_sys::headers::{self, Header};
+use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, tsg};
 use serde_json::Value;
 use zerocopy::FromBytes;
 

@@ -2,7 +2,7 @@
 //! `nvos.h`).
 
 use gpu_hal::chip::ClassId;
-use nvgpu_sys::uapi_struct;
+use kernel_door::uapi_struct;
 
 use super::number::Class;
 
@@ -70,7 +70,7 @@ pub const EVENT_WITHOUT_DATA: u32 = 0x1000_0000;
 
 uapi_struct! {
     /// Parameters of NV01_DEVICE_0.
-    plain Device = "NV0080_ALLOC_PARAMETERS", 56 bytes {
+    unsafe plain Device = "NV0080_ALLOC_PARAMETERS", 56 bytes {
         /// Instance of the device.
         0 => device_id: u32, "deviceId";
         /// The client whose VA spaces are shared.
@@ -98,7 +98,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of NV20_SUBDEVICE_0.
-    plain Subdevice = "NV2080_ALLOC_PARAMETERS", 4 bytes {
+    unsafe plain Subdevice = "NV2080_ALLOC_PARAMETERS", 4 bytes {
         /// Instance of the subdevice.
         0 => subdevice_id: u32, "subDeviceId";
     }
@@ -106,7 +106,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of HOPPER_USERMODE_A.
-    plain Usermode = "NV_HOPPER_USERMODE_A_PARAMS", 2 bytes {
+    unsafe plain Usermode = "NV_HOPPER_USERMODE_A_PARAMS", 2 bytes {
         /// 1 for a write-only mapping through BAR1.
         0 => bar1_mapping: u8, "bBar1Mapping";
         /// 0: only used by the kernel.
@@ -116,7 +116,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of FERMI_VASPACE_A.
-    plain VaSpace = "NV_VASPACE_ALLOCATION_PARAMETERS", 56 bytes {
+    unsafe plain VaSpace = "NV_VASPACE_ALLOCATION_PARAMETERS", 56 bytes {
         /// 0: a new VA space.
         0 => index: u32;
         /// NV_VASPACE_ALLOCATION_FLAGS_*.
@@ -142,7 +142,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of KEPLER_CHANNEL_GROUP_A.
-    plain ChannelGroup = "NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS", 20 bytes {
+    unsafe plain ChannelGroup = "NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS", 20 bytes {
         /// Memory of the error notifier, or 0.
         0 => object_error: u32, "hObjectError";
         /// Memory of the ECC error notifier, or 0.
@@ -160,7 +160,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of FERMI_CONTEXT_SHARE_A.
-    plain ContextShare = "NV_CTXSHARE_ALLOCATION_PARAMETERS", 12 bytes {
+    unsafe plain ContextShare = "NV_CTXSHARE_ALLOCATION_PARAMETERS", 12 bytes {
         /// The VA space object, or 0.
         0 => va_space: u32, "hVASpace";
         /// 0 synchronous, 1 asynchronous subcontext.
@@ -172,7 +172,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of NV01_MEMORY_LOCAL_USER and NV01_MEMORY_SYSTEM.
-    plain Memory = "NV_MEMORY_ALLOCATION_PARAMS", 128 bytes {
+    unsafe plain Memory = "NV_MEMORY_ALLOCATION_PARAMS", 128 bytes {
         /// The client.
         0 => owner: u32;
         /// NVOS32_TYPE_*: 0 for an image, 13 for a notifier.
@@ -228,7 +228,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of HOPPER_CHANNEL_GPFIFO_A.
-    plain ChannelGpfifo = "NV_CHANNEL_ALLOC_PARAMS", 368 bytes {
+    unsafe plain ChannelGpfifo = "NV_CHANNEL_ALLOC_PARAMS", 368 bytes {
         /// Memory of the error notifier, or 0.
         0 => object_error: u32, "hObjectError";
         /// 0: ignored.
@@ -290,7 +290,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of GT200_DEBUGGER.
-    plain Debugger = "NV83DE_ALLOC_PARAMETERS", 12 bytes {
+    unsafe plain Debugger = "NV83DE_ALLOC_PARAMETERS", 12 bytes {
         /// 0.
         0 => obsolete: u32, "hDebuggerClient_Obsolete";
         /// The debugged client.
@@ -302,7 +302,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of NV01_EVENT_OS_EVENT.
-    plain Event = "NV0005_ALLOC_PARAMETERS", 24 bytes {
+    unsafe plain Event = "NV0005_ALLOC_PARAMETERS", 24 bytes {
         /// The client.
         0 => parent_client: u32, "hParentClient";
         /// Source object of the event.
@@ -318,7 +318,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of HOPPER_DMA_COPY_A.
-    plain CopyEngine = "NVB0B5_ALLOCATION_PARAMETERS", 8 bytes {
+    unsafe plain CopyEngine = "NVB0B5_ALLOCATION_PARAMETERS", 8 bytes {
         /// 1: `engine_type` is valid.
         0 => version: u32;
         /// Engine (NV2080_ENGINE_TYPE_*).

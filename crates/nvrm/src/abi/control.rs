@@ -1,6 +1,6 @@
 //! Commands to RM objects and their parameters (`ctrl/*.h`).
 
-use nvgpu_sys::uapi_struct;
+use kernel_door::uapi_struct;
 
 use super::number::Command;
 
@@ -85,7 +85,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// An MMU fault of a kernel.
-    plain MmuFault = "NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_ENTRY", 16 bytes {
+    unsafe plain MmuFault = "NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_ENTRY", 16 bytes {
         /// The accessed address.
         0 => address: u64, "faultAddress";
         /// Type of the fault, `NV_PFAULT_FAULT_TYPE_*` (`dev_fault.h`).
@@ -97,7 +97,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Error state of one SM.
-    plain SmErrorState = "NV83DE_SM_ERROR_STATE_REGISTERS", 48 bytes {
+    unsafe plain SmErrorState = "NV83DE_SM_ERROR_STATE_REGISTERS", 48 bytes {
         /// Global error status register.
         0 => global_esr: u32, "hwwGlobalEsr";
         /// Warp error status register; the low byte is the error code.
@@ -123,7 +123,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of [`GPU_GET_ID_INFO_V2`].
-    plain IdInfo = "NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS", 32 bytes {
+    unsafe plain IdInfo = "NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS", 32 bytes {
         /// RM id of the GPU.
         0 => gpu_id: u32, "gpuId";
         /// Out: flags.
@@ -145,7 +145,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of [`GPU_GET_CLASSLIST_V2`].
-    plain ClassList = "NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS", 804 bytes {
+    unsafe plain ClassList = "NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS", 804 bytes {
         /// Out: number of classes.
         0 => count: u32, "numClasses";
         /// Out: the classes.
@@ -155,7 +155,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of [`GPU_GET_GID_INFO`].
-    plain GidInfo = "NV2080_CTRL_GPU_GET_GID_INFO_PARAMS", 268 bytes {
+    unsafe plain GidInfo = "NV2080_CTRL_GPU_GET_GID_INFO_PARAMS", 268 bytes {
         /// 0.
         0 => index: u32;
         /// 2: binary.
@@ -169,7 +169,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of [`FB_GET_INFO_V2`].
-    plain FbInfo = "NV2080_CTRL_FB_GET_INFO_V2_PARAMS", 1028 bytes {
+    unsafe plain FbInfo = "NV2080_CTRL_FB_GET_INFO_V2_PARAMS", 1028 bytes {
         /// Elements in use.
         0 => count: u32, "fbInfoListSize";
         /// Pairs of index (NV2080_CTRL_FB_INFO_INDEX_*) and value.
@@ -179,7 +179,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of [`GPU_GET_NAME_STRING`].
-    plain NameString = "NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS", 132 bytes {
+    unsafe plain NameString = "NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS", 132 bytes {
         /// 0: ASCII.
         0 => flags: u32, "gpuNameStringFlags";
         /// Out: the name, zero-terminated.
@@ -191,7 +191,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of [`PERF_BOOST`].
-    plain PerfBoost = "NV2080_CTRL_PERF_BOOST_PARAMS", 8 bytes {
+    unsafe plain PerfBoost = "NV2080_CTRL_PERF_BOOST_PARAMS", 8 bytes {
         /// The clock to boost.
         0 => flags: u32;
         /// Duration in seconds; 0xffffffff: until the client is freed.
@@ -201,7 +201,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of [`GPFIFO_GET_WORK_SUBMIT_TOKEN`].
-    plain WorkSubmitToken = "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS", 4 bytes {
+    unsafe plain WorkSubmitToken = "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS", 4 bytes {
         /// Out: the work-submit token.
         0 => token: u32, "workSubmitToken";
     }
@@ -209,7 +209,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of [`GPFIFO_SCHEDULE`].
-    plain GpfifoSchedule = "NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS", 3 bytes {
+    unsafe plain GpfifoSchedule = "NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS", 3 bytes {
         /// 1 to run the group, 0 to stop it.
         0 => enable: u8, "bEnable";
         /// 0.
@@ -221,7 +221,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of [`READ_MMU_FAULT_INFO`].
-    plain MmuFaults = "NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_PARAMS", 72 bytes {
+    unsafe plain MmuFaults = "NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_PARAMS", 72 bytes {
         /// Out: the faults, the latest last.
         0 => faults: [MmuFault; 4], "mmuFaultInfoList";
         /// Out: number of faults.
@@ -233,7 +233,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of [`READ_ALL_SM_ERROR_STATES`].
-    plain SmErrorStates = "NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS", 4824 bytes {
+    unsafe plain SmErrorStates = "NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS", 4824 bytes {
         /// The channel.
         0 => target_channel: u32, "hTargetChannel";
         /// Number of SMs to read, at most 100.
@@ -251,7 +251,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Parameters of [`CE_GET_ALL_CAPS`].
-    plain CeAllCaps = "NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS", 136 bytes {
+    unsafe plain CeAllCaps = "NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS", 136 bytes {
         /// Out: two bytes of capabilities for each engine.
         0 => capabilities: [u8; 128], "capsTbl";
         /// Out: bit mask of the engines.

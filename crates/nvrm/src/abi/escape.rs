@@ -3,7 +3,7 @@
 //! The kernel only checks number and size of a request. The field `status` contains the result of the object
 //! manager; the result of the ioctl does not.
 
-use nvgpu_sys::uapi_struct;
+use kernel_door::uapi_struct;
 
 /// Number of [`RmAllocMemory`].
 pub const RM_ALLOC_MEMORY: u8 = 0x27;
@@ -43,7 +43,7 @@ pub const fn request(number: u8, bytes: usize) -> u32 {
 
 uapi_struct! {
     /// Argument of [`CHECK_VERSION_STR`].
-    plain ApiVersion = "nv_ioctl_rm_api_version_t", 72 bytes {
+    unsafe plain ApiVersion = "nv_ioctl_rm_api_version_t", 72 bytes {
         /// Command: `0x32` returns the version, 0 compares it strictly.
         0 => cmd: u32;
         /// Out: whether the versions agree.
@@ -101,7 +101,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`RM_FREE`]: frees an object and all below it.
-    plain RmFree = "NVOS00_PARAMETERS", 16 bytes {
+    unsafe plain RmFree = "NVOS00_PARAMETERS", 16 bytes {
         /// The client.
         0 => root: u32, "hRoot";
         /// The parent object.
@@ -115,7 +115,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// One element of the array that is the argument of [`CARD_INFO`].
-    plain CardInfo = "nv_ioctl_card_info_t", 72 bytes {
+    unsafe plain CardInfo = "nv_ioctl_card_info_t", 72 bytes {
         /// Out: 1 if the element describes a GPU.
         0 => valid: u8;
         /// Must be 0.
@@ -147,7 +147,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`REGISTER_FD`]: ties a device file to a control file.
-    plain RegisterFd = "nv_ioctl_register_fd_t", 4 bytes {
+    unsafe plain RegisterFd = "nv_ioctl_register_fd_t", 4 bytes {
         /// Descriptor of the control file.
         0 => ctl_fd: i32;
     }
@@ -155,7 +155,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`RM_MAP_MEMORY`]: prepares `fd` for one mmap of a memory object.
-    plain RmMapMemory = "nv_ioctl_nvos33_parameters_with_fd", 56 bytes {
+    unsafe plain RmMapMemory = "nv_ioctl_nvos33_parameters_with_fd", 56 bytes {
         /// The client.
         0 => client: u32, "hClient";
         /// The device object.
@@ -183,7 +183,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`RM_UNMAP_MEMORY`].
-    plain RmUnmapMemory = "NVOS34_PARAMETERS", 32 bytes {
+    unsafe plain RmUnmapMemory = "NVOS34_PARAMETERS", 32 bytes {
         /// The client.
         0 => client: u32, "hClient";
         /// The device object.
@@ -233,7 +233,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ALLOC_OS_EVENT`]: lets a file report events.
-    plain AllocOsEvent = "nv_ioctl_alloc_os_event_t", 16 bytes {
+    unsafe plain AllocOsEvent = "nv_ioctl_alloc_os_event_t", 16 bytes {
         /// The client.
         0 => client: u32, "hClient";
         /// The device object.

@@ -3,7 +3,7 @@
 //! Layouts are those of release 580 of the driver; `release.rs` contains the differences of other releases. Layouts are
 //! asserted at compile time, and a test compares them with a table extracted from the driver's headers.
 
-use nvgpu_sys::layout::StructInfo;
+use kernel_door::layout::StructInfo;
 
 pub mod alloc;
 pub mod control;

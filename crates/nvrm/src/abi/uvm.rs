@@ -2,7 +2,7 @@
 //!
 //! The request code is the number alone; the field `rm_status` contains the result.
 
-use nvgpu_sys::uapi_struct;
+use kernel_door::uapi_struct;
 
 /// Request of [`Initialize`].
 pub const INITIALIZE: u32 = 0x3000_0001;
@@ -36,7 +36,7 @@ pub const MAPPING_READ_WRITE_ATOMIC: u32 = 1;
 
 uapi_struct! {
     /// Argument of [`INITIALIZE`]: makes the file a VA space.
-    plain Initialize = "UVM_INITIALIZE_PARAMS", 16 bytes {
+    unsafe plain Initialize = "UVM_INITIALIZE_PARAMS", 16 bytes {
         /// Flags; 0 by default.
         0 => flags: u64;
         /// Out: RM status of the call; 0 is success.
@@ -48,7 +48,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`MM_INITIALIZE`]: ties the process's memory to a VA space.
-    plain MmInitialize = "UVM_MM_INITIALIZE_PARAMS", 8 bytes {
+    unsafe plain MmInitialize = "UVM_MM_INITIALIZE_PARAMS", 8 bytes {
         /// Descriptor of the VA space's file.
         0 => uvm_fd: i32, "uvmFd";
         /// Out: RM status of the call; 0 is success.
@@ -58,7 +58,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`REGISTER_GPU`].
-    plain RegisterGpu = "UVM_REGISTER_GPU_PARAMS", 40 bytes {
+    unsafe plain RegisterGpu = "UVM_REGISTER_GPU_PARAMS", 40 bytes {
         /// UUID of the GPU.
         0 => gpu_uuid: [u8; 16];
         /// Out: whether the GPU is a NUMA node.
@@ -80,7 +80,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`UNREGISTER_GPU`].
-    plain UnregisterGpu = "UVM_UNREGISTER_GPU_PARAMS", 20 bytes {
+    unsafe plain UnregisterGpu = "UVM_UNREGISTER_GPU_PARAMS", 20 bytes {
         /// UUID of the GPU.
         0 => gpu_uuid: [u8; 16];
         /// Out: RM status of the call; 0 is success.
@@ -90,7 +90,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`REGISTER_GPU_VASPACE`]: lets UVM own the page tables of an RM VA space.
-    plain RegisterGpuVaSpace = "UVM_REGISTER_GPU_VASPACE_PARAMS", 32 bytes {
+    unsafe plain RegisterGpuVaSpace = "UVM_REGISTER_GPU_VASPACE_PARAMS", 32 bytes {
         /// UUID of the GPU.
         0 => gpu_uuid: [u8; 16], "gpuUuid";
         /// Descriptor of the control file.
@@ -106,7 +106,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`UNREGISTER_GPU_VASPACE`].
-    plain UnregisterGpuVaSpace = "UVM_UNREGISTER_GPU_VASPACE_PARAMS", 20 bytes {
+    unsafe plain UnregisterGpuVaSpace = "UVM_UNREGISTER_GPU_VASPACE_PARAMS", 20 bytes {
         /// UUID of the GPU.
         0 => gpu_uuid: [u8; 16], "gpuUuid";
         /// Out: RM status of the call; 0 is success.
@@ -116,7 +116,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`CREATE_EXTERNAL_RANGE`]: reserves GPU addresses.
-    plain CreateExternalRange = "UVM_CREATE_EXTERNAL_RANGE_PARAMS", 24 bytes {
+    unsafe plain CreateExternalRange = "UVM_CREATE_EXTERNAL_RANGE_PARAMS", 24 bytes {
         /// First GPU address.
         0 => base: u64;
         /// Length in bytes.
@@ -130,7 +130,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Mapping attributes of an allocation for one GPU.
-    plain MappingAttributes = "UvmGpuMappingAttributes", 36 bytes {
+    unsafe plain MappingAttributes = "UvmGpuMappingAttributes", 36 bytes {
         /// UUID of the GPU.
         0 => gpu_uuid: [u8; 16], "gpuUuid";
         /// Permissions: 0 default, 1 read, write and atomics, 2 read and write, 3 read.
@@ -148,7 +148,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`MAP_EXTERNAL_ALLOCATION`]: maps an RM memory object into an external range.
-    plain MapExternalAllocation = "UVM_MAP_EXTERNAL_ALLOCATION_PARAMS", 9264 bytes {
+    unsafe plain MapExternalAllocation = "UVM_MAP_EXTERNAL_ALLOCATION_PARAMS", 9264 bytes {
         /// First GPU address.
         0 => base: u64;
         /// Length in bytes.
@@ -172,7 +172,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`FREE`]: gives an external range back.
-    plain Free = "UVM_FREE_PARAMS", 24 bytes {
+    unsafe plain Free = "UVM_FREE_PARAMS", 24 bytes {
         /// First GPU address.
         0 => base: u64;
         /// Length in bytes.
@@ -187,7 +187,7 @@ uapi_struct! {
 uapi_struct! {
     /// Argument of [`ENABLE_PEER_ACCESS`]: lets two registered GPUs map each other's memory over PCIe. GPUs connected
     /// by NVLink are peers from their registration on; for these, the status is `NV_ERR_INVALID_DEVICE`.
-    plain EnablePeerAccess = "UVM_ENABLE_PEER_ACCESS_PARAMS", 36 bytes {
+    unsafe plain EnablePeerAccess = "UVM_ENABLE_PEER_ACCESS_PARAMS", 36 bytes {
         /// UUID of one GPU.
         0 => gpu_uuid_a: [u8; 16], "gpuUuidA";
         /// UUID of the other.
@@ -199,7 +199,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`REGISTER_CHANNEL`]: lets UVM map what a channel needs.
-    plain RegisterChannel = "UVM_REGISTER_CHANNEL_PARAMS", 56 bytes {
+    unsafe plain RegisterChannel = "UVM_REGISTER_CHANNEL_PARAMS", 56 bytes {
         /// UUID of the GPU.
         0 => gpu_uuid: [u8; 16], "gpuUuid";
         /// Descriptor of the control file.
@@ -223,7 +223,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`UNREGISTER_CHANNEL`]: stops a channel.
-    plain UnregisterChannel = "UVM_UNREGISTER_CHANNEL_PARAMS", 28 bytes {
+    unsafe plain UnregisterChannel = "UVM_UNREGISTER_CHANNEL_PARAMS", 28 bytes {
         /// UUID of the GPU.
         0 => gpu_uuid: [u8; 16], "gpuUuid";
         /// The client.

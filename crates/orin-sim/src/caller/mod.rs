@@ -26,8 +26,7 @@ pub(crate) use own::OwnMemory;
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::{Arc, Mutex};
-/// use nvgpu_sys::door::OpenFlags;
-/// use nvgpu_sys::{Door, Errno};
+/// use kernel_door::{Door, Errno, OpenFlags};
 /// use orin_sim::{CallerMemory, Config, SoftwareOrin};
 ///
 /// /// A process whose memory is a vector that starts at address 0x1000.
@@ -62,7 +61,8 @@ pub(crate) use own::OwnMemory;
 /// // SAFETY: the model resolves the address through `Program`.
 /// unsafe { orin.ioctl(nvmap, nvgpu_sys::nvmap::CREATE.code(), argument)? };
 /// assert_ne!(program.0.lock().unwrap()[0x14..0x18], [0; 4]);
-/// orin.close(nvmap)?;
+/// // SAFETY: opened above.
+/// unsafe { orin.close(nvmap)? };
 /// # Ok(())
 /// # }
 /// ```

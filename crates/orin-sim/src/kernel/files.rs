@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use gpu_log::{ChannelLine, MemoryLine};
+use kernel_door::{Events, MapRequest, OpenFlags, Protection};
 use nvgpu_sys::ctrl::USERMODE_PAGE_SIZE;
-use nvgpu_sys::door::{Events, MapRequest, OpenFlags, PollEntry, Protection};
 use nvgpu_sys::paths;
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -413,39 +413,33 @@ impl Kernel {
     /// The kernel log is ready if there is a record to read, an event once after it happened, a sync-file from the end
     /// of its fence on, a poll descriptor once for the fences that signalled. Every other node is always ready, like
     /// files without a poll operation.
-    pub(super) fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> usize {
+    pub(super) fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Events {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let seen = self.log.pulse.count();
             let next = self.log.next();
             let state = self.lock();
-            // The earliest deadline of a fence.
+            // The deadline of a fence.
             let mut nearest: Option<Instant> = None;
-            for entry in entries.iter_mut() {
-                entry.happened = match state.fds.get(entry.fd) {
-                    Some(Object::Kmsg { cursor, .. }) if *cursor >= next => Events::empty(),
-                    Some(Object::Event(happened)) if !happened.swap(false, Ordering::AcqRel) => {
+            let happened = match state.fds.get(fd) {
+                Some(Object::Kmsg { cursor, .. }) if *cursor >= next => Events::empty(),
+                Some(Object::Event(happened)) if !happened.swap(false, Ordering::AcqRel) => Events::empty(),
+                Some(Object::SyncFile(fence)) => match poll_fence(fence) {
+                    Ok(()) => wanted & Events::IN,
+                    Err(deadline) => {
+                        nearest = deadline;
                         Events::empty()
                     }
-                    Some(Object::Event(_)) => entry.wanted & (Events::IN | Events::PRIORITY),
-                    Some(Object::SyncFile(fence)) => match poll_fence(fence) {
-                        Ok(()) => entry.wanted & Events::IN,
-                        Err(deadline) => {
-                            nearest = nearest.into_iter().chain(deadline).min();
-                            Events::empty()
-                        }
-                    },
-                    Some(Object::PollSet(set)) if !set.take_signalled() => Events::empty(),
-                    Some(Object::PollSet(_)) => entry.wanted & (Events::IN | Events::PRIORITY),
-                    Some(_) => entry.wanted & Events::IN,
-                    None => Events::INVALID,
-                };
-            }
+                },
+                Some(Object::PollSet(set)) if !set.take_signalled() => Events::empty(),
+                Some(Object::Event(_) | Object::PollSet(_)) => wanted & (Events::IN | Events::PRIORITY),
+                Some(_) => wanted & Events::IN,
+                None => Events::INVALID,
+            };
             drop(state);
-            let ready = entries.iter().filter(|entry| !entry.happened.is_empty()).count();
             let now = Instant::now();
-            if ready > 0 || deadline.is_some_and(|deadline| deadline <= now) {
-                return ready;
+            if !happened.is_empty() || deadline.is_some_and(|deadline| deadline <= now) {
+                return happened;
             }
             let next = deadline.into_iter().chain(nearest).min();
             let left = next.map(|next| next.saturating_duration_since(now));

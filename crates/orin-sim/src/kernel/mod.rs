@@ -57,7 +57,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use gpu_log::{ChannelLine, HangLine};
-use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
+use kernel_door::{Door, Events, MapRequest, OpenFlags};
 use rustix::io::Errno;
 
 use crate::caller::{Caller, CallerMemory};
@@ -94,7 +94,7 @@ pub use process::ProcessCounts;
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// use std::sync::Arc;
-/// use nvgpu_sys::Door;
+/// use kernel_door::Door;
 /// use orin_sim::{Config, SoftwareOrin};
 ///
 /// let orin = SoftwareOrin::new(Config::default())?;
@@ -555,7 +555,7 @@ unsafe impl Door for SoftwareOrin {
         self.board.kernel.ioctl(fd, request, argument.expose_provenance() as u64)
     }
 
-    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+    unsafe fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
         let _entered = self.enter();
         self.board.kernel.mmap(request)
     }
@@ -566,22 +566,22 @@ unsafe impl Door for SoftwareOrin {
         unsafe { self.board.kernel.munmap(pointer, len) }
     }
 
-    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    unsafe fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
         let _entered = self.enter();
         self.board.kernel.read(fd, buffer)
     }
 
-    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
         let _entered = self.enter();
         self.board.kernel.seek_end(fd)
     }
 
-    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
+    unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {
         let _entered = self.enter();
-        Ok(self.board.kernel.poll(entries, timeout))
+        Ok(self.board.kernel.poll(fd, wanted, timeout))
     }
 
-    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
         let _entered = self.enter();
         self.board.kernel.close(fd)
     }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use nvgpu_sys::door::MapRequest;
+use kernel_door::MapRequest;
 use rustix::io::Errno;
 
 use crate::caller::guard::{self, Inside};

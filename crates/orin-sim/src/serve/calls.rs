@@ -7,8 +7,8 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Caller as _, CallerMemory, SoftwareOrin};
+use kernel_door::{Door, MapRequest, Protection};
 use nvgpu_sys::channel;
-use nvgpu_sys::door::{Door, MapRequest, Protection};
 use rustix::io::Errno;
 
 use crate::serve::client::Client;

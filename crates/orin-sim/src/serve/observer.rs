@@ -4,7 +4,7 @@ use core::ffi::CStr;
 use core::fmt;
 use std::os::fd::RawFd;
 
-use nvgpu_sys::door::MapRequest;
+use kernel_door::MapRequest;
 use rustix::io::Errno;
 
 /// A call of a served program on the board, after its answer is known.

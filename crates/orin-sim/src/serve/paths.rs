@@ -3,7 +3,7 @@
 use core::mem::zeroed;
 
 use crate::NodeKind;
-use nvgpu_sys::door::OpenFlags;
+use kernel_door::OpenFlags;
 use nvgpu_sys::paths;
 use rustix::io::Errno;
 

@@ -66,7 +66,7 @@ fn windows_reserved_at_fixed_addresses_are_avoided() {
     let space = bench.space();
     for window in [0xfd_0000_0000, 0xfe_0000_0000] {
         assert_eq!(reserve(&space, 0x4_0000, 1, window), Ok(window));
-        assert_eq!(reserve(&space, 1, 1, window + 0x1000), Err(nvgpu_sys::Errno::NOMEM));
+        assert_eq!(reserve(&space, 1, 1, window + 0x1000), Err(kernel_door::Errno::NOMEM));
     }
     // A 2 MiB block has been split off on either side of each window; the last one is used first.
     assert_eq!(map(&space, &bench.buffer(4096)), Ok(0xfe_4000_0000));
@@ -89,7 +89,7 @@ fn a_large_ring_below_the_limit_pushes_the_context_above_it() {
     let (_space, _tsg, channel) = bench.bound();
     let (ring, userd) = (bench.buffer(3 << 20), bench.buffer(4096));
     setup(&channel, &ring, &userd, 1024).unwrap();
-    assert_eq!(object(&channel, 0xc7c0), Err(nvgpu_sys::Errno::NODEV));
+    assert_eq!(object(&channel, 0xc7c0), Err(kernel_door::Errno::NODEV));
     assert!(bench.orin.kernel_log().iter().any(|line| line.contains("a board freezes here")));
-    assert_eq!(ctrl::get_characteristics(&bench.ctrl).unwrap_err(), nvgpu_sys::Errno::INVAL);
+    assert_eq!(ctrl::get_characteristics(&bench.ctrl).unwrap_err(), kernel_door::Errno::INVAL);
 }

@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crate::support::*;
-use nvgpu_sys::door::{DoorFd, DoorMapping};
-use nvgpu_sys::{Errno, channel, ctrl, nvmap, tsg};
+use kernel_door::{DoorFd, DoorMapping, Errno};
+use nvgpu_sys::{channel, ctrl, nvmap, tsg};
 use orin_sim::{Config, FaultPlan, LiveCounts, RandomFailures, Stall};
 
 /// A channel that writes semaphores.

@@ -1,12 +1,13 @@
 //! Lifetimes of objects, and leaks.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::support::*;
+use kernel_door::{Door, DoorFd, DoorMapping, Errno, MapRequest, Protection};
 use nvgpu_sys::address_space::{self as space, MapBufferFlags};
-use nvgpu_sys::door::{Door, DoorFd, DoorMapping, MapRequest, Protection};
 use nvgpu_sys::nvmap::{self, CreateHandle};
-use nvgpu_sys::{Errno, channel, ctrl, paths, tsg};
+use nvgpu_sys::{channel, ctrl, paths, tsg};
 use orin_sim::{Call, Config, Failure, LiveCounts, Node, Nodes, SoftwareOrin};
 
 /// The live objects when only the two nodes are open.
@@ -281,8 +282,8 @@ fn requests_are_counted_exactly() {
 fn nodes_can_be_missing_or_forbidden() {
     let open = |nodes, path| {
         let orin = SoftwareOrin::new(Config { nodes, ..Config::default() }).unwrap();
-        let result = orin.open(path, FLAGS);
-        result.and_then(|fd| orin.close(fd))
+        let door: Arc<dyn Door> = Arc::new(orin);
+        door.open(path, FLAGS).and_then(|fd| close(&door, fd))
     };
     let nodes =
         Nodes { ctrl: Node::Absent, nvmap: Node::Denied, kernel_log: Node::Denied, ..Nodes::default() };
@@ -328,8 +329,8 @@ fn descriptors_are_named_like_the_kernels() {
     assert!(name(&tsg).contains(&format!("nvgpu-ga10b-tsg{}", tsg.raw())));
     assert!(name(&channel).contains(&format!("nvhost-17000000.gpu-fd{}", channel.raw())));
     assert!(name(&buffer).contains("dmabuf"));
-    assert_eq!(bench.door.close(space.raw()), Ok(()));
-    assert_eq!(bench.door.close(space.raw()), Err(Errno::BADF));
+    assert_eq!(close(&bench.door, space.raw()), Ok(()));
+    assert_eq!(close(&bench.door, space.raw()), Err(Errno::BADF));
     // Dropping `space` closes nothing: the number is free, and another thread of this process may have reused it.
     let result = ctrl::NUM_VSMS.send(&space, &mut ctrl::NumVsms::default());
     assert!([Err(Errno::BADF), Err(Errno::NOTTY)].contains(&result), "{result:?}");
@@ -360,7 +361,7 @@ fn mappings_are_checked() {
     assert!(buffer.map(4096, 4096, READ_WRITE).is_ok());
     assert_eq!(fails(&bench.tsg(), 0, 4096), Errno::NODEV);
     let request = MapRequest { fd: 0x7fff_0000, offset: 0, len: 4096, protection: READ_WRITE };
-    assert_eq!(bench.door.mmap(&request), Err(Errno::BADF));
+    assert_eq!(mmap(&bench.door, &request), Err(Errno::BADF));
 }
 
 #[test]
@@ -434,7 +435,7 @@ fn duplicate(fd: &DoorFd) -> DoorFd {
     // SAFETY: the descriptor is open while `fd` lives.
     let borrowed = unsafe { std::os::fd::BorrowedFd::borrow_raw(fd.raw()) };
     let copy = rustix::io::fcntl_dupfd_cloexec(borrowed, 0).unwrap();
-    DoorFd::from_raw(fd.door(), std::os::fd::IntoRawFd::into_raw_fd(copy))
+    adopt(fd.door(), std::os::fd::IntoRawFd::into_raw_fd(copy))
 }
 
 /// Closes a descriptor without the door.

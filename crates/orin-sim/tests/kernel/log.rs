@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::support::*;
-use nvgpu_sys::door::{DoorFd, Events, OpenFlags, PollEntry};
-use nvgpu_sys::{Errno, nvmap, paths};
+use kernel_door::{DoorFd, Errno, Events, OpenFlags};
+use nvgpu_sys::{nvmap, paths};
 
 /// Makes nvmap print its missing-tag warning.
 fn provoke(bench: &Bench) {
@@ -21,9 +21,9 @@ fn kmsg(bench: &Bench) -> DoorFd {
     DoorFd::open(&bench.door, paths::KMSG, OpenFlags::NON_BLOCKING).unwrap()
 }
 
-fn read(bench: &Bench, fd: &DoorFd) -> Result<String, Errno> {
+fn read(fd: &DoorFd) -> Result<String, Errno> {
     let mut buffer = [0; 1024];
-    let len = bench.door.read(fd.raw(), &mut buffer)?;
+    let len = fd.read(&mut buffer)?;
     Ok(String::from_utf8(buffer[..len].to_vec()).unwrap())
 }
 
@@ -34,7 +34,7 @@ fn each_read_is_one_record_in_the_kernels_format() {
     provoke_nvgpu(&bench);
     let fd = kmsg(&bench);
     for (level, text) in ["4", "3"].iter().zip(bench.orin.kernel_log()) {
-        let record = read(&bench, &fd).unwrap();
+        let record = read(&fd).unwrap();
         let (head, body) = record.split_once(';').unwrap();
         let fields: Vec<&str> = head.split(',').collect();
         assert_eq!(fields[0], *level, "{record}");
@@ -42,8 +42,8 @@ fn each_read_is_one_record_in_the_kernels_format() {
         assert_eq!(fields[3..], ["-"], "{record}");
         assert_eq!(body.strip_suffix('\n'), Some(text.as_str()));
     }
-    assert_eq!(read(&bench, &fd), Err(Errno::AGAIN));
-    assert_eq!(bench.door.read(fd.raw(), &mut [0; 4]), Err(Errno::AGAIN));
+    assert_eq!(read(&fd), Err(Errno::AGAIN));
+    assert_eq!(fd.read(&mut [0; 4]), Err(Errno::AGAIN));
 }
 
 #[test]
@@ -65,41 +65,38 @@ fn seeking_to_the_end_skips_earlier_records() {
     let bench = Bench::new();
     provoke(&bench);
     let fd = kmsg(&bench);
-    bench.door.seek_end(fd.raw()).unwrap();
-    assert_eq!(read(&bench, &fd), Err(Errno::AGAIN));
+    fd.seek_end().unwrap();
+    assert_eq!(read(&fd), Err(Errno::AGAIN));
     provoke_nvgpu(&bench);
-    assert!(read(&bench, &fd).unwrap().contains("not bound"));
-    assert_eq!(bench.door.seek_end(bench.ctrl.raw()), Err(Errno::SPIPE));
+    assert!(read(&fd).unwrap().contains("not bound"));
+    assert_eq!(bench.ctrl.seek_end(), Err(Errno::SPIPE));
 }
 
 #[test]
 fn polling_waits_for_a_record() {
     let bench = Bench::new();
     let fd = kmsg(&bench);
-    let entry = |fd: i32| PollEntry { fd, wanted: Events::IN, happened: Events::empty() };
-    let mut entries = [entry(fd.raw())];
-    assert_eq!(bench.door.poll(&mut entries, Duration::from_millis(5)), Ok(0));
+    assert_eq!(fd.poll(Events::IN, Duration::from_millis(5)), Ok(Events::empty()));
     std::thread::scope(|scope| {
         scope.spawn(|| provoke(&bench));
-        assert_eq!(bench.door.poll(&mut entries, Duration::from_secs(10)), Ok(1));
+        assert_eq!(fd.poll(Events::IN, Duration::from_secs(10)), Ok(Events::IN));
     });
-    assert_eq!(entries[0].happened, Events::IN);
-    let mut others = [entry(0x7fff_0000), entry(bench.ctrl.raw())];
-    assert_eq!(bench.door.poll(&mut others, Duration::ZERO), Ok(2));
-    assert_eq!([others[0].happened, others[1].happened], [Events::INVALID, Events::IN]);
+    let closed = adopt(&bench.door, 0x7fff_0000);
+    assert_eq!(closed.poll(Events::IN, Duration::ZERO), Ok(Events::INVALID));
+    assert_eq!(bench.ctrl.poll(Events::IN, Duration::ZERO), Ok(Events::IN));
 }
 
 #[test]
 fn a_blocking_read_gets_the_next_record_or_ends() {
     let bench = Bench::new();
     let fd = DoorFd::open(&bench.door, paths::KMSG, OpenFlags::empty()).unwrap();
-    assert_eq!(read(&bench, &fd), Err(Errno::INTR));
+    assert_eq!(read(&fd), Err(Errno::INTR));
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(20));
             provoke(&bench);
         });
-        assert!(read(&bench, &fd).unwrap().contains("must have a tag"));
+        assert!(read(&fd).unwrap().contains("must have a tag"));
     });
 }
 
@@ -108,8 +105,8 @@ fn frequencies_can_be_read_and_not_set() {
     let bench = Bench::new();
     let text = |path| {
         let fd = DoorFd::open(&bench.door, path, OpenFlags::empty()).unwrap();
-        let text = read(&bench, &fd).unwrap();
-        assert_eq!(read(&bench, &fd).unwrap(), "", "the end");
+        let text = read(&fd).unwrap();
+        assert_eq!(read(&fd).unwrap(), "", "the end");
         text
     };
     assert_eq!(text(paths::DEVFREQ_MAX_FREQ), "1300000000\n");

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::support::*;
-use nvgpu_sys::door::{Door, DoorFd, OpenFlags, Protection};
+use kernel_door::{Door, DoorFd, Errno, OpenFlags, Protection};
 use nvgpu_sys::nvmap::{self, CreateHandle};
-use nvgpu_sys::{Errno, ctrl, paths, tsg};
+use nvgpu_sys::{ctrl, paths, tsg};
 use orin_sim::board::BOARDS;
 use orin_sim::{CallerMemory, Config, LiveCounts, ProcessCounts, Profile, SoftwareOrin};
 use zerocopy::IntoBytes as _;
@@ -36,8 +36,8 @@ fn handles_and_descriptors_belong_to_one_process() {
 
     // A descriptor must be passed; then both see the same memory.
     let exported = first.export(handle);
-    assert_eq!(second.door.close(exported.raw()), Err(Errno::BADF));
-    let passed = DoorFd::from_raw(&second.door, first.orin.send(exported.raw(), &second.orin).unwrap());
+    assert_eq!(close(&second.door, exported.raw()), Err(Errno::BADF));
+    let passed = adopt(&second.door, first.orin.send(exported.raw(), &second.orin).unwrap());
     let (here, there) = (cpu(&exported, 4096), cpu(&passed, 4096));
     word(&here, 16).store(77, std::sync::atomic::Ordering::Release);
     assert_eq!(word(&there, 16).load(std::sync::atomic::Ordering::Acquire), 77);
@@ -76,7 +76,7 @@ fn a_token_opens_a_tsg_elsewhere_once() {
             share_token,
         };
         ctrl::OPEN_TSG.send(&second.ctrl, &mut args)?;
-        Ok(DoorFd::from_raw(&second.door, args.tsg_fd.cast_signed()))
+        Ok(adopt(&second.door, args.tsg_fd.cast_signed()))
     };
     assert_eq!(token(99), Err(Errno::INVAL), "there is no such instance");
     let good = token(target).unwrap();
@@ -110,7 +110,7 @@ fn a_child_shares_open_files_and_inherits_no_mapping() {
     let (child, numbers) = parent.orin.fork().unwrap();
     assert_eq!(child.process_counts(), ProcessCounts { descriptors: 2, mappings: 0, handles: 0 });
     let door: Arc<dyn Door> = Arc::new(child.clone());
-    let ctrl = DoorFd::from_raw(&door, numbers[&parent.ctrl.raw()]);
+    let ctrl = adopt(&door, numbers[&parent.ctrl.raw()]);
     // One open of the node allows one doorbell mapping, which the parent has.
     assert_eq!(ctrl.map(0, 4096, READ_WRITE).err(), Some(Errno::BUSY));
     let own = DoorFd::open(&door, paths::CTRL, FLAGS).unwrap();
@@ -121,7 +121,7 @@ fn a_child_shares_open_files_and_inherits_no_mapping() {
     drop(mapped);
 
     // The inherited descriptor of nvmap is the parent's client.
-    let nvmap = DoorFd::from_raw(&door, numbers[&parent.nvmap.raw()]);
+    let nvmap = adopt(&door, numbers[&parent.nvmap.raw()]);
     let mut args = CreateHandle { size_or_fd: 4096, handle: 0 };
     nvmap::CREATE.send(&nvmap, &mut args).unwrap();
     assert_eq!(parent.orin.process_counts().handles, 1);

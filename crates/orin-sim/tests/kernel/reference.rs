@@ -7,9 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::support::*;
-use nvgpu_sys::Errno;
+use kernel_door::{DoorFd, Errno};
 use nvgpu_sys::address_space::{self as space, AllocSpaceFlags, MapBufferEx, MapBufferFlags};
-use nvgpu_sys::door::DoorFd;
 use nvgpu_sys::nvmap::{self, CreateHandle, DuplicateHandle};
 use orin_sim::{Config, LiveCounts};
 use proptest::prelude::*;

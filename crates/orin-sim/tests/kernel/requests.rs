@@ -5,10 +5,10 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 
 use crate::support::*;
+use kernel_door::{DoorFd, DoorMapping, Errno, Events, OpenFlags};
 use nvgpu_sys::address_space::{self as space, AllocSpaceFlags, MapBufferFlags, RemapFlags, RemapOp};
 use nvgpu_sys::channel::{self, Fence, Gpfifo, SetupBind, SubmitFlags, SubmitGpfifo};
-use nvgpu_sys::door::{DoorFd, DoorMapping, Events, OpenFlags, PollEntry};
-use nvgpu_sys::{Errno, ctrl, paths, sync_file, tsg};
+use nvgpu_sys::{ctrl, paths, sync_file, tsg};
 use orin_sim::LiveCounts;
 
 /// Words of a host semaphore release: SEM_ADDR_LO, _HI, PAYLOAD_LO, _HI, EXECUTE.
@@ -65,12 +65,9 @@ fn the_kernel_submits_with_fences() {
     // The second waits for a value beyond the first one's submitted work.
     let get = SubmitFlags::FENCE_GET;
     let file = submit_kernel(&first, &[], get | SubmitFlags::SYNC_FENCE, Fence::default()).unwrap();
-    let file = DoorFd::from_raw(&bench.door, file.id.cast_signed());
-    let poll = |timeout| {
-        let mut entries = [PollEntry { fd: file.raw(), wanted: Events::IN, happened: Events::empty() }];
-        bench.door.poll(&mut entries, timeout).unwrap()
-    };
-    assert_eq!(poll(Duration::from_secs(20)), 1);
+    let file = adopt(&bench.door, file.id.cast_signed());
+    let poll = |timeout| file.poll(Events::IN, timeout).unwrap();
+    assert_eq!(poll(Duration::from_secs(20)), Events::IN);
     assert_eq!(sync_file::status(&file), Ok(Some(Ok(()))));
     let wait = Fence { id: 1, value: 2 };
     submit_kernel(&second, &[entry(va + 64, 6)], SubmitFlags::FENCE_WAIT, wait).unwrap();
@@ -224,7 +221,7 @@ fn a_clock_request_lasts_as_long_as_its_node() {
     let file = || {
         let fd = DoorFd::open(&bench.door, paths::DEVFREQ_CUR_FREQ, OpenFlags::CLOSE_ON_EXEC).unwrap();
         let mut text = [0; 32];
-        let len = bench.door.read(fd.raw(), &mut text).unwrap();
+        let len = fd.read(&mut text).unwrap();
         std::str::from_utf8(&text[..len]).unwrap().trim().parse::<u64>().unwrap()
     };
     let domain = ctrl::CLK_DOMAIN_GPCCLK;
@@ -239,8 +236,7 @@ fn a_clock_request_lasts_as_long_as_its_node() {
     let other = DoorFd::open(&bench.door, paths::CTRL, FLAGS).unwrap();
     let idle = file();
     let done = ctrl::clk_set_info(&other, domain, 1_000_000_000).unwrap();
-    let mut entries = [PollEntry { fd: done.raw(), wanted: Events::IN, happened: Events::empty() }];
-    assert_eq!(bench.door.poll(&mut entries, Duration::ZERO), Ok(1));
+    assert_eq!(done.poll(Events::IN, Duration::ZERO), Ok(Events::IN));
     let actual = ctrl::clk_get_info(&bench.ctrl, domain, ctrl::CLK_TYPE_ACTUAL).unwrap().freq_hz;
     assert!(actual >= 1_000_000_000 && points.contains(&actual), "{actual}");
     assert_eq!(file(), actual);
@@ -298,7 +294,7 @@ fn rare_requests_follow_their_rules() {
     // OPEN of a channel reads no runlist: it is always runlist 0.
     let mut open = channel::Open { channel_fd: 77 };
     channel::OPEN.send(&channel, &mut open).unwrap();
-    let second = DoorFd::from_raw(&bench.door, open.channel_fd);
+    let second = adopt(&bench.door, open.channel_fd);
     bind_space(&space, &second).unwrap();
     assert_eq!(bind_tsg(&tsg, &second, 0), Ok(0));
     // The older layout of ALLOC_SPACE.

@@ -3,7 +3,7 @@
 //! `data/kernel-errnos.json` lists which condition of which request gives which errno on the real driver. Each of its
 //! rows names the rule that produces it here, or why there is none.
 
-use nvgpu_sys::Errno;
+use kernel_door::Errno;
 use serde::Deserialize;
 
 use crate::support::rules::{Rule, check};

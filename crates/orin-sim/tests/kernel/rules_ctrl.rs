@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use crate::support::rules::*;
 use crate::support::*;
+use kernel_door::{Door, DoorFd, Errno, MapRequest, Protection};
 use nvgpu_sys::ctrl::{
     self, AllocAs, AllocVidmem, BufferInfoIn, BufferInfoOut, ClkVfPointsArgs, FlushL2, GetCharacteristics,
     GetCpuTimeCorrelationInfo, GetEngineInfo, GetTpcMasks, OpenChannel, OpenTsg, RegisterBuffer, code,
 };
-use nvgpu_sys::door::{MapRequest, Protection};
-use nvgpu_sys::{Door, DoorFd, Errno, paths};
+use nvgpu_sys::paths;
 use zerocopy::{FromBytes, IntoBytes};
 
 const BOTH: Protection = Protection::READ.union(Protection::WRITE);
@@ -490,20 +490,20 @@ pub(crate) const DOORBELL: &[Rule] = &[
 ];
 
 pub(crate) const DESCRIPTORS: &[Rule] = &[
-    ("door: a number that is not open", BADF, &[], |bench| bench.door.close(i32::MAX).map(|()| 0)),
+    ("door: a number that is not open", BADF, &[], |bench| close(&bench.door, i32::MAX).map(|()| 0)),
     ("door: closed twice", BADF, &[], |bench| {
         let fd = bench.space().raw();
-        bench.door.close(fd).map(|()| 0)
+        close(&bench.door, fd).map(|()| 0)
     }),
     ("door: a request on a closed number", BADF, &[], |bench| {
-        let fd = DoorFd::from_raw(&bench.door, i32::try_from(CLOSED).unwrap());
+        let fd = adopt(&bench.door, i32::try_from(CLOSED).unwrap());
         send_at(&fd, nvgpu_sys::address_space::code::UNMAP_BUFFER, NOWHERE)
     }),
     ("door: a request on a descriptor without requests wins over a bad address", NOTTY, &[], |bench| {
         send_at(&bench.buffer(4096), code::ALLOC_AS, NOWHERE)
     }),
     ("door: a request on a foreign descriptor", NOTTY, &[], |bench| {
-        let fd = DoorFd::from_raw(&bench.door, i32::try_from(foreign()).unwrap());
+        let fd = adopt(&bench.door, i32::try_from(foreign()).unwrap());
         send_at(&fd, code::ALLOC_AS, NOWHERE)
     }),
     ("door: the address space of a closed node keeps working", Ok(0), &[], |bench| {
@@ -512,18 +512,18 @@ pub(crate) const DESCRIPTORS: &[Rule] = &[
             AllocAs { va_range_start: LOGGED_START, va_range_end: LOGGED_END, ..AllocAs::default() };
         ctrl::ALLOC_AS.send(&node, &mut args).unwrap();
         drop(node);
-        let space = DoorFd::from_raw(&bench.door, args.as_fd);
+        let space = adopt(&bench.door, args.as_fd);
         map(&space, &bench.buffer(4096)).map(|_| 0)
     }),
     ("door: a copy of a descriptor keeps its object alive, even in another process", Ok(0), &[], |bench| {
         let child = bench.orin.process();
         let door: Arc<dyn Door> = Arc::new(child.clone());
         let space = bench.space();
-        let copy = DoorFd::from_raw(&door, bench.orin.send(space.raw(), &child).unwrap());
+        let copy = adopt(&door, bench.orin.send(space.raw(), &child).unwrap());
         drop(space);
         assert_eq!(bench.orin.live().address_spaces, 1);
         let theirs = MapRequest { fd: copy.raw(), offset: 0, len: 4096, protection: BOTH };
-        assert_eq!(bench.door.mmap(&theirs).err(), Some(Errno::BADF), "it is the other one's number");
+        assert_eq!(mmap(&bench.door, &theirs).err(), Some(Errno::BADF), "it is the other one's number");
         drop(copy);
         assert_eq!(bench.orin.live().address_spaces, 0);
         Ok(0)
@@ -531,7 +531,7 @@ pub(crate) const DESCRIPTORS: &[Rule] = &[
     ("door: a parent's control node works in its child, until both close it", Ok(0), &[], |bench| {
         let (child, numbers) = bench.orin.fork().unwrap();
         let door: Arc<dyn Door> = Arc::new(child.clone());
-        let theirs = DoorFd::from_raw(&door, numbers[&bench.ctrl.raw()]);
+        let theirs = adopt(&door, numbers[&bench.ctrl.raw()]);
         let own = ctrl::get_characteristics(&bench.ctrl).unwrap().0.device_instance_id;
         let inherited = ctrl::get_characteristics(&theirs).unwrap().0.device_instance_id;
         assert_eq!(own, inherited, "one open file");

@@ -5,11 +5,10 @@ use core::time::Duration;
 
 use crate::support::rules::*;
 use crate::support::*;
+use kernel_door::{DoorFd, Errno, Events, Protection};
 use nvgpu_sys::channel::{self, GetUserSyncpoint};
-use nvgpu_sys::ctrl;
-use nvgpu_sys::door::{DoorFd, Events, PollEntry, Protection};
 use nvgpu_sys::host1x::{self, CreateFence, CreatePollfd, FenceExtract, FenceExtractFence, TriggerPollfd};
-use nvgpu_sys::{Errno, paths, sync_file, tsg};
+use nvgpu_sys::{ctrl, paths, sync_file, tsg};
 use orin_sim::Config;
 
 const READ_WRITE: Protection = Protection::READ.union(Protection::WRITE);
@@ -24,13 +23,13 @@ fn create(fd: &DoorFd, id: u32, threshold: u32, reserved: u32) -> Result<DoorFd,
     if result.is_err() {
         assert_eq!(args.fence_fd, 77, "nothing is copied out on failure");
     }
-    result.map(|_| DoorFd::from_raw(fd.door(), args.fence_fd))
+    result.map(|_| adopt(fd.door(), args.fence_fd))
 }
 
 fn pollfd(fd: &DoorFd) -> DoorFd {
     let mut args = CreatePollfd::default();
     host1x::CREATE_POLLFD.send(fd, &mut args).unwrap();
-    DoorFd::from_raw(fd.door(), args.fd)
+    adopt(fd.door(), args.fd)
 }
 
 fn trigger(fd: &DoorFd, set: i32, id: u32, threshold: u32) -> Answer {
@@ -45,11 +44,8 @@ fn extract(fd: &DoorFd, change: impl FnOnce(&mut FenceExtract)) -> Result<u32, E
     Ok(args.num_fences)
 }
 
-fn poll(bench: &Bench, fd: &DoorFd) -> Events {
-    let wanted = Events::IN | Events::PRIORITY;
-    let mut entries = [PollEntry { fd: fd.raw(), wanted, happened: Events::empty() }];
-    bench.door.poll(&mut entries, Duration::ZERO).unwrap();
-    entries[0].happened
+fn poll(fd: &DoorFd) -> Events {
+    fd.poll(Events::IN | Events::PRIORITY, Duration::ZERO).unwrap()
 }
 
 pub(crate) const FENCES: &[Rule] = &[
@@ -114,8 +110,8 @@ pub(crate) const FENCES: &[Rule] = &[
         for threshold in [0, u32::MAX, 0x8000_0001] {
             assert_eq!(trigger(&node, set.raw(), 3, threshold), Ok(0));
         }
-        assert_eq!(poll(bench, &set), Events::IN | Events::PRIORITY);
-        assert_eq!(poll(bench, &set), Events::empty());
+        assert_eq!(poll(&set), Events::IN | Events::PRIORITY);
+        assert_eq!(poll(&set), Events::empty());
         trigger(&node, set.raw(), 3, 0x8000_0000)
     }),
     (
@@ -128,7 +124,7 @@ pub(crate) const FENCES: &[Rule] = &[
             for threshold in [1, 0x7fff_ffff, 0x8000_0000] {
                 trigger(&node, set.raw(), 3, threshold).unwrap();
             }
-            assert_eq!(poll(bench, &set), Events::empty());
+            assert_eq!(poll(&set), Events::empty());
             let reached = create(&node, 3, 0x8000_0001, 0).unwrap();
             assert_eq!(sync_file::status(&reached), Ok(Some(Ok(()))));
             Ok(0)
@@ -137,13 +133,13 @@ pub(crate) const FENCES: &[Rule] = &[
     ("8.3: a fence whose threshold is reached", Ok(0), &[], |bench| {
         let fence = create(&node(bench), 1, 0, 0).unwrap();
         assert_eq!(sync_file::status(&fence), Ok(Some(Ok(()))));
-        assert_eq!(poll(bench, &fence), Events::IN);
+        assert_eq!(poll(&fence), Events::IN);
         Ok(0)
     }),
     ("8.3: a fence times out after its first poll", TIMEDOUT, &[], |_| {
         let bench = Bench::with(Config { fence_timeout: Duration::from_millis(20), ..Config::default() });
         let fence = create(&node(&bench), 1, 1, 0).unwrap();
-        wait_until("the time-out", || poll(&bench, &fence) == Events::IN);
+        wait_until("the time-out", || poll(&fence) == Events::IN);
         sync_file::status(&fence).unwrap().expect("an end").map(|()| 0)
     }),
 ];
@@ -191,7 +187,7 @@ fn a_doorbell_mapping_keeps_its_open_of_the_node() {
         };
         tsg::GET_SHARE_TOKEN.send(&tsg, &mut args)
     };
-    bench.door.close(other.raw()).unwrap();
+    close(&bench.door, other.raw()).unwrap();
     std::mem::forget(other);
     assert_eq!(share(), Ok(0), "section 3.15: the mapping holds the file");
     drop(page);
@@ -202,7 +198,7 @@ fn a_doorbell_mapping_keeps_its_open_of_the_node() {
 fn a_dead_process_releases_its_doorbell_and_its_syncpoints() {
     let bench = Bench::new();
     let victim = bench.orin.process();
-    let door: std::sync::Arc<dyn nvgpu_sys::door::Door> = std::sync::Arc::new(victim.clone());
+    let door: std::sync::Arc<dyn kernel_door::Door> = std::sync::Arc::new(victim.clone());
     let dead = Bench {
         orin: victim.clone(),
         nvmap: DoorFd::open(&door, paths::NVMAP, FLAGS).unwrap(),
@@ -215,11 +211,11 @@ fn a_dead_process_releases_its_doorbell_and_its_syncpoints() {
     let node = node(&bench);
     let set = pollfd(&node);
     trigger(&node, set.raw(), point, 1000).unwrap();
-    assert_eq!(poll(&bench, &set), Events::empty());
+    assert_eq!(poll(&set), Events::empty());
     let (inherited, numbers) = bench.orin.fork().unwrap();
     assert_eq!(numbers.len(), 4, "two nodes, the fence node and the poll descriptor");
     victim.exit();
-    assert_eq!(poll(&bench, &set), Events::IN | Events::PRIORITY, "section 6.15: close lets waiters go on");
+    assert_eq!(poll(&set), Events::IN | Events::PRIORITY, "section 6.15: close lets waiters go on");
     let live = bench.orin.live();
     assert_eq!(
         (live.channels, live.tsgs, live.address_spaces, live.syncpoints, live.mappings),
@@ -227,11 +223,12 @@ fn a_dead_process_releases_its_doorbell_and_its_syncpoints() {
     );
     // Copies of a descriptor share one open file: the child's poll consumes the parent's event.
     trigger(&node, set.raw(), point, 0).unwrap();
-    let child: std::sync::Arc<dyn nvgpu_sys::door::Door> = std::sync::Arc::new(inherited.clone());
-    let wanted = Events::IN | Events::PRIORITY;
-    let mut entries = [PollEntry { fd: numbers[&set.raw()], wanted, happened: Events::empty() }];
-    assert_eq!(child.poll(&mut entries, Duration::ZERO), Ok(1));
-    assert_eq!(poll(&bench, &set), Events::empty());
+    let child: std::sync::Arc<dyn kernel_door::Door> = std::sync::Arc::new(inherited.clone());
+    assert_eq!(
+        poll(&std::mem::ManuallyDrop::new(adopt(&child, numbers[&set.raw()]))),
+        Events::IN | Events::PRIORITY
+    );
+    assert_eq!(poll(&set), Events::empty());
     inherited.exit();
     assert_eq!(trigger(&node, set.raw(), point, 0), Ok(0), "the parent's copies are still open");
     std::mem::forget((dead, chain, page));

@@ -5,8 +5,8 @@ use core::time::Duration;
 
 use crate::support::rules::*;
 use crate::support::*;
+use kernel_door::{DoorFd, DoorMapping, OpenFlags};
 use nvgpu_sys::channel::{self, Fence, SubmitFlags, SubmitGpfifo};
-use nvgpu_sys::door::{DoorFd, DoorMapping, OpenFlags};
 use nvgpu_sys::paths;
 use orin_sim::Config;
 
@@ -451,7 +451,7 @@ fn records_carry_the_time_since_boot_in_order() {
     });
     let fd = DoorFd::open(&bench.door, paths::KMSG, OpenFlags::NON_BLOCKING).unwrap();
     let (mut last, mut sequence, mut buffer) = (begun, 0, [0; 1024]);
-    while let Ok(len) = bench.door.read(fd.raw(), &mut buffer) {
+    while let Ok(len) = fd.read(&mut buffer) {
         let record = std::str::from_utf8(&buffer[..len]).unwrap();
         let fields: Vec<u64> = record.split(',').take(3).map(|field| field.parse().unwrap()).collect();
         assert_eq!(fields[..2], [3, sequence], "{record}");

@@ -2,7 +2,7 @@
 
 use crate::support::rules::*;
 use crate::support::*;
-use nvgpu_sys::door::DoorFd;
+use kernel_door::DoorFd;
 use nvgpu_sys::tsg;
 
 const MISMATCH: &str = "channel VM does not match with subcontext VM";
@@ -255,7 +255,7 @@ fn event(tsg_fd: &DoorFd, cmd: u32, event_id: u32) -> Answer {
     let mut args = tsg::EventIdCtrl { cmd, event_id, event_fd: 77, ..Default::default() };
     let result = tsg::EVENT_ID_CTRL.send(tsg_fd, &mut args);
     match result {
-        Ok(_) => drop(DoorFd::from_raw(tsg_fd.door(), args.event_fd)),
+        Ok(_) => drop(adopt(tsg_fd.door(), args.event_fd)),
         Err(_) => assert_eq!(args.event_fd, 77),
     }
     result
@@ -298,8 +298,8 @@ pub(crate) const EVENTS: &[Rule] = &[
     ("5.7: an event descriptor can be polled, but not read", INVAL, &[], |bench| {
         let mut args = tsg::EventIdCtrl { cmd: tsg::EVENT_CMD_ENABLE, event_id: 2, ..Default::default() };
         tsg::EVENT_ID_CTRL.send(&bench.tsg(), &mut args).unwrap();
-        let fd = DoorFd::from_raw(&bench.door, args.event_fd);
-        bench.door.read(fd.raw(), &mut [0; 8]).map(|_| 0)
+        let fd = adopt(&bench.door, args.event_fd);
+        fd.read(&mut [0; 8]).map(|_| 0)
     }),
     ("5.7: events need no power", Ok(0), &QUIESCE, |bench| {
         let tsg = bench.tsg();

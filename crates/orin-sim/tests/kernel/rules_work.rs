@@ -3,10 +3,10 @@
 
 use crate::support::rules::*;
 use crate::support::*;
+use kernel_door::{DoorFd, Errno};
 use nvgpu_sys::channel::{self, Fence, SetupBindFlags, SubmitFlags, SubmitGpfifo, Wait};
 use nvgpu_sys::ctrl::{self, GpuFlags, ZbcQueryTable, ZbcSetTable};
-use nvgpu_sys::door::DoorFd;
-use nvgpu_sys::{Errno, tsg};
+use nvgpu_sys::tsg;
 use orin_sim::Config;
 use zerocopy::IntoBytes;
 

@@ -11,11 +11,11 @@ use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
 use std::sync::{Arc, Mutex};
 
 use crate::support::*;
+use kernel_door::{Door, DoorFd, Errno, Events, LinuxDoor, MapRequest, OpenFlags, Protection};
 use nvgpu_sys::channel::{self, GET_USER_SYNCPOINT, GetUserSyncpoint, Wait};
-use nvgpu_sys::door::{Door, DoorFd, Events, MapRequest, OpenFlags, PollEntry, Protection};
 use nvgpu_sys::host1x::{self, CreateFence, CreatePollfd, TriggerPollfd};
 use nvgpu_sys::nvmap::{self, CacheOp, CreateHandleFromVa, DuplicateHandle, HandleFlags};
-use nvgpu_sys::{Errno, LinuxDoor, ctrl, paths, tsg};
+use nvgpu_sys::{ctrl, paths, tsg};
 use orin_sim::caller::{CallerFile, CallerMapping, parse_mapping};
 use orin_sim::{Caller, CallerMemory, Config, LiveCounts, NodeKind, SoftwareOrin};
 use rustix::fs::{Mode, OFlags};
@@ -92,9 +92,10 @@ unsafe impl Door for Supervised {
         unsafe { self.0.ioctl(fd, request, argument) }
     }
 
-    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+    unsafe fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
         self.0.approve_mmap(request)?;
-        let pointer = LinuxDoor.mmap(request)?;
+        // SAFETY: passed on.
+        let pointer = unsafe { LinuxDoor.mmap(request) }?;
         self.1.0.lock().unwrap().insert(pointer.as_ptr().expose_provenance() as u64);
         Ok(pointer)
     }
@@ -105,20 +106,24 @@ unsafe impl Door for Supervised {
         unsafe { LinuxDoor.munmap(pointer, len) }
     }
 
-    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-        LinuxDoor.read(fd, buffer)
+    unsafe fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: passed on.
+        unsafe { LinuxDoor.read(fd, buffer) }
     }
 
-    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
-        if self.0.seek_log_end(fd) { Ok(()) } else { LinuxDoor.seek_end(fd) }
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        // SAFETY: passed on.
+        if self.0.seek_log_end(fd) { Ok(()) } else { unsafe { LinuxDoor.seek_end(fd) } }
     }
 
-    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
-        LinuxDoor.poll(entries, timeout)
+    unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {
+        // SAFETY: passed on.
+        unsafe { LinuxDoor.poll(fd, wanted, timeout) }
     }
 
-    fn close(&self, fd: RawFd) -> Result<(), Errno> {
-        LinuxDoor.close(fd)
+    unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        // SAFETY: passed on.
+        unsafe { LinuxDoor.close(fd) }
     }
 }
 
@@ -136,9 +141,8 @@ fn bench_of(board: &SoftwareOrin) -> Bench {
     Bench { orin, door, nvmap, ctrl }
 }
 
-fn is_readable(bench: &Bench, fd: &DoorFd, timeout: Duration) -> bool {
-    let mut entries = [PollEntry { fd: fd.raw(), wanted: Events::IN, happened: Events::empty() }];
-    bench.door.poll(&mut entries, timeout).unwrap() == 1 && entries[0].happened.contains(Events::IN)
+fn is_readable(fd: &DoorFd, timeout: Duration) -> bool {
+    fd.poll(Events::IN, timeout).unwrap().contains(Events::IN)
 }
 
 /// Long enough for every report.
@@ -158,8 +162,8 @@ fn work_runs_and_native_closes_release_everything() {
         ..tsg::EventIdCtrl::default()
     };
     tsg::EVENT_ID_CTRL.send(&chain.tsg, &mut event).unwrap();
-    let event = DoorFd::from_raw(&bench.door, event.event_fd);
-    assert!(!is_readable(&bench, &event, Duration::ZERO));
+    let event = adopt(&bench.door, event.event_fd);
+    assert!(!is_readable(&event, Duration::ZERO));
     // A release of 42 and an interrupt.
     let words = [0x2005_0017, (va + 0x800) as u32, (va >> 32) as u32, 42, 0, 1, 0x2001_0008, 0];
     for (at, value) in words.into_iter().enumerate() {
@@ -167,7 +171,7 @@ fn work_runs_and_native_closes_release_everything() {
     }
     submit(&ring, &userd, &doorbell, chain.token, va, 8);
     wait_until("the semaphore", || word(&memory, 0x800).load(Ordering::Acquire) == 42);
-    assert!(is_readable(&bench, &event, LONG), "the host reports the event");
+    assert!(is_readable(&event, LONG), "the host reports the event");
 
     let counts = bench.orin.live();
     assert_eq!((counts.channels, counts.tsgs, counts.address_spaces), (1, 1, 1));
@@ -193,7 +197,7 @@ fn a_close_is_noticed_before_the_next_request() {
     let copy = rustix::io::dup(unsafe { BorrowedFd::borrow_raw(chain.channel.raw()) }).unwrap();
     drop(chain);
     assert_ne!(bench.chain().token, first);
-    let copy = DoorFd::from_raw(&bench.door, copy.into_raw_fd());
+    let copy = adopt(&bench.door, copy.into_raw_fd());
     assert!(!timed_out(&copy), "requests work through the duplicate");
     drop(copy);
     assert_eq!(bench.orin.live().channels, 0);
@@ -268,24 +272,24 @@ fn fences_are_readable_for_the_host() {
     let mut fence =
         CreateFence { id: own.syncpoint_id, threshold: own.syncpoint_max + 1, ..CreateFence::default() };
     host1x::CREATE_FENCE.send(&node, &mut fence).unwrap();
-    let fence = DoorFd::from_raw(&bench.door, fence.fence_fd);
+    let fence = adopt(&bench.door, fence.fence_fd);
     let mut set = CreatePollfd::default();
     host1x::CREATE_POLLFD.send(&node, &mut set).unwrap();
-    let set = DoorFd::from_raw(&bench.door, set.fd);
+    let set = adopt(&bench.door, set.fd);
     let arm = |threshold| {
         let mut args = TriggerPollfd { fd: set.raw(), id: own.syncpoint_id, threshold, reserved: 0 };
         host1x::TRIGGER_POLLFD.send(&node, &mut args).unwrap();
     };
     arm(own.syncpoint_max + 1);
-    assert!(!is_readable(&bench, &fence, Duration::ZERO) && !is_readable(&bench, &set, Duration::ZERO));
+    assert!(!is_readable(&fence, Duration::ZERO) && !is_readable(&set, Duration::ZERO));
     // The end of the channel advances its syncpoint.
     drop(chain);
     assert_eq!(bench.orin.live().channels, 0);
-    assert!(is_readable(&bench, &fence, LONG) && is_readable(&bench, &set, LONG));
+    assert!(is_readable(&fence, LONG) && is_readable(&set, LONG));
     assert_eq!(nvgpu_sys::sync_file::status(&fence), Ok(Some(Ok(()))));
     // Armed again, it reports the next fence only.
     arm(own.syncpoint_max + 100_000);
-    assert!(!is_readable(&bench, &set, Duration::from_millis(50)));
+    assert!(!is_readable(&set, Duration::from_millis(50)));
 }
 
 #[test]
@@ -296,18 +300,18 @@ fn the_kernel_log_is_read_record_by_record_and_names_the_caller() {
     // An allocation without a tag is a warning about the process.
     let handle = bench.create(4096);
     bench.try_alloc(handle, nvmap::Heaps::IOVMM.bits(), nvmap::CACHE_WRITE_COMBINED).unwrap();
-    assert!(is_readable(&bench, &log, LONG));
+    assert!(is_readable(&log, LONG));
     let mut record = [0; 512];
-    let len = bench.door.read(log.raw(), &mut record).unwrap();
+    let len = log.read(&mut record).unwrap();
     let text = String::from_utf8_lossy(&record[..len]).into_owned();
     assert!(text.ends_with('\n') && text.contains("4321") && text.contains("a caller"), "{text}");
-    assert_eq!(bench.door.read(log.raw(), &mut record), Err(Errno::AGAIN));
+    assert_eq!(log.read(&mut record), Err(Errno::AGAIN));
     // A second reader begins with the oldest record, unless it seeks.
     let (all, new) = (open(OpenFlags::empty()), open(OpenFlags::NON_BLOCKING));
-    assert!(is_readable(&bench, &new, LONG));
-    bench.door.seek_end(new.raw()).unwrap();
-    assert_eq!(bench.door.read(new.raw(), &mut record), Err(Errno::AGAIN));
-    assert_eq!(bench.door.read(all.raw(), &mut record), Ok(len));
+    assert!(is_readable(&new, LONG));
+    new.seek_end().unwrap();
+    assert_eq!(new.read(&mut record), Err(Errno::AGAIN));
+    assert_eq!(all.read(&mut record), Ok(len));
 }
 
 #[test]
@@ -328,7 +332,7 @@ fn text_files_are_read_and_memory_of_the_process_is_not_imported() {
     let path = paths::DEVFREQ_MAX_FREQ;
     let file = DoorFd::open(&bench.door, path, OpenFlags::CLOSE_ON_EXEC).unwrap();
     let mut text = [0; 32];
-    let len = bench.door.read(file.raw(), &mut text).unwrap();
+    let len = file.read(&mut text).unwrap();
     assert_eq!(&text[..len], b"1300000000\n");
     assert_eq!(bench.orin.node_kind(path), Some(NodeKind::Text { bytes: len }));
     assert_eq!(DoorFd::open(&bench.door, path, FLAGS).err(), Some(Errno::ACCESS));

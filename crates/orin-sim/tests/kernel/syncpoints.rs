@@ -5,10 +5,10 @@ use core::time::Duration;
 use std::time::Instant;
 
 use crate::support::*;
-use nvgpu_sys::channel::{GET_USER_SYNCPOINT, GetUserSyncpoint};
-use nvgpu_sys::door::{DoorFd, DoorMapping, Events, PollEntry};
+use kernel_door::{DoorFd, DoorMapping, Errno, Events};
+use nvgpu_sys::channel::{self, GET_USER_SYNCPOINT, GetUserSyncpoint};
 use nvgpu_sys::host1x::{self, CreateFence, CreatePollfd, FenceExtractFence, TriggerPollfd};
-use nvgpu_sys::{Errno, address_space, channel, paths, sync_file};
+use nvgpu_sys::{address_space, paths, sync_file};
 use orin_sim::{Config, LiveCounts};
 
 /// Words of a host semaphore release: SEM_ADDR_LO, _HI, PAYLOAD_LO, _HI, EXECUTE.
@@ -39,25 +39,21 @@ fn syncpoint(channel: &DoorFd) -> Result<GetUserSyncpoint, Errno> {
 fn create_fence(bench: &Bench, node: &DoorFd, id: u32, threshold: u32) -> DoorFd {
     let mut args = CreateFence { id, threshold, ..CreateFence::default() };
     host1x::CREATE_FENCE.send(node, &mut args).unwrap();
-    DoorFd::from_raw(&bench.door, args.fence_fd)
+    adopt(&bench.door, args.fence_fd)
 }
 
 fn pollfd(bench: &Bench, node: &DoorFd) -> DoorFd {
     let mut args = CreatePollfd::default();
     host1x::CREATE_POLLFD.send(node, &mut args).unwrap();
-    DoorFd::from_raw(&bench.door, args.fd)
+    adopt(&bench.door, args.fd)
 }
 
 fn trigger(node: &DoorFd, set: &DoorFd, id: u32, threshold: u32) -> Result<i32, Errno> {
     host1x::TRIGGER_POLLFD.send(node, &mut TriggerPollfd { fd: set.raw(), id, threshold, reserved: 0 })
 }
 
-fn poll(bench: &Bench, fd: &DoorFd, timeout: Duration) -> Events {
-    let wanted = Events::IN | Events::PRIORITY;
-    let mut entries = [PollEntry { fd: fd.raw(), wanted, happened: Events::empty() }];
-    let ready = bench.door.poll(&mut entries, timeout).unwrap();
-    assert_eq!(ready == 1, !entries[0].happened.is_empty());
-    entries[0].happened
+fn poll(fd: &DoorFd, timeout: Duration) -> Events {
+    fd.poll(Events::IN | Events::PRIORITY, timeout).unwrap()
 }
 
 const NOW: Duration = Duration::ZERO;
@@ -79,32 +75,32 @@ fn the_gpu_counts_and_both_sides_wait() {
     let fence = create_fence(&bench, &node, 1, 2);
     let set = pollfd(&bench, &node);
     trigger(&node, &set, 1, 2).unwrap();
-    assert_eq!(poll(&bench, &fence, NOW), Events::empty());
+    assert_eq!(poll(&fence, NOW), Events::empty());
     assert_eq!(sync_file::status(&fence), Ok(None));
-    assert_eq!(poll(&bench, &set, NOW), Events::empty());
+    assert_eq!(poll(&set, NOW), Events::empty());
 
     // The view of all syncpoints lies above 2^40 here, out of host's reach, so the acquire reads the window.
     write(&memory, &release(point.gpu_va, 77));
     submit(&ring, &userd, &doorbell, chain.token, va, 6);
     wait_until("the first increment", || syncpoint(&chain.channel).unwrap().syncpoint_max == 1);
-    assert_eq!(poll(&bench, &fence, NOW), Events::empty());
+    assert_eq!(poll(&fence, NOW), Events::empty());
     write(
         &memory,
         &[release(point.gpu_va + 0x4000, 0), acquire(point.gpu_va, 2), release(va + 0x800, 9)].concat(),
     );
     submit(&ring, &userd, &doorbell, chain.token, va, 18);
-    assert_eq!(poll(&bench, &fence, LONG), Events::IN);
+    assert_eq!(poll(&fence, LONG), Events::IN);
     assert_eq!(sync_file::status(&fence), Ok(Some(Ok(()))));
-    assert_eq!(poll(&bench, &set, LONG), Events::IN | Events::PRIORITY);
-    assert_eq!(poll(&bench, &set, NOW), Events::empty(), "a poll descriptor reports once");
-    assert_eq!(poll(&bench, &fence, NOW), Events::IN, "a fence stays");
+    assert_eq!(poll(&set, LONG), Events::IN | Events::PRIORITY);
+    assert_eq!(poll(&set, NOW), Events::empty(), "a poll descriptor reports once");
+    assert_eq!(poll(&fence, NOW), Events::IN, "a fence stays");
     wait_until("the acquire", || word(&memory, 0x800).load(Ordering::Acquire) == 9);
     assert_eq!(syncpoint(&chain.channel).unwrap().syncpoint_max, 2);
 
     // A threshold that has already been reached is reported immediately.
     trigger(&node, &set, 1, 1).unwrap();
-    assert_eq!(poll(&bench, &set, NOW), Events::IN | Events::PRIORITY);
-    assert_eq!(poll(&bench, &create_fence(&bench, &node, 1, 2), NOW), Events::IN);
+    assert_eq!(poll(&set, NOW), Events::IN | Events::PRIORITY);
+    assert_eq!(poll(&create_fence(&bench, &node, 1, 2), NOW), Events::IN);
     let mut inside = [FenceExtractFence::default(); 2];
     assert_eq!(host1x::fence_extract(&node, &fence, &mut inside), Ok(1));
     assert_eq!((inside[0].id, inside[0].threshold), (1, 2));
@@ -122,14 +118,14 @@ fn closing_a_channel_wakes_its_waiters() {
     let fence = create_fence(&bench, &node, point.syncpoint_id, 2000);
 
     channel::FORCE_RESET.send(&chain.channel, 0).unwrap();
-    assert_eq!(poll(&bench, &first, NOW), Events::IN | Events::PRIORITY);
-    assert_eq!(poll(&bench, &second, NOW), Events::empty());
+    assert_eq!(poll(&first, NOW), Events::IN | Events::PRIORITY);
+    assert_eq!(poll(&second, NOW), Events::empty());
     std::thread::scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(Duration::from_millis(20));
-            bench.door.close(chain.channel.raw()).unwrap();
+            close(&bench.door, chain.channel.raw()).unwrap();
         });
-        assert_eq!(poll(&bench, &second, LONG), Events::IN | Events::PRIORITY);
+        assert_eq!(poll(&second, LONG), Events::IN | Events::PRIORITY);
     });
     std::mem::forget(chain.channel);
     assert_eq!(sync_file::status(&fence), Ok(Some(Ok(()))), "as if the work had been done");
@@ -151,7 +147,7 @@ fn a_sync_file_times_out() {
     std::thread::sleep(Duration::from_millis(60));
     assert_eq!(sync_file::status(&fence), Ok(None), "no wait has started yet");
     let begun = Instant::now();
-    assert_eq!(poll(&bench, &fence, LONG), Events::IN);
+    assert_eq!(poll(&fence, LONG), Events::IN);
     assert!((Duration::from_millis(30)..LONG).contains(&begun.elapsed()));
     assert_eq!(sync_file::status(&fence), Ok(Some(Err(Errno::TIMEDOUT))));
     assert_eq!(Config::default().fence_timeout, Duration::from_secs(30));

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use crate::support::work::{Running, release};
 use crate::support::*;
-use nvgpu_sys::door::{DoorFd, Events, PollEntry, Protection};
+use kernel_door::{DoorFd, Events, Protection};
 use nvgpu_sys::{channel, nvmap};
 use orin_sim::{Config, LiveCounts};
 
@@ -77,15 +77,10 @@ fn an_event_follows_an_interrupt_and_is_reported_once() {
     let running = Running::new(&bench);
     let event = running.blocking_event(&bench);
     let wanted = Events::IN | Events::PRIORITY;
-    let poll = |timeout| {
-        let mut entries = [PollEntry { fd: event.raw(), wanted, happened: Events::empty() }];
-        let ready = bench.door.poll(&mut entries, timeout).unwrap();
-        (ready, entries[0].happened)
-    };
-    assert_eq!(poll(Duration::from_millis(2)), (0, Events::empty()));
+    assert_eq!(event.poll(wanted, Duration::from_millis(2)), Ok(Events::empty()));
     running.submit(&INTERRUPT);
-    assert_eq!(poll(Duration::from_secs(20)), (1, wanted));
-    assert_eq!(poll(Duration::ZERO), (0, Events::empty()));
+    assert_eq!(event.poll(wanted, Duration::from_secs(20)), Ok(wanted));
+    assert_eq!(event.poll(wanted, Duration::ZERO), Ok(Events::empty()));
 }
 
 #[test]
@@ -96,8 +91,7 @@ fn an_event_may_follow_its_interrupt_late() {
     let event = running.blocking_event(&bench);
     let start = Instant::now();
     running.submit(&[&release(running.va + 0x800, 9)[..], &INTERRUPT].concat());
-    let mut entries = [PollEntry { fd: event.raw(), wanted: Events::IN, happened: Events::empty() }];
-    assert_eq!(bench.door.poll(&mut entries, Duration::from_secs(20)), Ok(1));
+    assert_eq!(event.poll(Events::IN, Duration::from_secs(20)), Ok(Events::IN));
     assert!(start.elapsed() >= latency, "{:?}", start.elapsed());
     // SAFETY: an aligned word of the live mapping.
     let released = unsafe { running.memory.pointer().cast::<u32>().add(0x800 / 4).read_volatile() };
@@ -135,7 +129,7 @@ fn a_wait_ends_with_the_value_or_with_the_channel() {
         assert_eq!(wait(10), Ok(0), "a channel that ends meanwhile counts as success");
     });
     assert!(started.elapsed() < Duration::from_secs(15));
-    assert_eq!(wait(9), Err(nvgpu_sys::Errno::TIMEDOUT));
+    assert_eq!(wait(9), Err(kernel_door::Errno::TIMEDOUT));
 }
 
 #[test]

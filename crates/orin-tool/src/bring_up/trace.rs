@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use nvgpu_sys::door::{Door, MapRequest, OpenFlags, PollEntry};
-use nvgpu_sys::{Errno, channel, ctrl};
+use kernel_door::{Door, Errno, Events, MapRequest, OpenFlags};
+use nvgpu_sys::{channel, ctrl};
 use serde_json::{Value, json};
 
 use crate::strace::request_name;
@@ -234,9 +234,10 @@ unsafe impl Door for TraceDoor {
         result
     }
 
-    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+    unsafe fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
         let name = format!("mmap {} bytes at {:#x}", request.len, request.offset);
-        self.plain(&name, Some(request.fd), || self.behind.mmap(request), |_| 0)
+        // SAFETY: the caller's contract is the same.
+        self.plain(&name, Some(request.fd), || unsafe { self.behind.mmap(request) }, |_| 0)
     }
 
     unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
@@ -245,28 +246,26 @@ unsafe impl Door for TraceDoor {
         self.plain(&name, None, || unsafe { self.behind.munmap(pointer, len) }, |()| 0)
     }
 
-    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-        // Not recorded: the kernel log is read in a loop.
-        self.behind.read(fd, buffer)
+    unsafe fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: the caller's contract is the same. Not recorded: the kernel log is read in a loop.
+        unsafe { self.behind.read(fd, buffer) }
     }
 
-    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
-        self.behind.seek_end(fd)
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        // SAFETY: the caller's contract is the same.
+        unsafe { self.behind.seek_end(fd) }
     }
 
-    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
-        let fd = entries.first().map(|entry| entry.fd);
-        self.plain(
-            "poll",
-            fd,
-            || self.behind.poll(entries, timeout),
-            |count| i64::try_from(*count).unwrap_or(-1),
-        )
+    unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {
+        // SAFETY: the caller's contract is the same.
+        let poll = || unsafe { self.behind.poll(fd, wanted, timeout) };
+        self.plain("poll", Some(fd), poll, |happened| i64::from(!happened.is_empty()))
     }
 
-    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
         self.calls().channels.remove(&fd);
-        self.plain("close", Some(fd), || self.behind.close(fd), |()| 0)
+        // SAFETY: the caller's contract is the same.
+        self.plain("close", Some(fd), || unsafe { self.behind.close(fd) }, |()| 0)
     }
 }
 
@@ -309,7 +308,8 @@ mod tests {
         let orin = SoftwareOrin::new(Config::default()).unwrap();
         let traced = TraceDoor::new(Arc::new(orin));
         for _ in 0..2 * KEPT + 10 {
-            let _ = traced.close(-1);
+            // SAFETY: no descriptor has this number.
+            let _ = unsafe { traced.close(-1) };
         }
         let log = traced.log();
         assert_eq!((log.len(), &log[KEPT]["skipped"]), (2 * KEPT + 1, &json!(10)));

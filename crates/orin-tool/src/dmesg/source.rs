@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use gpu_log::Record;
+use kernel_door::{Door, Errno, LinuxDoor};
 use nvgpu_channel::KmsgReader;
-use nvgpu_sys::{Door, Errno, LinuxDoor};
 use orin_cli::UsageError;
 
 /// A log to read.

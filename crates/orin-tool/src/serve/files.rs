@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use nvgpu_sys::door::{Door, OpenFlags};
+use kernel_door::{Door, DoorFd, OpenFlags};
 use nvgpu_sys::paths;
 use orin_cli::{UsageError, warn};
 use orin_sim::SoftwareOrin;
@@ -96,15 +96,15 @@ impl KernelLog {
 
     /// Starts to copy the log of a board.
     pub(super) fn follow(self, board: &SoftwareOrin) -> io::Result<Follower> {
-        let (board, ended) = (board.process(), Arc::new(AtomicBool::new(false)));
-        let log = board.open(paths::KMSG, OpenFlags::CLOSE_ON_EXEC | OpenFlags::NON_BLOCKING)?;
+        let (door, ended): (Arc<dyn Door>, _) = (Arc::new(board.process()), Arc::new(AtomicBool::new(false)));
+        let log = DoorFd::open(&door, paths::KMSG, OpenFlags::CLOSE_ON_EXEC | OpenFlags::NON_BLOCKING)?;
         let last = Arc::clone(&ended);
         let copy = move || {
             let mut record = vec![0; RECORD];
             loop {
                 // In this order: what was logged before the end is copied.
                 let is_last = last.load(Ordering::Acquire);
-                while let Ok(len) = board.read(log, &mut record) {
+                while let Ok(len) = log.read(&mut record) {
                     self.0.write(&text::kernel_line(&String::from_utf8_lossy(&record[..len])));
                 }
                 if is_last {

@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use ampere_cmd::dump::{Classes, Decoder};
-use nvgpu_sys::Errno;
-use nvgpu_sys::door::{MapRequest, Protection};
+use kernel_door::{Errno, MapRequest, Protection};
 use orin_sim::serve::{Detail, ServedCall};
 
 use crate::strace::request_name;

@@ -5,7 +5,8 @@
 
 use std::collections::HashMap;
 
-use nvgpu_sys::{RequestInfo, address_space, channel, ctrl, host1x, nvmap, sync_file, tsg};
+use kernel_door::RequestInfo;
+use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, sync_file, tsg};
 
 /// Origin of a descriptor, which determines its requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,7 +1,6 @@
 //! The second argument of ioctl, in each form that strace prints.
 
-use nvgpu_sys::RequestInfo;
-use nvgpu_sys::request::{Direction, encode};
+use kernel_door::{Direction, RequestInfo, encode};
 
 use super::descriptors::Role;
 

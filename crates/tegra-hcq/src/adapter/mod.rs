@@ -9,6 +9,8 @@ pub(crate) mod nvrm;
 #[cfg(feature = "reports")]
 pub(crate) const VERSIONS: &[(&str, &str)] = &[
     #[cfg(any(feature = "nvgpu", feature = "nvrm"))]
+    ("kernel-door", kernel_door::VERSION),
+    #[cfg(feature = "nvgpu")]
     ("nvgpu-sys", nvgpu_sys::VERSION),
     #[cfg(feature = "nvgpu")]
     ("nvgpu-channel", nvgpu_channel::VERSION),

@@ -5,15 +5,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use gpu_hal::{
-    ChannelGroup, Channels, DeviceMemory, Driver, ErrorCode, Evidence, KernelLog, MemoryInfo, MemoryUse,
-    Owner, Preemption, Properties, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing, chip,
+    ChannelGroup, Channels, DeviceMemory, Driver, ErrorCode, Evidence, MemoryInfo, MemoryUse, Owner,
+    Preemption, Properties, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing, chip,
 };
+use kernel_door::layout::Uapi;
+use kernel_door::{Door, KernelLog};
 use nvgpu_channel::{
     AddressSpace, Channel, ErrorNotifier, Gpu, LOCAL_WINDOW, MapOptions, Mapping, SHARED_WINDOW, SMS_PER_TPC,
     Tsg, TsgEvent, VA_END, VA_START, open_kernel_log,
 };
-use nvgpu_sys::Door;
-use nvgpu_sys::layout::Uapi;
 use nvmap::{Buffer, CacheMode};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -163,7 +163,9 @@ impl NvgpuChannels {
     }
 }
 
-impl ChannelGroup for NvgpuChannels {
+// SAFETY: a reset takes the whole TSG out of service, and the kernel sets the notifier after it has done so; the rings
+// are the channels' own.
+unsafe impl ChannelGroup for NvgpuChannels {
     fn error(&self) -> Option<ErrorCode> {
         self.notifiers.iter().find_map(ErrorNotifier::fault).map(|fault| fault.code)
     }
@@ -223,7 +225,8 @@ fn finest_preemption(compute: &Channel) -> Result<Preemption> {
     Ok(Preemption::Wait)
 }
 
-impl Driver for Nvgpu {
+// SAFETY: the kernel reports the properties, which do not change, and owns memory and channels.
+unsafe impl Driver for Nvgpu {
     fn properties(&self) -> &Properties {
         &self.properties
     }

@@ -9,11 +9,10 @@ use std::time::{Duration, SystemTime};
 
 use gpu_hal::chip::PeerCopies;
 use gpu_hal::{
-    ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, KernelLog, MemoryInfo,
-    MemoryUse, Owner, PeerLink, Properties, Refusal, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing,
-    Token,
+    ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, MemoryInfo, MemoryUse,
+    Owner, PeerLink, Properties, Refusal, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing, Token,
 };
-use nvgpu_sys::Door;
+use kernel_door::{Door, KernelLog};
 use nvrm::{ChannelGroup as Group, Engine, Gpu, HostImport, Memory, PeerMemory, Place, SharedMemory};
 
 use crate::kind::Which;
@@ -35,7 +34,7 @@ pub(crate) struct Nvrm {
 impl Nvrm {
     /// Opens a GPU of the driver.
     pub(crate) fn open(door: &Arc<dyn Door>, which: Which) -> Result<Self> {
-        let log = Mutex::new(KernelLog::open());
+        let log = Mutex::new(KernelLog::open(door, gpu_log::is_about_the_gpu));
         let gpu = match which {
             Which::Index(index) => Gpu::open(door, index)?,
             Which::Pci { domain, bus, slot } => Gpu::open_at(door, (domain, bus, slot))?,
@@ -124,7 +123,9 @@ impl NvrmChannels {
     }
 }
 
-impl ChannelGroup for NvrmChannels {
+// SAFETY: RM takes the groups off the runlist and waits for the engines to leave them, also before it reports an error
+// of one; the rings are the channels' own.
+unsafe impl ChannelGroup for NvrmChannels {
     fn error(&self) -> Option<ErrorCode> {
         self.groups().find_map(Group::error).map(|error| code(error.xid))
     }
@@ -173,8 +174,7 @@ fn silent<T: Default>(what: &str, error: &nvrm::Error) -> T {
     T::default()
 }
 
-/// The error code of an Xid. The numbers equal those of nvgpu's notifier, except for copy engines and for a
-/// context-switch time-out.
+/// The error code of an Xid. Copy engines and a context-switch time-out have numbers of their own.
 fn code(xid: u32) -> ErrorCode {
     match xid {
         109 => ErrorCode::IdleTimeout,
@@ -183,7 +183,8 @@ fn code(xid: u32) -> ErrorCode {
     }
 }
 
-impl Driver for Nvrm {
+// SAFETY: RM reports the properties, which do not change, and owns memory and channels.
+unsafe impl Driver for Nvrm {
     fn properties(&self) -> &Properties {
         &self.properties
     }

@@ -203,7 +203,8 @@ impl Staging {
         // CAST: at most `WORDS`.
         let segment = gpfifo::Segment::new(self.commands.gpu_va() + place as u64 * 4, len as u32);
         let entry = gpfifo::Entry::from(segment).encode()?;
-        self.ring.submit(entry)?;
+        // SAFETY: the commands copy between the staging buffer and memory that the caller has set aside for the copy.
+        unsafe { self.ring.submit(entry)? };
         self.submitted = value;
         Ok(())
     }

@@ -411,7 +411,9 @@ impl Queue {
         if self.lanes.holding {
             return self.hold(engine, entry);
         }
-        if self.lanes.get(engine).ring.submit(entry).is_ok() {
+        // SAFETY: the entry is one of the queue's own batches or graphs, which keep the memory that they use from
+        // references until they have ended.
+        if unsafe { self.lanes.get(engine).ring.submit(entry) }.is_ok() {
             return Ok(());
         }
         self.ring_when_free(engine, entry)
@@ -420,7 +422,8 @@ impl Queue {
     /// Writes one ring entry without ringing the doorbell.
     #[cold]
     fn hold(&mut self, engine: Engine, entry: u64) -> Result<()> {
-        if self.lanes.get(engine).ring.push(entry).is_err() {
+        // SAFETY: as in `ring`.
+        if unsafe { self.lanes.get(engine).ring.push(entry) }.is_err() {
             // The GPU can free slots only after it has seen the pending entries.
             self.release_held();
             return self.ring_when_free(engine, entry);
@@ -466,7 +469,8 @@ impl Queue {
     #[cold]
     fn ring_when_free(&mut self, engine: Engine, entry: u64) -> Result<()> {
         let start = Instant::now();
-        while self.lanes.get(engine).ring.submit(entry).is_err() {
+        // SAFETY: as in `ring`.
+        while unsafe { self.lanes.get(engine).ring.submit(entry) }.is_err() {
             self.state.check()?;
             if start.elapsed() >= DEFAULT_TIMEOUT {
                 let (wanted, seen) = (self.next_value(), self.state.timeline.value());

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gpu_log::{Class, Event, Kind, Record, Role, check};
+use kernel_door::Door;
 use nvgpu_channel::{KmsgReader, open_kernel_log};
-use nvgpu_sys::Door;
 use orin_sim::strict::Violation;
 use orin_sim::{Config, SoftwareOrin};
 use tegra_hcq::{Arg, Buffer, Program, args};
@@ -163,5 +163,5 @@ fn a_reader_sees_each_record_once_and_reports_missing_permission() {
     let nodes = orin_sim::Nodes { kernel_log: orin_sim::Node::Denied, ..orin_sim::Nodes::default() };
     let denied = SoftwareOrin::new(Config { nodes, ..Config::default() }).unwrap();
     let door: Arc<dyn Door> = Arc::new(denied);
-    assert!(matches!(KmsgReader::open(&door), Err(nvgpu_sys::Errno::ACCESS | nvgpu_sys::Errno::PERM)));
+    assert!(matches!(KmsgReader::open(&door), Err(kernel_door::Errno::ACCESS | kernel_door::Errno::PERM)));
 }

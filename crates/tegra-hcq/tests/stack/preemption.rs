@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use nvgpu_sys::Door;
+use kernel_door::Door;
 use nvgpu_sys::channel::{SetTimeoutEx, code};
 use orin_sim::gpu::Activity;
 use orin_sim::{Call, Config, Failure, SoftwareOrin};

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use nvgpu_sys::Errno;
+use kernel_door::Errno;
 use orin_sim::{Config, LiveCounts, Node, Nodes, SoftwareOrin};
 use tegra_hcq::{Device, DeviceKind, Error, LaunchError, Program, args};
 use test_support::probe::Probe;

@@ -1,8 +1,8 @@
 //! Queries to both nodes, and objects created with raw requests.
 
+use kernel_door::{DoorFd, OpenFlags};
 use nvgpu_channel::{VA_END, VA_START};
-use nvgpu_sys::door::OpenFlags;
-use nvgpu_sys::{DoorFd, address_space, ctrl, nvmap as sys, paths};
+use nvgpu_sys::{address_space, ctrl, nvmap as sys, paths};
 
 use test_harness::{Check, Context};
 
@@ -11,11 +11,11 @@ const TAG: u32 = 0x0900;
 /// System memory as a separate heap, which Orin does not have.
 const HEAP_SYSMEM: u32 = 1 << 31;
 
-fn open_ctrl(context: &Context) -> Result<DoorFd, nvgpu_sys::Errno> {
+fn open_ctrl(context: &Context) -> Result<DoorFd, kernel_door::Errno> {
     DoorFd::open(context.door(), paths::CTRL, OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC)
 }
 
-fn open_nvmap(context: &Context) -> Result<DoorFd, nvgpu_sys::Errno> {
+fn open_nvmap(context: &Context) -> Result<DoorFd, kernel_door::Errno> {
     let flags = OpenFlags::READ_WRITE | OpenFlags::SYNC | OpenFlags::CLOSE_ON_EXEC;
     DoorFd::open(context.door(), paths::NVMAP, flags)
 }
@@ -59,7 +59,7 @@ pub(super) fn heaps(context: &Context) -> Check {
 }
 
 /// Creates a handle, allocates from `heap`, exports a file descriptor, and frees both.
-fn allocate(nvmap: &DoorFd, heap: u32) -> Result<(), nvgpu_sys::Errno> {
+fn allocate(nvmap: &DoorFd, heap: u32) -> Result<(), kernel_door::Errno> {
     let mut create = sys::CreateHandle { size_or_fd: 4096, handle: 0 };
     sys::CREATE.send(nvmap, &mut create)?;
     let handle = create.handle;
@@ -68,11 +68,13 @@ fn allocate(nvmap: &DoorFd, heap: u32) -> Result<(), nvgpu_sys::Errno> {
     let fd = sys::ALLOC.send(nvmap, &mut alloc).and_then(|_| {
         let mut get = sys::CreateHandle { size_or_fd: 0, handle };
         sys::GET_FD.send(nvmap, &mut get)?;
-        let raw = i32::try_from(get.size_or_fd).map_err(|_| nvgpu_sys::Errno::BADF)?;
-        Ok(DoorFd::from_raw(nvmap.door(), raw))
+        let raw = i32::try_from(get.size_or_fd).map_err(|_| kernel_door::Errno::BADF)?;
+        // SAFETY: the request returned a new descriptor.
+        Ok(unsafe { DoorFd::from_raw(nvmap.door(), raw) })
     });
     // The handle is freed in any case, the file descriptor with `fd`.
-    sys::FREE.send(nvmap, handle)?;
+    // SAFETY: the number is a handle.
+    unsafe { sys::FREE.send_closing(nvmap, handle) }?;
     fd.map(drop)
 }
 
@@ -100,7 +102,8 @@ pub(super) fn alloc_as(context: &Context) -> Check {
     };
     ctrl::ALLOC_AS.send(&ctrl_fd, &mut argument)?;
     assert!(argument.as_fd >= 0, "descriptor {}", argument.as_fd);
-    let space = DoorFd::from_raw(context.door(), argument.as_fd);
+    // SAFETY: the request returned a new descriptor.
+    let space = unsafe { DoorFd::from_raw(context.door(), argument.as_fd) };
     let mut regions = [address_space::VaRegion::default(); 2];
     let count = address_space::get_va_regions(&space, &mut regions)?;
     let region = regions[0];

@@ -10,7 +10,8 @@
 
 use std::time::{Duration, Instant};
 
-use nvgpu_sys::{Errno, address_space, channel, ctrl, nvmap, tsg};
+use kernel_door::Errno;
+use nvgpu_sys::{address_space, channel, ctrl, nvmap, tsg};
 use orin_sim::{Call, Failure, SoftwareOrin};
 use tegra_hcq::{Error, FaultKind, Fence, args};
 

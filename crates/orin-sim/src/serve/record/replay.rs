@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::caller::{CallerFile, CallerMapping};
 use crate::{Caller, CallerMemory, SoftwareOrin};
-use nvgpu_sys::door::{Door, MapRequest, Protection};
+use kernel_door::{Door, MapRequest, Protection};
 use nvgpu_sys::nvmap;
 use rustix::io::Errno;
 

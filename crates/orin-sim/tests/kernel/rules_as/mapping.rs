@@ -3,8 +3,8 @@
 use super::{FIXED, empty};
 use crate::support::rules::*;
 use crate::support::*;
+use kernel_door::DoorFd;
 use nvgpu_sys::address_space::{self as space, KIND_INVALID, MapBufferEx};
-use nvgpu_sys::door::DoorFd;
 use nvgpu_sys::nvmap::Heaps;
 
 fn map_with(bench: &Bench, change: impl FnOnce(&DoorFd, &mut MapBufferEx)) -> Answer {

@@ -6,8 +6,8 @@ pub(crate) mod reservations;
 
 use crate::support::rules::*;
 use crate::support::*;
+use kernel_door::DoorFd;
 use nvgpu_sys::address_space::{self as space, KIND_INVALID, MapBufferEx, MapBufferFlags, code};
-use nvgpu_sys::door::DoorFd;
 use zerocopy::IntoBytes;
 
 const FIXED: u32 = MapBufferFlags::FIXED_OFFSET.bits();

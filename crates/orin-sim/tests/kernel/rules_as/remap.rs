@@ -3,8 +3,8 @@
 use super::empty;
 use crate::support::rules::*;
 use crate::support::*;
+use kernel_door::DoorFd;
 use nvgpu_sys::address_space::{self as space, AllocSpaceFlags, KIND_INVALID, RemapFlags, RemapOp};
-use nvgpu_sys::door::DoorFd;
 use zerocopy::IntoBytes;
 
 const SPARSE: u32 = AllocSpaceFlags::SPARSE.bits();

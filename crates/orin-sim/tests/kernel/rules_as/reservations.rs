@@ -3,8 +3,8 @@
 use super::FIXED;
 use crate::support::rules::*;
 use crate::support::*;
+use kernel_door::DoorFd;
 use nvgpu_sys::address_space::{self as space, MapBufferEx};
-use nvgpu_sys::door::DoorFd;
 
 fn alloc_space(space: &DoorFd, pages: u64, page_size: u32, flags: u32, offset: u64) -> Answer {
     let mut args = space::AllocSpace { pages, page_size, flags, offset, padding: [0; 2] };

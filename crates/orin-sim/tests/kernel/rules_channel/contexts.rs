@@ -2,8 +2,8 @@
 
 use crate::support::rules::*;
 use crate::support::*;
+use kernel_door::DoorFd;
 use nvgpu_sys::channel::{self, AllocObjCtxFlags};
-use nvgpu_sys::door::DoorFd;
 use nvgpu_sys::tsg;
 
 /// A TSG with a compute channel on VEID 0, and a channel on VEID 1.

@@ -3,9 +3,8 @@
 use super::{CLOSED, setup_with};
 use crate::support::rules::*;
 use crate::support::*;
-use nvgpu_sys::Errno;
+use kernel_door::{DoorFd, Errno};
 use nvgpu_sys::channel;
-use nvgpu_sys::door::DoorFd;
 
 fn notifier(fd: &DoorFd, mem: u32, offset: u64) -> Answer {
     let mut args = channel::SetErrorNotifier { offset, size: u64::MAX, mem, padding: 0 };

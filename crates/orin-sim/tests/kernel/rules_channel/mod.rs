@@ -6,8 +6,8 @@ pub(crate) mod setup;
 
 use crate::support::rules::*;
 use crate::support::*;
+use kernel_door::DoorFd;
 use nvgpu_sys::channel::{self, SetupBind};
-use nvgpu_sys::door::DoorFd;
 use nvgpu_sys::{nvmap, tsg};
 use orin_sim::Config;
 
@@ -125,7 +125,7 @@ pub(crate) const NODE: &[Rule] = &[
         let channel = bench.channel();
         let mut args = channel::Open { channel_fd: 12_345 };
         let result = channel::OPEN.send(&channel, &mut args);
-        let other = DoorFd::from_raw(&bench.door, args.channel_fd);
+        let other = adopt(&bench.door, args.channel_fd);
         let (space, tsg) = (bench.space(), bench.tsg());
         bind_space(&space, &channel).unwrap();
         bind_space(&space, &other).unwrap();

@@ -3,9 +3,9 @@
 use super::{CLOSED, large, setup_with};
 use crate::support::rules::*;
 use crate::support::*;
+use kernel_door::DoorFd;
 use nvgpu_sys::channel::{self, SetupBind, SetupBindFlags};
 use nvgpu_sys::ctrl::GpuFlags;
-use nvgpu_sys::door::DoorFd;
 use orin_sim::Config;
 
 /// SETUP_BIND of a bound channel with valid arguments that `change` makes invalid.

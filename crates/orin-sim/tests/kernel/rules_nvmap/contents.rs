@@ -3,7 +3,7 @@
 use super::allocated;
 use crate::support::rules::*;
 use crate::support::*;
-use nvgpu_sys::Errno;
+use kernel_door::Errno;
 use nvgpu_sys::nvmap::{
     self, CACHE_LIST_ELEM_SIZE_U64, CACHE_OP_WB_INV, CacheOp, CacheOp64, CacheOpList, HandleFlags, Heaps,
     RwHandle,
@@ -171,9 +171,9 @@ pub(crate) const CACHES: &[Rule] = &[
     ("CACHE: a mapping of another process is unknown here", Err(Errno::ADDRNOTAVAIL), &[], |bench| {
         let fd = bench.buffer(4096);
         let child = bench.orin.process();
-        let door: std::sync::Arc<dyn nvgpu_sys::Door> = std::sync::Arc::new(child.clone());
+        let door: std::sync::Arc<dyn kernel_door::Door> = std::sync::Arc::new(child.clone());
         let passed = bench.orin.send(fd.raw(), &child).unwrap();
-        let passed = nvgpu_sys::DoorFd::from_raw(&door, passed);
+        let passed = adopt(&door, passed);
         let theirs = cpu(&passed, 4096);
         cache(bench, |args| args.addr = theirs.pointer().as_ptr().expose_provenance() as u64)
     }),
@@ -232,7 +232,7 @@ pub(crate) const DMA_BUF: &[Rule] = &[
     }),
     ("dma-buf: lseek to the end works, read does not", INVAL, &[], |bench| {
         let fd = bench.buffer(4096);
-        bench.door.seek_end(fd.raw()).unwrap();
-        bench.door.read(fd.raw(), &mut [0; 8]).map(|_| 0)
+        fd.seek_end().unwrap();
+        fd.read(&mut [0; 8]).map(|_| 0)
     }),
 ];

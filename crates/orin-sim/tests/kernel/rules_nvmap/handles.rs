@@ -27,9 +27,9 @@ pub(crate) const HANDLES: &[Rule] = &[
         let mut args = nvmap::CreateHandle64 { size_or_handle: 1 << 40 };
         nvmap::CREATE_64.send(&bench.nvmap, &mut args)
     }),
-    ("FREE: number 0 closes nothing", Ok(0), &[], |bench| nvmap::FREE.send(&bench.nvmap, 0)),
+    ("FREE: number 0 closes nothing", Ok(0), &[], |bench| bench.free_number(0)),
     ("FREE: a descriptor that is not a dma-buf stays open", Ok(0), &[], |bench| {
-        nvmap::FREE.send(&bench.nvmap, raw(&bench.ctrl)).unwrap();
+        bench.free_number(raw(&bench.ctrl)).unwrap();
         bench.try_channel(-1).map(|_| 0)
     }),
     (
@@ -102,7 +102,7 @@ pub(crate) const HANDLES: &[Rule] = &[
     ("FREE: the descriptor of a dma-buf is closed", Ok(0), &[], |bench| {
         let buffer = bench.buffer(4096);
         let before = bench.orin.live().descriptors;
-        let result = nvmap::FREE.send(&bench.nvmap, raw(&buffer));
+        let result = bench.free_number(raw(&buffer));
         assert_eq!(bench.orin.live().descriptors, before - 1);
         core::mem::forget(buffer);
         result

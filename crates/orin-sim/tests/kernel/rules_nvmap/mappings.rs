@@ -3,8 +3,7 @@
 use super::{READ, WRITE, allocated, parameters};
 use crate::support::rules::*;
 use crate::support::*;
-use nvgpu_sys::Errno;
-use nvgpu_sys::door::Protection;
+use kernel_door::{Errno, Protection};
 use nvgpu_sys::nvmap::{self, CreateHandleFromVa, HandleFlags};
 
 /// FROM_VA; the returned handle stays open.
@@ -99,13 +98,13 @@ pub(crate) const MAPPINGS: &[Rule] = &[
     ("mmap: a sum that wraps", INVAL, &[], |bench| map_cpu(bench, u64::MAX - 0xfff, 8192, READ)),
     ("mmap: an unaligned offset wins over a closed descriptor", INVAL, &[], |bench| {
         let fd = i32::try_from(CLOSED).unwrap();
-        let request = nvgpu_sys::door::MapRequest { fd, offset: 8, len: 4096, protection: READ };
-        bench.door.mmap(&request).map(|_| 0)
+        let request = kernel_door::MapRequest { fd, offset: 8, len: 4096, protection: READ };
+        mmap(&bench.door, &request).map(|_| 0)
     }),
     ("mmap: a closed descriptor wins over length 0", BADF, &[], |bench| {
         let fd = i32::try_from(CLOSED).unwrap();
-        let request = nvgpu_sys::door::MapRequest { fd, offset: 0, len: 0, protection: READ };
-        bench.door.mmap(&request).map(|_| 0)
+        let request = kernel_door::MapRequest { fd, offset: 0, len: 0, protection: READ };
+        mmap(&bench.door, &request).map(|_| 0)
     }),
     ("mmap: writing through a read-only descriptor wins over the range", Err(Errno::ACCESS), &[], |bench| {
         bench.export(read_only(bench)).map(0, 8192, READ | WRITE).map(|_| 0)

@@ -9,7 +9,7 @@ pub(crate) mod ranges;
 
 use crate::support::rules::*;
 use crate::support::*;
-use nvgpu_sys::door::Protection;
+use kernel_door::Protection;
 use nvgpu_sys::nvmap::{self, HandleParameters, Heaps, code};
 
 const READ: Protection = Protection::READ;

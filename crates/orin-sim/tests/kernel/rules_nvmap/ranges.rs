@@ -40,7 +40,7 @@ fn a_range_of_several_buffers_shows_their_bytes() {
     let bench = Bench::new();
     let space = bench.space();
     let fd = range(&bench, &[0x2000, 0x1000, 0x3000], 0x1000, 0x5000).unwrap();
-    let fd = nvgpu_sys::DoorFd::from_raw(&bench.door, fd);
+    let fd = adopt(&bench.door, fd);
     let mapping = cpu(&fd, 0x5000);
     let value = |at| word(&mapping, at).load(core::sync::atomic::Ordering::Relaxed);
     let values: Vec<u32> = (0..5).map(|page| value(page * 4096)).collect();
@@ -54,7 +54,7 @@ fn a_range_of_several_buffers_shows_their_bytes() {
     let mut import = CreateHandle { size_or_fd: raw(&fd), handle: 0 };
     nvmap::FROM_FD.send(&bench.nvmap, &mut import).unwrap();
     let again = range_of(&bench, &[import.handle], 0x1000, 0x1000).unwrap();
-    let again = nvgpu_sys::DoorFd::from_raw(&bench.door, again);
+    let again = adopt(&bench.door, again);
     assert_eq!(word(&cpu(&again, 0x1000), 0).load(core::sync::atomic::Ordering::Relaxed), 0x2_0000);
     // The range keeps its sources alive, and uses no handle number.
     assert_eq!(bench.orin.live().handles, 4);
@@ -147,7 +147,7 @@ pub(crate) const RANGES: &[Rule] = &[
         |bench| {
             let handle = allocated(bench, 1);
             let first = range_of(bench, &[handle], 0, 4096).unwrap();
-            bench.door.close(first).unwrap();
+            close(&bench.door, first).unwrap();
             range_of(bench, &[handle], 0, 4096).map(|_| 0)
         },
     ),

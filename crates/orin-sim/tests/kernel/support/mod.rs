@@ -5,18 +5,20 @@
 pub(crate) mod rules;
 pub(crate) mod work;
 
+use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use core::time::Duration;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use kernel_door::{Door, DoorFd, DoorMapping, Errno, MapRequest, OpenFlags, Protection};
 use nvgpu_sys::address_space::{self as space, AllocSpace, MapBufferEx};
 use nvgpu_sys::channel::{self, SetupBind, SetupBindFlags};
 use nvgpu_sys::ctrl::{self, AllocAs, OpenChannel, OpenTsg};
-use nvgpu_sys::door::{Door, DoorFd, DoorMapping, OpenFlags, Protection};
 use nvgpu_sys::nvmap::{self, AllocHandle, CreateHandle};
+use nvgpu_sys::paths;
 use nvgpu_sys::tsg::{self, BindChannelEx, CreateSubcontext};
-use nvgpu_sys::{Errno, paths};
 use orin_sim::{Config, SoftwareOrin};
 
 /// The end of the user range in the logs of the board: 2^40 - 2 MiB.
@@ -29,6 +31,24 @@ pub(crate) const TAG: u32 = 0x0900 << nvmap::TAG_SHIFT;
 pub(crate) const USERMODE: u32 = SetupBindFlags::DETERMINISTIC.union(SetupBindFlags::USERMODE_SUPPORT).bits();
 /// The flags of every open.
 pub(crate) const FLAGS: OpenFlags = OpenFlags::READ_WRITE.union(OpenFlags::CLOSE_ON_EXEC);
+
+/// Takes ownership of a descriptor that a request of the board returned, or of a number that is not open.
+pub(crate) fn adopt(door: &Arc<dyn Door>, raw: RawFd) -> DoorFd {
+    // SAFETY: nothing else owns it; the board refuses a number that is not its own.
+    unsafe { DoorFd::from_raw(door, raw) }
+}
+
+/// Closes a number, which the board refuses if it is not its own.
+pub(crate) fn close(door: &Arc<dyn Door>, raw: RawFd) -> Result<(), Errno> {
+    // SAFETY: the tests own the descriptors of their boards.
+    unsafe { door.close(raw) }
+}
+
+/// Maps a number, which the board refuses if it is not its own.
+pub(crate) fn mmap(door: &Arc<dyn Door>, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+    // SAFETY: the tests own the descriptors of their boards.
+    unsafe { door.mmap(request) }
+}
 
 /// A board and its two nodes.
 pub(crate) struct Bench {
@@ -80,11 +100,16 @@ impl Bench {
     pub(crate) fn export(&self, handle: u32) -> DoorFd {
         let mut args = CreateHandle { size_or_fd: 0, handle };
         nvmap::GET_FD.send(&self.nvmap, &mut args).expect("GET_FD");
-        DoorFd::from_raw(&self.door, i32::try_from(args.size_or_fd).expect("a descriptor"))
+        adopt(&self.door, i32::try_from(args.size_or_fd).expect("a descriptor"))
     }
 
     pub(crate) fn free(&self, handle: u32) {
-        nvmap::FREE.send(&self.nvmap, handle).expect("FREE");
+        self.free_number(handle).expect("FREE");
+    }
+
+    pub(crate) fn free_number(&self, number: u32) -> Result<i32, Errno> {
+        // SAFETY: the number is a handle, or a descriptor of the board whose owner expects the end.
+        unsafe { nvmap::FREE.send_closing(&self.nvmap, number) }
     }
 
     /// A dma-buf with memory, alive as long as its descriptor.
@@ -99,7 +124,7 @@ impl Bench {
     pub(crate) fn try_alloc_as(&self, start: u64, end: u64) -> Result<DoorFd, Errno> {
         let mut args = AllocAs { flags: 2, va_range_start: start, va_range_end: end, ..AllocAs::default() };
         ctrl::ALLOC_AS.send(&self.ctrl, &mut args)?;
-        Ok(DoorFd::from_raw(&self.door, args.as_fd))
+        Ok(adopt(&self.door, args.as_fd))
     }
 
     /// The address space of the logs.
@@ -110,13 +135,13 @@ impl Bench {
     pub(crate) fn tsg(&self) -> DoorFd {
         let mut args = OpenTsg::default();
         ctrl::OPEN_TSG.send(&self.ctrl, &mut args).expect("OPEN_TSG");
-        DoorFd::from_raw(&self.door, i32::try_from(args.tsg_fd).expect("a descriptor"))
+        adopt(&self.door, i32::try_from(args.tsg_fd).expect("a descriptor"))
     }
 
     pub(crate) fn try_channel(&self, runlist: i32) -> Result<DoorFd, Errno> {
         let mut args = OpenChannel { runlist_id_or_fd: runlist };
         ctrl::OPEN_CHANNEL.send(&self.ctrl, &mut args)?;
-        Ok(DoorFd::from_raw(&self.door, args.runlist_id_or_fd))
+        Ok(adopt(&self.door, args.runlist_id_or_fd))
     }
 
     pub(crate) fn channel(&self) -> DoorFd {

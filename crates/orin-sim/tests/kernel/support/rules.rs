@@ -3,8 +3,7 @@
 use core::ffi::c_void;
 use core::ptr;
 
-use nvgpu_sys::Errno;
-use nvgpu_sys::door::DoorFd;
+use kernel_door::{DoorFd, Errno};
 use nvgpu_sys::nvmap;
 
 use super::Bench;

@@ -2,10 +2,10 @@
 
 use core::sync::atomic::Ordering;
 
-use nvgpu_sys::door::{DoorFd, DoorMapping};
+use kernel_door::{DoorFd, DoorMapping};
 use nvgpu_sys::{nvmap, tsg};
 
-use super::{Bench, Chain, TAG, cpu, map, submit, word};
+use super::{Bench, Chain, TAG, adopt, cpu, map, submit, word};
 
 /// Words of a host semaphore release: SEM_ADDR_LO, _HI, PAYLOAD_LO, _HI, EXECUTE.
 pub(crate) fn release(va: u64, payload: u32) -> [u32; 6] {
@@ -68,6 +68,6 @@ impl Running {
             ..Default::default()
         };
         tsg::EVENT_ID_CTRL.send(&self.chain.tsg, &mut args).unwrap();
-        DoorFd::from_raw(&bench.door, args.event_fd)
+        adopt(&bench.door, args.event_fd)
     }
 }

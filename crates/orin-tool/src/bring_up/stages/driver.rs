@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use gpu_hal::MemoryUse;
+use kernel_door::{DoorFd, OpenFlags};
 use nvgpu_channel::{Gpu, MapOptions};
-use nvgpu_sys::door::OpenFlags;
-use nvgpu_sys::{DoorFd, ctrl, paths};
+use nvgpu_sys::{ctrl, paths};
 use nvmap::CacheMode;
 use serde_json::{Map, Value, json};
 use tegra_hcq::{Device, DeviceKind};
@@ -79,8 +79,8 @@ pub(super) fn nodes(context: &Context) -> Result<Outcome> {
 fn fields(raw: &ctrl::Characteristics) -> Value {
     let bytes = raw.as_bytes();
     let fields =
-        <ctrl::Characteristics as nvgpu_sys::layout::Uapi>::FIELDS.iter().filter(|field| field.size <= 8);
-    let value = |field: &nvgpu_sys::layout::Field| {
+        <ctrl::Characteristics as kernel_door::layout::Uapi>::FIELDS.iter().filter(|field| field.size <= 8);
+    let value = |field: &kernel_door::layout::Field| {
         let mut word = [0; 8];
         word[..field.size].copy_from_slice(&bytes[field.offset..field.offset + field.size]);
         (field.name.to_owned(), format!("{:#x}", u64::from_le_bytes(word)).into())

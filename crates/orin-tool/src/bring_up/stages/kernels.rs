@@ -340,7 +340,7 @@ fn preemption_errno(gpu: &Gpu, mode: Preemption) -> Result<Value> {
     Ok(match channel.set_preemption(mode) {
         Ok(()) => json!("accepted"),
         Err(error) => {
-            json!({ "errno": error.errno().map(nvgpu_sys::Errno::raw_os_error), "text": error.to_string() })
+            json!({ "errno": error.errno().map(kernel_door::Errno::raw_os_error), "text": error.to_string() })
         }
     })
 }

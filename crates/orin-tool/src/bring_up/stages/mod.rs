@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use nvgpu_sys::Door;
+use kernel_door::Door;
 use tegra_hcq::{DeviceKind, DeviceName};
 
 use super::record::{Outcome, Recorder};

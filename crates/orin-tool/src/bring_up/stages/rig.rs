@@ -85,7 +85,8 @@ impl<'a> Rig<'a> {
             Engine::Compute => &mut self.channels.compute,
             Engine::Copy => &mut self.channels.copy,
         };
-        ring.submit(entry)?;
+        // SAFETY: the memory of the rig is accessed through pointers alone.
+        unsafe { ring.submit(entry)? };
         self.next += bytes.next_multiple_of(64);
         self.last = words;
         Ok(self.last.len())

@@ -26,7 +26,8 @@ struct LinkedGroup {
     link: Mutex<Option<Arc<dyn ChannelGroup>>>,
 }
 
-impl Driver for Linked {
+// SAFETY: the driver behind answers.
+unsafe impl Driver for Linked {
     fn properties(&self) -> &Properties {
         self.0.properties()
     }
@@ -64,7 +65,8 @@ impl Driver for Linked {
     }
 }
 
-impl ChannelGroup for LinkedGroup {
+// SAFETY: the groups behind answer.
+unsafe impl ChannelGroup for LinkedGroup {
     fn error(&self) -> Option<ErrorCode> {
         self.group.error()
     }

@@ -3,6 +3,7 @@
 //! A test that counts calls, makes a call fail or overrides an answer implements only these calls; the door behind
 //! receives the others. Built with the feature `test-support`; products do not need it.
 
+use core::any::Any;
 use core::ffi::{CStr, c_void};
 use core::fmt;
 use core::ptr::NonNull;
@@ -10,7 +11,7 @@ use core::time::Duration;
 use std::os::fd::RawFd;
 
 use crate::Errno;
-use crate::door::{Door, MapRequest, OpenFlags, PollEntry};
+use crate::door::{Door, Events, MapRequest, OpenFlags};
 
 /// A door that forwards its calls. Every implementer of this trait implements [`Door`] too.
 ///
@@ -26,9 +27,8 @@ use crate::door::{Door, MapRequest, OpenFlags, PollEntry};
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU32, Ordering};
-/// use nvgpu_sys::door::OpenFlags;
-/// use nvgpu_sys::forward::Forward;
-/// use nvgpu_sys::{Door, Errno, LinuxDoor};
+/// use kernel_door::forward::Forward;
+/// use kernel_door::{Door, Errno, LinuxDoor, OpenFlags};
 ///
 /// /// Counts opened nodes.
 /// #[derive(Debug, Default)]
@@ -59,6 +59,11 @@ pub unsafe trait Forward: Send + Sync + fmt::Debug {
         self.behind().name()
     }
 
+    /// See [`Door::software`].
+    fn software(&self) -> Option<&(dyn Any + Send + Sync)> {
+        self.behind().software()
+    }
+
     /// See [`Door::open`].
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
         self.behind().open(path, flags)
@@ -75,8 +80,13 @@ pub unsafe trait Forward: Send + Sync + fmt::Debug {
     }
 
     /// See [`Door::mmap`].
-    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
-        self.behind().mmap(request)
+    ///
+    /// # Safety
+    ///
+    /// As for [`Door::mmap`].
+    unsafe fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+        // SAFETY: the contract of the caller is the same.
+        unsafe { self.behind().mmap(request) }
     }
 
     /// See [`Door::munmap`].
@@ -90,23 +100,43 @@ pub unsafe trait Forward: Send + Sync + fmt::Debug {
     }
 
     /// See [`Door::read`].
-    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-        self.behind().read(fd, buffer)
+    ///
+    /// # Safety
+    ///
+    /// As for [`Door::read`].
+    unsafe fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: the contract of the caller is the same.
+        unsafe { self.behind().read(fd, buffer) }
     }
 
     /// See [`Door::seek_end`].
-    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
-        self.behind().seek_end(fd)
+    ///
+    /// # Safety
+    ///
+    /// As for [`Door::seek_end`].
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        // SAFETY: the contract of the caller is the same.
+        unsafe { self.behind().seek_end(fd) }
     }
 
     /// See [`Door::poll`].
-    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
-        self.behind().poll(entries, timeout)
+    ///
+    /// # Safety
+    ///
+    /// As for [`Door::poll`].
+    unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {
+        // SAFETY: the contract of the caller is the same.
+        unsafe { self.behind().poll(fd, wanted, timeout) }
     }
 
     /// See [`Door::close`].
-    fn close(&self, fd: RawFd) -> Result<(), Errno> {
-        self.behind().close(fd)
+    ///
+    /// # Safety
+    ///
+    /// As for [`Door::close`].
+    unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        // SAFETY: the contract of the caller is the same.
+        unsafe { self.behind().close(fd) }
     }
 }
 
@@ -114,6 +144,10 @@ pub unsafe trait Forward: Send + Sync + fmt::Debug {
 unsafe impl<F: Forward> Door for F {
     fn name(&self) -> &'static str {
         Forward::name(self)
+    }
+
+    fn software(&self) -> Option<&(dyn Any + Send + Sync)> {
+        Forward::software(self)
     }
 
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
@@ -125,8 +159,9 @@ unsafe impl<F: Forward> Door for F {
         unsafe { Forward::ioctl(self, fd, request, argument) }
     }
 
-    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
-        Forward::mmap(self, request)
+    unsafe fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+        // SAFETY: the contract of the caller is the same.
+        unsafe { Forward::mmap(self, request) }
     }
 
     unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
@@ -134,20 +169,24 @@ unsafe impl<F: Forward> Door for F {
         unsafe { Forward::munmap(self, pointer, len) }
     }
 
-    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-        Forward::read(self, fd, buffer)
+    unsafe fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: the contract of the caller is the same.
+        unsafe { Forward::read(self, fd, buffer) }
     }
 
-    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
-        Forward::seek_end(self, fd)
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        // SAFETY: the contract of the caller is the same.
+        unsafe { Forward::seek_end(self, fd) }
     }
 
-    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
-        Forward::poll(self, entries, timeout)
+    unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {
+        // SAFETY: the contract of the caller is the same.
+        unsafe { Forward::poll(self, fd, wanted, timeout) }
     }
 
-    fn close(&self, fd: RawFd) -> Result<(), Errno> {
-        Forward::close(self, fd)
+    unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        // SAFETY: the contract of the caller is the same.
+        unsafe { Forward::close(self, fd) }
     }
 }
 
@@ -157,8 +196,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::LinuxDoor;
-    use crate::door::{DoorFd, Events, Protection};
+    use crate::{DoorFd, LinuxDoor, Protection};
 
     /// Forwards all calls, and counts those to `close`.
     #[derive(Debug, Default)]
@@ -174,9 +212,10 @@ mod tests {
             &LinuxDoor
         }
 
-        fn close(&self, fd: RawFd) -> Result<(), Errno> {
+        unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
             self.closed.fetch_add(1, Ordering::Relaxed);
-            self.behind().close(fd)
+            // SAFETY: the contract of the caller is the same.
+            unsafe { self.behind().close(fd) }
         }
     }
 
@@ -185,14 +224,13 @@ mod tests {
         let counting = Arc::new(Counting::default());
         let door: Arc<dyn Door> = Arc::clone(&counting) as _;
         assert_eq!(door.name(), LinuxDoor.name());
+        assert!(door.software().is_none());
         let fd = DoorFd::open(&door, c"/dev/zero", OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC).unwrap();
         let mut buffer = [7; 4];
-        assert_eq!(door.read(fd.raw(), &mut buffer), Ok(4));
+        assert_eq!(fd.read(&mut buffer), Ok(4));
         assert_eq!(buffer, [0; 4]);
-        door.seek_end(fd.raw()).unwrap();
-        let mut entries = [PollEntry { fd: fd.raw(), wanted: Events::IN, happened: Events::empty() }];
-        assert_eq!(door.poll(&mut entries, Duration::ZERO), Ok(1));
-        assert_eq!(entries[0].happened, Events::IN);
+        fd.seek_end().unwrap();
+        assert_eq!(fd.poll(Events::IN, Duration::ZERO), Ok(Events::IN));
         // TCGETS, which emulators of system calls implement too, writes 60 bytes on a terminal, and nothing here.
         let mut settings = [0_u8; 64];
         // SAFETY: the argument is valid for writes of more than the request's struct.
@@ -200,8 +238,8 @@ mod tests {
         assert_eq!(answer, Err(Errno::NOTTY));
         drop(fd.map(0, 4096, Protection::READ).unwrap());
         drop(fd);
-        // Name, open, read, seek, poll, request, mapping, unmapping, close.
-        assert_eq!(counting.passed.load(Ordering::Relaxed), 9);
+        // Name, software, open, read, seek, poll, request, mapping, unmapping, close.
+        assert_eq!(counting.passed.load(Ordering::Relaxed), 10);
         assert_eq!(counting.closed.load(Ordering::Relaxed), 1);
     }
 }

@@ -9,17 +9,10 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ptr;
 
-use crate::Errno;
-use crate::door::DoorFd;
 use crate::layout::{Argument, Plain, StructInfo};
+use crate::{DoorFd, Errno};
 
 /// Direction of the argument, seen from user space. Exhaustive: the two direction bits encode four values.
-///
-/// ```
-/// use nvgpu_sys::request::Direction;
-///
-/// assert_ne!(Direction::Read, Direction::Write);
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// No argument, or a number instead of a pointer (`_IO`).
@@ -37,7 +30,7 @@ pub enum Direction {
 ///
 /// # Panics
 ///
-/// Panics if `size` needs more than 14 bits. The requests of this crate are encoded at compile time.
+/// Panics if `size` needs more than 14 bits. [`requests!`](crate::requests) encodes at compile time.
 pub const fn encode(direction: Direction, family: u8, number: u8, size: usize) -> u32 {
     assert!(size < 1 << 14, "an ioctl argument is smaller than 16 KiB");
     let direction: u32 = match direction {
@@ -75,7 +68,12 @@ pub struct Request<T> {
 
 impl<T: Argument> Request<T> {
     /// The request `number` of `family` with an argument of `T`'s size.
-    pub const fn new(name: &'static str, direction: Direction, family: u8, number: u8) -> Self {
+    ///
+    /// # Safety
+    ///
+    /// A node that implements this code takes a pointer to a `T`. It accesses no other memory than the `T` and what the
+    /// fields declared as addresses point to, and closes no descriptor.
+    pub const unsafe fn new(name: &'static str, direction: Direction, family: u8, number: u8) -> Self {
         let code = encode(direction, family, number, size_of::<T>());
         Self { info: RequestInfo { name, code, argument: T::STRUCT }, argument: PhantomData }
     }
@@ -129,14 +127,21 @@ impl<T: Plain> Request<T> {
     }
 }
 
-/// A request without an argument struct: it takes nothing or a number.
-pub struct ValueRequest {
+/// A request without an argument struct: it takes nothing or a number. `SAFE` is false for a request that may close a
+/// descriptor.
+pub struct ValueRequest<const SAFE: bool = true> {
     info: RequestInfo,
 }
 
-impl ValueRequest {
+impl<const SAFE: bool> ValueRequest<SAFE> {
     /// The request `number` of `family`, encoded without an argument.
-    pub const fn new(name: &'static str, family: u8, number: u8) -> Self {
+    ///
+    /// # Safety
+    ///
+    /// A node that implements this code takes a number: it uses the argument neither as an address nor, if `SAFE`, as a
+    /// descriptor to close. The codes without direction of the kernel's own families are no such requests: 0x5413
+    /// (`TIOCGWINSZ`) writes to its argument.
+    pub const unsafe fn new(name: &'static str, family: u8, number: u8) -> Self {
         Self { info: RequestInfo { name, code: encode(Direction::None, family, number, 0), argument: None } }
     }
 
@@ -155,27 +160,48 @@ impl ValueRequest {
         self.info
     }
 
+    /// Sends the request with `value` as its argument.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's errno.
+    ///
+    /// # Safety
+    ///
+    /// If the request closes a descriptor with the number `value`, the caller owns that descriptor.
+    pub unsafe fn send_closing(&self, fd: &DoorFd, value: u32) -> Result<i32, Errno> {
+        // CAST: widens; the kernel takes the register's low 32 bits as a number.
+        let argument = ptr::without_provenance_mut::<c_void>(value as usize);
+        // SAFETY: by the contract of `new`, the argument is a number, not an address; the caller owns what is closed.
+        unsafe { fd.door().ioctl(fd.raw(), self.info.code, argument) }
+    }
+}
+
+impl ValueRequest {
     /// Sends the request with `value` as its argument; pass 0 if the request takes none.
     ///
     /// # Errors
     ///
     /// The kernel's errno.
     pub fn send(&self, fd: &DoorFd, value: u32) -> Result<i32, Errno> {
-        // CAST: widens; the kernel takes the register's low 32 bits as a number.
-        let argument = ptr::without_provenance_mut::<c_void>(value as usize);
-        // SAFETY: the encoded size is 0, so the kernel does not dereference the argument.
-        unsafe { fd.door().ioctl(fd.raw(), self.info.code, argument) }
+        // SAFETY: by the contract of `new`, the request closes no descriptor.
+        unsafe { self.send_closing(fd, value) }
     }
 }
 
 /// Declares the requests of one family: a [`Request`] or [`ValueRequest`] per line, the bare codes
 /// in a module `code` (for `match`), and `ALL`, the listing of names and codes.
+///
+/// A line is direction, number, constant, name in the header and, unless the direction is `None` (the argument is a
+/// number) or `Closing` (the number of a descriptor that the request may close), the type of the argument. The word
+/// `unsafe` promises for each line what [`Request::new`] or [`ValueRequest::new`] demands.
+#[macro_export]
 macro_rules! requests {
     (
-        family $family:expr;
+        unsafe family $family:expr;
         $($(#[$meta:meta])* $direction:ident $number:literal $name:ident ($c_name:literal) $(: $type:ty)?;)*
     ) => {
-        $($crate::request::requests!(@one $family, $(#[$meta])* $direction $number $name ($c_name) $(: $type)?);)*
+        $($crate::requests!(@one $family, $(#[$meta])* $direction $number $name ($c_name) $(: $type)?);)*
 
         /// The bare request codes, usable as patterns.
         pub mod code {
@@ -186,24 +212,26 @@ macro_rules! requests {
         }
 
         /// Every request of this family.
-        pub const ALL: &[$crate::request::RequestInfo] = &[$($name.info()),*];
+        pub const ALL: &[$crate::RequestInfo] = &[$($name.info()),*];
     };
     (@one $family:expr, $(#[$meta:meta])* $direction:ident $number:literal $name:ident ($c_name:literal): $type:ty) => {
         $(#[$meta])*
-        pub const $name: $crate::request::Request<$type> = $crate::request::Request::new(
-            $c_name,
-            $crate::request::Direction::$direction,
-            $family,
-            $number,
-        );
+        // SAFETY: the declaration says so with the word `unsafe`.
+        pub const $name: $crate::Request<$type> =
+            unsafe { $crate::Request::new($c_name, $crate::Direction::$direction, $family, $number) };
     };
     (@one $family:expr, $(#[$meta:meta])* None $number:literal $name:ident ($c_name:literal)) => {
         $(#[$meta])*
-        pub const $name: $crate::request::ValueRequest =
-            $crate::request::ValueRequest::new($c_name, $family, $number);
+        // SAFETY: as above.
+        pub const $name: $crate::ValueRequest = unsafe { $crate::ValueRequest::new($c_name, $family, $number) };
+    };
+    (@one $family:expr, $(#[$meta:meta])* Closing $number:literal $name:ident ($c_name:literal)) => {
+        $(#[$meta])*
+        // SAFETY: as above.
+        pub const $name: $crate::ValueRequest<false> =
+            unsafe { $crate::ValueRequest::new($c_name, $family, $number) };
     };
 }
-pub(crate) use requests;
 
 #[cfg(test)]
 mod tests {
@@ -219,7 +247,8 @@ mod tests {
 
     #[test]
     fn listings_show_name_and_code() {
-        let request: Request<u32> = Request::new("EXAMPLE", Direction::Read, b'T', 1);
+        // SAFETY: never sent.
+        let request: Request<u32> = unsafe { Request::new("EXAMPLE", Direction::Read, b'T', 1) };
         assert_eq!(format!("{:?}", request.info()), "EXAMPLE (0x80045401)");
     }
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::ioctl::{Ioctl, IoctlOutput, Opcode};
 use rustix::mm::{MapFlags, ProtFlags};
 
-use crate::door::{Door, Events, MapRequest, OpenFlags, PollEntry, Protection};
+use crate::door::{Door, Events, MapRequest, OpenFlags, Protection};
 
 /// Real system calls on the running kernel.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,13 +44,13 @@ unsafe impl Ioctl for Request {
 }
 
 /// Lends a raw descriptor for one call.
-fn borrow<'a>(fd: RawFd) -> Result<BorrowedFd<'a>, Errno> {
-    if fd < 0 {
-        return Err(Errno::BADF);
-    }
-    // SAFETY: the number is not -1. If it is not open, the kernel returns EBADF. The borrow ends with
-    // the call that it is made for, and no Rust object is accessed through it.
-    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+///
+/// # Safety
+///
+/// The caller owns or borrows `fd` for `'a`, or it is negative.
+unsafe fn borrow<'a>(fd: RawFd) -> Result<BorrowedFd<'a>, Errno> {
+    // SAFETY: passed on; -1 is refused.
+    if fd < 0 { Err(Errno::BADF) } else { Ok(unsafe { BorrowedFd::borrow_raw(fd) }) }
 }
 
 // SAFETY: the kernel answers.
@@ -72,16 +72,16 @@ unsafe impl Door for LinuxDoor {
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
-        // SAFETY: the caller guarantees that the argument matches the request.
+        // SAFETY: the caller owns the descriptor and guarantees that the argument matches the request.
         unsafe { rustix::ioctl::ioctl(borrow(fd)?, Request { code: request, argument }) }
     }
 
-    fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+    unsafe fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
         let mut protection = ProtFlags::empty();
         protection.set(ProtFlags::READ, request.protection.contains(Protection::READ));
         protection.set(ProtFlags::WRITE, request.protection.contains(Protection::WRITE));
         // SAFETY: no address is requested, so the kernel picks a free range and no existing
-        // mapping of the process is touched.
+        // mapping of the process is touched. The caller owns the descriptor.
         let pointer = unsafe {
             rustix::mm::mmap(
                 ptr::null_mut(),
@@ -100,15 +100,17 @@ unsafe impl Door for LinuxDoor {
         unsafe { rustix::mm::munmap(pointer.as_ptr().cast(), len) }
     }
 
-    fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-        rustix::io::read(borrow(fd)?, buffer)
+    unsafe fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+        // SAFETY: the caller owns the descriptor.
+        rustix::io::read(unsafe { borrow(fd) }?, buffer)
     }
 
-    fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
-        rustix::fs::seek(borrow(fd)?, SeekFrom::End(0)).map(drop)
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+        // SAFETY: the caller owns the descriptor.
+        rustix::fs::seek(unsafe { borrow(fd) }?, SeekFrom::End(0)).map(drop)
     }
 
-    fn poll(&self, entries: &mut [PollEntry], timeout: Duration) -> Result<usize, Errno> {
+    unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {
         let pairs = [
             (Events::IN, PollFlags::IN),
             (Events::PRIORITY, PollFlags::PRI),
@@ -116,30 +118,21 @@ unsafe impl Door for LinuxDoor {
             (Events::HANG_UP, PollFlags::HUP),
             (Events::INVALID, PollFlags::NVAL),
         ];
-        let descriptors = entries.iter().map(|entry| borrow(entry.fd)).collect::<Result<Vec<_>, _>>()?;
-        let mut native: Vec<PollFd<'_>> = descriptors
-            .iter()
-            .zip(entries.iter())
-            .map(|(fd, entry)| {
-                let wanted = pairs.iter().filter(|(ours, _)| entry.wanted.contains(*ours));
-                PollFd::new(fd, wanted.map(|(_, theirs)| *theirs).collect())
-            })
-            .collect();
+        let native = pairs.iter().filter(|(ours, _)| wanted.contains(*ours)).map(|(_, theirs)| *theirs);
+        // SAFETY: the caller owns the descriptor.
+        let fd = unsafe { borrow(fd) }?;
+        let mut entries = [PollFd::new(&fd, native.collect())];
         let timeout = Timespec::try_from(timeout).map_err(|_| Errno::INVAL)?;
-        let count = rustix::event::poll(&mut native, Some(&timeout))?;
-        for (entry, result) in entries.iter_mut().zip(&native) {
-            let seen = pairs.iter().filter(|(_, theirs)| result.revents().contains(*theirs));
-            entry.happened = seen.map(|(ours, _)| *ours).collect();
-        }
-        Ok(count)
+        rustix::event::poll(&mut entries, Some(&timeout))?;
+        let seen = pairs.iter().filter(|(_, theirs)| entries[0].revents().contains(*theirs));
+        Ok(seen.map(|(ours, _)| *ours).collect())
     }
 
-    fn close(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
         if fd < 0 {
             return Err(Errno::BADF);
         }
-        // SAFETY: the number came from this door, and its owner passes ownership with this call;
-        // `OwnedFd` closes it.
+        // SAFETY: the caller passes ownership with this call; `OwnedFd` closes the descriptor.
         drop(unsafe { OwnedFd::from_raw_fd(fd) });
         Ok(())
     }
@@ -163,12 +156,14 @@ mod tests {
         // SAFETY: the request writes a struct of less than 100 bytes at most.
         let result = unsafe { LinuxDoor.ioctl(fd, TERMINAL_ATTRIBUTES, argument.as_mut_ptr().cast()) };
         assert_eq!(result, Err(Errno::NOTTY));
-        LinuxDoor.close(fd).unwrap();
+        // SAFETY: opened above.
+        unsafe { LinuxDoor.close(fd) }.unwrap();
     }
 
     #[test]
     fn negative_descriptors_are_ebadf() {
-        assert_eq!(LinuxDoor.close(-1), Err(Errno::BADF));
-        assert_eq!(LinuxDoor.read(-1, &mut [0]), Err(Errno::BADF));
+        // SAFETY: no descriptor has the number -1.
+        let results = unsafe { (LinuxDoor.close(-1), LinuxDoor.read(-1, &mut [0])) };
+        assert_eq!(results, (Err(Errno::BADF), Err(Errno::BADF)));
     }
 }

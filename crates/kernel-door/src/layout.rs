@@ -8,13 +8,6 @@
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// One field of a struct, as the kernel's header names and places it.
-///
-/// ```
-/// use nvgpu_sys::ctrl;
-///
-/// let info = ctrl::NUM_VSMS.info().argument.expect("a struct");
-/// assert_eq!(info.fields[0].name, "num_vsms");
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
     /// Name in the header; the Rust name for padding that the C compiler inserts.
@@ -101,14 +94,17 @@ unsafe impl Plain for u32 {}
 
 /// Declares a struct with its C name, its size and the offset of every field.
 ///
-/// `plain` marks a struct without user-space addresses ([`Plain`]); in `pointing(a, b)`, the fields
-/// `a` and `b` are such addresses. A field whose name differs in the header states that name after its
-/// type. Padding that the C compiler inserts has the name `""`.
+/// `unsafe plain` marks a struct without user-space addresses: it implements [`Plain`](crate::layout::Plain), and the
+/// word promises what that trait demands. In `pointing(a, b)`, the fields `a` and `b` are such addresses. A field whose
+/// name differs in the header states that name after its type. Padding that the C compiler inserts has the name `""`.
+/// The crate that declares structs depends on `zerocopy`. The lint `unsafe_code` does not see the word.
 #[macro_export]
 macro_rules! uapi_struct {
+    ($(#[$meta:meta])* pointing($($pointer:ident),+) $name:ident = $($rest:tt)*) => {
+        $crate::uapi_struct! { @struct [$($pointer)+] $(#[$meta])* $name = $($rest)* }
+    };
     (
-        $(#[$meta:meta])*
-        $kind:ident $(($($pointer:ident),+))? $name:ident = $c_name:literal, $size:literal bytes {
+        @struct [$($pointer:ident)*] $(#[$meta:meta])* $name:ident = $c_name:literal, $size:literal bytes {
             $($(#[$field_meta:meta])* $offset:literal => $field:ident: $type:ty $(, $c_field:literal)?;)*
         }
     ) => {
@@ -133,7 +129,7 @@ macro_rules! uapi_struct {
 
         impl $crate::layout::Uapi for $name {
             const C_NAME: &'static str = $c_name;
-            const POINTERS: &'static [usize] = &[$($(core::mem::offset_of!($name, $pointer)),+)?];
+            const POINTERS: &'static [usize] = &[$(core::mem::offset_of!($name, $pointer)),*];
             const FIELDS: &'static [$crate::layout::Field] = &[
                 $($crate::layout::Field::new(
                     stringify!($field),
@@ -143,14 +139,11 @@ macro_rules! uapi_struct {
                 ),)*
             ];
         }
-
-        $crate::uapi_struct!(@$kind $name $($($pointer)+)?);
     };
-    (@plain $name:ident) => {
-        // SAFETY: declared `plain`: no field is a user-space address; the layout test compares this
-        // with the header tables.
+    ($(#[$meta:meta])* unsafe plain $name:ident = $($rest:tt)*) => {
+        $crate::uapi_struct! { @struct [] $(#[$meta])* $name = $($rest)* }
+
+        // SAFETY: the declaration says so with the word `unsafe`.
         unsafe impl $crate::layout::Plain for $name {}
     };
-    (@pointing $name:ident $($pointer:ident)+) => {};
 }
-pub use uapi_struct;

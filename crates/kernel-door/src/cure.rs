@@ -1,0 +1,53 @@
+//! Remedies for an errno: the end of an error message.
+//!
+//! The crates above add remedies for the object of the call. Every text is a clause without a capital letter and
+//! without a full stop, so it can follow a semicolon.
+
+use core::fmt;
+
+use crate::Errno;
+
+/// Returns the remedy for an errno that has the same meaning for every call: the two limits on open
+/// descriptors.
+pub fn of_call(errno: Errno) -> Option<&'static str> {
+    match errno {
+        Errno::MFILE => Some("too many open descriptors: raise the limit with ulimit -n"),
+        Errno::NFILE => {
+            Some("too many open descriptors in the whole system: close some, or raise fs.file-max")
+        }
+        _ => None,
+    }
+}
+
+/// The end of a message: a semicolon and the remedy, or nothing.
+///
+/// ```
+/// use kernel_door::cure::Tail;
+///
+/// assert_eq!(format!("open failed{}", Tail(Some("log in again"))), "open failed; log in again");
+/// assert_eq!(format!("open failed{}", Tail(None)), "open failed");
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Tail(pub Option<&'static str>);
+
+impl fmt::Display for Tail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(cure) => write!(f, "; {cure}"),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_the_process_is_not_that_of_the_system() {
+        for (errno, word) in [(Errno::MFILE, "ulimit"), (Errno::NFILE, "fs.file-max")] {
+            assert!(of_call(errno).unwrap().contains(word));
+        }
+        assert_eq!((of_call(Errno::PERM), of_call(Errno::NODEV)), (None, None));
+    }
+}
