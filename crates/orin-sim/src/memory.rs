@@ -114,8 +114,15 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// The errno of mmap.
+    /// EINVAL if the file is shorter or may shrink, because accesses beyond its end would raise SIGBUS; the errno of mmap.
     pub fn map(file: Arc<OwnedFd>, len: usize) -> Result<Self, Errno> {
+        let seals = rustix::fs::fcntl_get_seals(&file)?;
+        // CAST: a length has at most 64 bits.
+        let is_long_enough =
+            u64::try_from(rustix::fs::fstat(&file)?.st_size).is_ok_and(|size| size >= len as u64);
+        if !seals.contains(SealFlags::SHRINK) || !is_long_enough {
+            return Err(Errno::INVAL);
+        }
         // SAFETY: a fresh mapping at an address that the kernel chooses affects no other memory.
         let pointer = unsafe {
             rustix::mm::mmap(

@@ -100,7 +100,6 @@ pub struct MappedRange {
 ///
 /// let view = space.view();
 /// let span = view.span(0x20_0010, Access::Read)?;
-/// assert_eq!((span.va, span.end), (0x20_0000, 0x20_2000));
 /// assert!(span.at(0x20_1ffc, 4).is_some() && span.at(0x20_1ffc, 8).is_none());
 /// # Ok(())
 /// # }
@@ -108,13 +107,13 @@ pub struct MappedRange {
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     /// First GPU address of the mapping.
-    pub va: u64,
+    pub(crate) va: u64,
     /// One past its last GPU address.
-    pub end: u64,
-    /// CPU address of `va`; valid while the [`View`] lives.
-    pub pointer: NonNull<u8>,
+    pub(crate) end: u64,
+    /// CPU address of `va`; valid while the [`View`] lives. Private, because [`Span::at`] relies on the bounds.
+    pointer: NonNull<u8>,
     /// Whether stores are allowed.
-    pub writable: bool,
+    pub(crate) writable: bool,
 }
 
 impl Span {
@@ -198,10 +197,14 @@ impl AddressSpace {
     ///
     /// # Panics
     ///
-    /// Panics if the range overlaps another one or leaves its memory, which is a bug of the kernel model.
+    /// Panics if the range is not of whole pages, overlaps another one or leaves its memory, which is a bug of the kernel
+    /// model.
     pub fn map(&self, range: MappedRange) {
-        assert!(range.va.is_multiple_of(PAGE_BYTES) && range.len.is_multiple_of(PAGE_BYTES) && range.len > 0);
-        assert!(range.offset + range.len <= range.memory.len() as u64);
+        let is_aligned = |value: u64| value.is_multiple_of(PAGE_BYTES);
+        assert!(is_aligned(range.va) && is_aligned(range.len) && is_aligned(range.offset) && range.len > 0);
+        let end = range.offset.checked_add(range.len);
+        assert!(end.is_some_and(|end| end <= range.memory.len() as u64), "the range leaves its memory");
+        assert!(range.va.checked_add(range.len).is_some(), "the range leaves the address space");
         self.change(|Tables { ranges, .. }| {
             let at = ranges.partition_point(|other| other.va < range.va);
             assert!(at == 0 || ranges[at - 1].va + ranges[at - 1].len <= range.va, "mappings overlap");
@@ -220,7 +223,7 @@ impl AddressSpace {
 
     /// Removes all mappings in `[va, va + len)`, whole pages; mappings that extend beyond are cut.
     pub fn unmap_range(&self, va: u64, len: u64) {
-        let end = va + len;
+        let end = va.saturating_add(len);
         self.change(|Tables { ranges, .. }| {
             let old = std::mem::take(ranges);
             for range in old {
@@ -242,7 +245,7 @@ impl AddressSpace {
     pub fn add_sparse(&self, va: u64, len: u64) {
         self.change(|Tables { sparse, .. }| {
             let at = sparse.partition_point(|(start, _)| *start < va);
-            sparse.insert(at, (va, va + len));
+            sparse.insert(at, (va, va.saturating_add(len)));
         });
     }
 

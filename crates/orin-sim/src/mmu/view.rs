@@ -1,7 +1,7 @@
 //! Snapshots of an address space, and accesses through them.
 
 use core::ptr::NonNull;
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use super::{Access, FaultKind, MappedRange, MmuFault, PAGE_BYTES, Span, Tables};
@@ -229,9 +229,8 @@ impl View {
             let at = va.wrapping_add(done as u64);
             let len = self.piece(at, buffer.len() - done, Access::Read)?;
             let source = self.pointer(at, len as u64, Access::Read)?;
-            // SAFETY: `source` is valid for `len` bytes while the view lives; the target is a local slice of at least
-            // `len` bytes. Concurrent writes may tear bytes, as on hardware.
-            unsafe { core::ptr::copy(source, buffer[done..].as_mut_ptr(), len) };
+            // SAFETY: `source` is valid for `len` bytes while the view lives, and memory consists of whole words.
+            unsafe { load(source, &mut buffer[done..done + len]) };
             done += len;
         }
         Ok(())
@@ -248,8 +247,8 @@ impl View {
             let at = va.wrapping_add(done as u64);
             let len = self.piece(at, buffer.len() - done, Access::Write)?;
             let target = self.pointer(at, len as u64, Access::Write)?;
-            // SAFETY: as in `read`, with the roles exchanged.
-            unsafe { core::ptr::copy(buffer[done..].as_ptr(), target, len) };
+            // SAFETY: as in `read`.
+            unsafe { store(target, &buffer[done..done + len]) };
             done += len;
         }
         Ok(())
@@ -269,5 +268,88 @@ impl View {
         };
         // CAST: bounded by `len`.
         Ok(most.min(len as u64) as usize)
+    }
+}
+
+/// The bytes of a word, aligned to 4 bytes: other threads access the same words as atomics ([`Memory::word`]).
+///
+/// [`Memory::word`]: crate::memory::Memory::word
+const WORD: usize = size_of::<u32>();
+
+/// Splits `len` bytes at `address` into the bytes before the first whole word, and whole words.
+fn split(address: usize, len: usize) -> (usize, usize) {
+    let head = (address.wrapping_neg() % WORD).min(len);
+    (head, (len - head) / WORD)
+}
+
+/// The word that contains the byte at `pointer`, and the byte's place in it.
+///
+/// # Safety
+///
+/// The word is valid for reads and writes for `'a`, and is accessed by atomic operations alone.
+unsafe fn word_of<'a>(pointer: *mut u8) -> (&'a AtomicU32, usize) {
+    let place = pointer.addr() % WORD;
+    // SAFETY: the caller's promise; the address is aligned.
+    (unsafe { AtomicU32::from_ptr(pointer.sub(place).cast()) }, place)
+}
+
+/// Copies `target.len()` bytes from `source`, word by word.
+///
+/// # Safety
+///
+/// The words that contain the bytes are valid for reads, and are accessed by atomic operations alone.
+unsafe fn load(source: *mut u8, target: &mut [u8]) {
+    let (head, words) = split(source.addr(), target.len());
+    let (start, rest) = target.split_at_mut(head);
+    let (whole, end) = rest.split_at_mut(words * WORD);
+    let single = |at: usize| {
+        // SAFETY: the caller's promise.
+        let (word, place) = unsafe { word_of(source.add(at)) };
+        word.load(Ordering::Relaxed).to_ne_bytes()[place]
+    };
+    for (at, byte) in start.iter_mut().enumerate() {
+        *byte = single(at);
+    }
+    for (at, bytes) in whole.chunks_exact_mut(WORD).enumerate() {
+        // SAFETY: the caller's promise; the address of a whole word is aligned.
+        let word = unsafe { AtomicU32::from_ptr(source.add(head + at * WORD).cast()) };
+        bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
+    }
+    for (at, byte) in end.iter_mut().enumerate() {
+        *byte = single(head + words * WORD + at);
+    }
+}
+
+/// Copies `source` to `target`, word by word.
+///
+/// # Safety
+///
+/// As [`load`], for writes too.
+unsafe fn store(target: *mut u8, source: &[u8]) {
+    let (head, words) = split(target.addr(), source.len());
+    let (start, rest) = source.split_at(head);
+    let (whole, end) = rest.split_at(words * WORD);
+    // Others may write the rest of the word meanwhile.
+    let single = |at: usize, byte: u8| {
+        // SAFETY: the caller's promise.
+        let (word, place) = unsafe { word_of(target.add(at)) };
+        let put = |old: u32| {
+            let mut bytes = old.to_ne_bytes();
+            bytes[place] = byte;
+            Some(u32::from_ne_bytes(bytes))
+        };
+        let _ = word.fetch_update(Ordering::Relaxed, Ordering::Relaxed, put);
+    };
+    for (at, byte) in start.iter().enumerate() {
+        single(at, *byte);
+    }
+    for (at, bytes) in whole.chunks_exact(WORD).enumerate() {
+        // SAFETY: the caller's promise; the address of a whole word is aligned.
+        let word = unsafe { AtomicU32::from_ptr(target.add(head + at * WORD).cast()) };
+        // PANIC: the chunks have the length of a word.
+        word.store(u32::from_ne_bytes(bytes.try_into().expect("a word")), Ordering::Relaxed);
+    }
+    for (at, byte) in end.iter().enumerate() {
+        single(head + words * WORD + at, *byte);
     }
 }

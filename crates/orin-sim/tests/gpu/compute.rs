@@ -54,7 +54,7 @@ impl Kernels {
 
     /// One past the last address of the code's mapping.
     pub(crate) fn code_end(&self) -> u64 {
-        self.rig.space.view().span(CODE, Access::Read).unwrap().end
+        CODE + self.rig.space.view().piece(CODE, usize::MAX, Access::Read).unwrap() as u64
     }
 
     /// Address and length of a kernel's code.
