@@ -101,6 +101,8 @@ unsafe impl Send for Streak {}
 pub(crate) struct Biased<T> {
     /// The thread that takes the lock without the mutex, or null. Written under the mutex.
     owner: AtomicPtr<Thread>,
+    /// The thread that has taken the mutex, or null. Written under the mutex.
+    holder: AtomicPtr<Thread>,
     mutex: Mutex<Streak>,
     value: UnsafeCell<T>,
 }
@@ -118,6 +120,7 @@ impl<T> Biased<T> {
     pub(crate) const fn new(value: T) -> Self {
         Self {
             owner: AtomicPtr::new(ptr::null_mut()),
+            holder: AtomicPtr::new(ptr::null_mut()),
             mutex: Mutex::new(Streak { thread: ptr::null(), len: 0 }),
             value: UnsafeCell::new(value),
         }
@@ -182,7 +185,12 @@ impl<T> Biased<T> {
     #[cold]
     fn lock_mutex(&self, may_own: bool) -> Result<Guard<'_, T>, Refused> {
         let thread = this_thread();
-        if thread.is_some_and(|thread| thread.taken.load(Ordering::Relaxed) == self.address()) {
+        // A thread sees its own stores, so another value than its own means that it has not taken the mutex.
+        let has_it = |thread: &'static Thread| {
+            thread.taken.load(Ordering::Relaxed) == self.address()
+                || ptr::eq(self.holder.load(Ordering::Relaxed), thread)
+        };
+        if thread.is_some_and(has_it) {
             return Err(Refused::Nested);
         }
         let mut streak = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,12 +201,15 @@ impl<T> Biased<T> {
         if !ptr::eq(streak.thread, thread) {
             *streak = Streak { thread, len: 0 };
         }
+        self.holder.store(ptr::from_ref(thread).cast_mut(), Ordering::Relaxed);
         streak.len = streak.len.saturating_add(u32::from(may_own));
-        if streak.len >= STREAK && has_barrier() {
+        // As the owner, a thread that has taken another lock could take this one a second time after it has left that
+        // lock: `taken` names one.
+        let is_first = thread.taken.load(Ordering::Relaxed) == NONE;
+        if is_first && streak.len >= STREAK && has_barrier() {
             streak.len = 0;
             self.owner.store(ptr::from_ref(thread).cast_mut(), Ordering::Relaxed);
         }
-        let is_first = thread.taken.load(Ordering::Relaxed) == NONE;
         let published =
             is_first.then(|| thread.taken.store(self.address(), Ordering::Relaxed)).map(|()| thread);
         Ok(Guard { lock: self, published, _mutex: Some(streak) })
@@ -277,6 +288,9 @@ impl<T> Drop for Guard<'_, T> {
     fn drop(&mut self) {
         if let Some(thread) = self.published {
             thread.taken.store(NONE, Ordering::Release);
+        }
+        if self._mutex.is_some() {
+            self.lock.holder.store(ptr::null_mut(), Ordering::Relaxed);
         }
     }
 }
@@ -397,6 +411,31 @@ mod tests {
         assert!(outer.is_taken() && !inner.is_taken());
         drop(guard);
         assert_eq!(*inner.lock_often().unwrap(), 1);
+    }
+
+    /// A call on one object, from its log callback a call on a second, and from that one's callback a call on both.
+    #[test]
+    fn a_guard_within_that_of_another_lock_is_not_taken_twice() {
+        for owned in [false, true] {
+            let (outer, inner) = (Biased::new(()), Biased::new(()));
+            if owned {
+                own(&outer);
+                own(&inner);
+            }
+            let first = outer.lock_often().unwrap();
+            for _ in 0..2 * STREAK {
+                let second = inner.lock_often().unwrap();
+                assert_eq!(inner.lock_often().err(), Some(Refused::Nested));
+                assert_eq!(outer.lock().err(), Some(Refused::Nested));
+                drop(second);
+            }
+            // The guards need not end in the reverse order.
+            let second = inner.lock_often().unwrap();
+            drop(first);
+            assert_eq!(inner.lock_often().err(), Some(Refused::Nested));
+            drop(second);
+            assert!(inner.lock_often().is_ok() && outer.lock_often().is_ok());
+        }
     }
 
     #[test]

@@ -2,18 +2,20 @@
 
 use core::future::Future;
 use core::pin::pin;
+use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Context, Poll};
 use std::os::fd::{IntoRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
 use rustix::event::{EventfdFlags, eventfd};
-use tegra_hcq::{Fence, FenceFuture};
+use tegra_hcq::{Fence, FenceFuture, Queue};
 
-use crate::device::hand_out;
+use crate::device::pointer;
 use crate::handle::{TABLE, share};
 use crate::object::{Kind, Object};
 use crate::pass;
+use crate::queue::LockedQueue;
 use crate::status::{Failure, Status, guard};
 use crate::types::tegra_hcq_fence;
 
@@ -21,12 +23,29 @@ use crate::types::tegra_hcq_fence;
 #[derive(Debug)]
 pub(crate) struct FenceObject {
     pub(crate) fence: Fence,
-    /// Dropping a future cancels its wait.
-    waits: Mutex<Vec<FenceFuture>>,
+    /// The waits that have not ended. Dropping a future cancels its wait.
+    waits: Mutex<Vec<(Arc<Event>, FenceFuture)>>,
+}
+
+impl FenceObject {
+    pub(crate) fn new(fence: Fence) -> Self {
+        Self { fence, waits: Mutex::default() }
+    }
+
+    /// Keeps a wait until it ends, and forgets those that have ended.
+    fn keep(&self, event: Arc<Event>, wait: FenceFuture) {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        waits.retain(|(event, _)| !event.is_written.load(Ordering::Acquire));
+        waits.push((event, wait));
+    }
 }
 
 /// Writes to an event descriptor when the work has ended.
-struct Event(OwnedFd);
+#[derive(Debug)]
+struct Event {
+    descriptor: OwnedFd,
+    is_written: AtomicBool,
+}
 
 impl Wake for Event {
     fn wake(self: Arc<Self>) {
@@ -35,7 +54,8 @@ impl Wake for Event {
 
     fn wake_by_ref(self: &Arc<Self>) {
         // A full counter is readable already.
-        let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
+        self.is_written.store(true, Ordering::Release);
     }
 }
 
@@ -47,22 +67,27 @@ pub(crate) fn fence(handle: *mut tegra_hcq_fence) -> Result<Arc<FenceObject>, Fa
     })
 }
 
-/// Gives a fence of a device to C, unless `out` is NULL.
+/// Makes a submission on a locked queue and gives its fence to C, unless `out` is NULL. Without a free handle for the
+/// fence nothing is submitted.
 ///
 /// # Safety
 ///
 /// `out` is NULL or valid for a write.
-pub(crate) unsafe fn hand_out_fence(
+pub(crate) unsafe fn submit(
+    mut queue: LockedQueue,
     out: *mut *mut tegra_hcq_fence,
-    owner: u64,
-    fence: Fence,
+    submit: impl FnOnce(&mut Queue) -> tegra_hcq::Result<Fence>,
 ) -> Result<(), Failure> {
-    if out.is_null() {
-        return Ok(());
+    let place = if out.is_null() { None } else { Some(TABLE.reserve()?) };
+    let object = queue.get()?;
+    let (end, owner) = (submit(&mut object.queue)?, object.device);
+    drop(queue);
+    if let Some(place) = place {
+        let handle = place.fill(Object::Fence(owner, Arc::new(FenceObject::new(end))));
+        // SAFETY: the caller's promise.
+        unsafe { pass::out(out, "fence")? }.put(pointer(handle));
     }
-    // SAFETY: the caller's promise.
-    let out = unsafe { pass::out(out, "fence")? };
-    hand_out(out, Object::Fence(owner, Arc::new(FenceObject { fence, waits: Mutex::default() })))
+    Ok(())
 }
 
 /// Waits until a submission has ended, at most `timeout_ns` nanoseconds. Thread-safe.
@@ -109,13 +134,14 @@ pub unsafe extern "C" fn tegra_hcq_fence_eventfd(
         let fence = self::fence(fence)?;
         let system = |error| Failure::new(Status::Device, format!("eventfd: {error}"));
         let given = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system)?;
-        let event =
+        let copy =
             given.try_clone().map_err(|error| Failure::new(Status::Device, format!("dup: {error}")))?;
-        let waker = Waker::from(Arc::new(Event(event)));
+        let event = Arc::new(Event { descriptor: copy, is_written: AtomicBool::new(false) });
+        let waker = Waker::from(Arc::clone(&event));
         let mut wait = fence.fence.clone().within(pass::timeout(timeout_ns));
         match pin!(&mut wait).poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(_) => waker.wake(),
-            Poll::Pending => fence.waits.lock().unwrap_or_else(PoisonError::into_inner).push(wait),
+            Poll::Pending => fence.keep(event, wait),
         }
         descriptor.put(given.into_raw_fd());
         Ok(())
@@ -126,4 +152,49 @@ pub unsafe extern "C" fn tegra_hcq_fence_eventfd(
 #[unsafe(no_mangle)]
 pub extern "C" fn tegra_hcq_fence_free(fence: *mut tegra_hcq_fence) -> Status {
     guard(|| TABLE.remove(fence.addr() as u64, Kind::Fence))
+}
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use core::ptr;
+    use std::os::fd::FromRawFd;
+
+    use rustix::event::{PollFd, PollFlags, poll};
+
+    use super::*;
+    use crate::handle::ALONE;
+    use crate::{
+        tegra_hcq_device_close, tegra_hcq_device_open, tegra_hcq_queue_open, tegra_hcq_queue_submit,
+        tegra_hcq_queue_wait_signal, tegra_hcq_signal_create, tegra_hcq_signal_set,
+    };
+
+    #[test]
+    fn a_fence_forgets_the_waits_that_have_ended() {
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut device, mut queue, mut signal) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let mut fence = ptr::null_mut();
+        // SAFETY: texts end with a zero byte, results have places.
+        unsafe {
+            assert_eq!(tegra_hcq_device_open(c"sim".as_ptr(), 0, &raw mut device), Status::Ok);
+            assert_eq!(tegra_hcq_queue_open(device, ptr::null(), &raw mut queue), Status::Ok);
+            assert_eq!(tegra_hcq_signal_create(device, 0, &raw mut signal), Status::Ok);
+            assert_eq!(tegra_hcq_queue_wait_signal(queue, signal, 1), Status::Ok);
+            assert_eq!(tegra_hcq_queue_submit(queue, &raw mut fence), Status::Ok);
+        }
+        let object = self::fence(fence).ok().unwrap();
+        for _ in 0..20 {
+            let mut number = -1;
+            // SAFETY: the result has a place; the caller owns the descriptor.
+            let event = unsafe {
+                assert_eq!(tegra_hcq_fence_eventfd(fence, 1_000_000, &raw mut number), Status::Ok);
+                OwnedFd::from_raw_fd(number)
+            };
+            assert_eq!(poll(&mut [PollFd::new(&event, PollFlags::IN)], None), Ok(1));
+        }
+        let kept = object.waits.lock().unwrap_or_else(PoisonError::into_inner).len();
+        assert!(kept <= 2, "{kept} of 20 waits are kept");
+        assert_eq!(tegra_hcq_signal_set(signal, 1), Status::Ok);
+        assert_eq!(tegra_hcq_fence_wait(fence, 60_000_000_000), Status::Ok);
+        assert_eq!(tegra_hcq_device_close(device), Status::Ok);
+    }
 }

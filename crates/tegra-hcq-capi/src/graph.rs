@@ -8,7 +8,7 @@ use tegra_hcq::{Buffer, NodeId};
 use crate::arguments;
 use crate::buffer::buffer;
 use crate::device::{device, hand_out};
-use crate::fence::hand_out_fence;
+use crate::fence;
 use crate::handle::{Locked, TABLE, share};
 use crate::object::{BuilderObject, GraphObject, Kind, Object};
 use crate::pass;
@@ -347,12 +347,8 @@ pub unsafe extern "C" fn tegra_hcq_queue_replay(
     guard(|| {
         TABLE.sweep();
         let graph = self::graph(graph)?;
-        let mut locked = queue::lock(queue)?;
-        let object = locked.get()?;
-        let (end, owner) = (object.queue.replay(&mut lock(&graph).graph)?, object.device);
-        drop(locked);
         // SAFETY: the caller's promise.
-        unsafe { hand_out_fence(fence, owner, end) }
+        unsafe { fence::submit(queue::lock(queue)?, fence, |queue| queue.replay(&mut lock(&graph).graph)) }
     })
 }
 

@@ -29,6 +29,41 @@ const FIRST: usize = 64;
 /// Number of chunks that hold all slots.
 const CHUNKS: usize = 23;
 
+/// A reserved slot; free again if it is dropped empty.
+pub(crate) struct Place {
+    table: &'static Table,
+    index: usize,
+    slot: &'static Slot,
+    /// `None` once the place is filled.
+    locked: Option<Guard<'static, Option<Object>>>,
+}
+
+impl Place {
+    /// Stores an object; returns its handle.
+    pub(crate) fn fill(mut self, object: Object) -> u64 {
+        let (slot, kind) = (self.slot, object.kind());
+        // PANIC: only this function takes the lock, and it consumes the place.
+        let mut locked = self.locked.take().expect("the place is empty");
+        let generation = slot.generation.fetch_add(1, Ordering::Relaxed) + 1;
+        let handle = (generation << GENERATION) | ((kind as u64) << INDEX_BITS) | self.index as u64;
+        if kind == Kind::Queue {
+            lock(&self.table.state).queues.push(self.index);
+        }
+        slot.peeked.store(object.peeked(), Ordering::Release);
+        *locked = Some(object);
+        slot.handle.store(handle, Ordering::Release);
+        handle
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.locked.take().is_some() {
+            lock(&self.table.state).free.push(self.index);
+        }
+    }
+}
+
 /// Why a slot is empty.
 const FREED: u64 = 0;
 /// The device of the slot's last object was closed.
@@ -156,7 +191,16 @@ impl Table {
     /// # Errors
     ///
     /// If 2^28 objects exist.
-    pub(crate) fn insert(&self, object: Object) -> Result<u64, Failure> {
+    pub(crate) fn insert(&'static self, object: Object) -> Result<u64, Failure> {
+        Ok(self.reserve()?.fill(object))
+    }
+
+    /// Reserves the place of an object, so that storing it cannot fail.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::insert`].
+    pub(crate) fn reserve(&'static self) -> Result<Place, Failure> {
         self.sweep();
         let mut state = lock(&self.state);
         let index = match state.free.pop() {
@@ -169,23 +213,13 @@ impl Table {
         };
         let (chunk, at) = place(index);
         let slot = &self.chunk(chunk)[at];
-        let mut locked = match slot.object.lock() {
-            Ok(locked) => locked,
+        match slot.object.lock() {
+            Ok(locked) => Ok(Place { table: self, index, slot, locked: Some(locked) }),
             Err(refused) => {
                 state.free.push(index);
-                return Err(refused.into());
+                Err(refused.into())
             }
-        };
-        let kind = object.kind();
-        let generation = slot.generation.fetch_add(1, Ordering::Relaxed) + 1;
-        let handle = (generation << GENERATION) | ((kind as u64) << INDEX_BITS) | index as u64;
-        if kind == Kind::Queue {
-            state.queues.push(index);
         }
-        slot.peeked.store(object.peeked(), Ordering::Release);
-        *locked = Some(object);
-        slot.handle.store(handle, Ordering::Release);
-        Ok(handle)
     }
 
     /// Locks the slot of a handle, if its object has the kind.
@@ -395,4 +429,60 @@ pub(crate) fn share<T>(
 ) -> Result<Arc<T>, Failure> {
     let locked = TABLE.lock(handle, kind)?;
     get(&locked).cloned().ok_or_else(|| TABLE.explain(handle, kind))
+}
+
+/// Held by tests that change the state of the process' table, or need it unchanged.
+#[cfg(all(test, feature = "sim"))]
+pub(crate) static ALONE: Mutex<()> = Mutex::new(());
+
+#[cfg(all(test, feature = "sim"))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::{
+        Status, tegra_hcq_device_close, tegra_hcq_device_open, tegra_hcq_fence_free, tegra_hcq_queue_open,
+        tegra_hcq_queue_signal, tegra_hcq_queue_submit, tegra_hcq_signal_create, tegra_hcq_signal_value,
+        tegra_hcq_signal_wait,
+    };
+
+    /// Sets the number of used slots, so that no handle is free, and returns the number before.
+    fn set_len(len: usize) -> usize {
+        core::mem::replace(&mut lock(&TABLE.state).len, len)
+    }
+
+    #[test]
+    fn a_submission_whose_fence_has_no_handle_does_not_run() {
+        let _alone = lock(&ALONE);
+        let (mut device, mut queue, mut signal) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+        let (mut fence, mut value) = (ptr::null_mut(), 7);
+        // SAFETY: texts end with a zero byte, results have places.
+        unsafe {
+            assert_eq!(tegra_hcq_device_open(c"sim".as_ptr(), 0, &raw mut device), Status::Ok);
+            assert_eq!(tegra_hcq_queue_open(device, ptr::null(), &raw mut queue), Status::Ok);
+            assert_eq!(tegra_hcq_signal_create(device, 0, &raw mut signal), Status::Ok);
+            assert_eq!(tegra_hcq_queue_signal(queue, signal, 1), Status::Ok);
+            let free = core::mem::take(&mut lock(&TABLE.state).free);
+            let len = set_len(1 << INDEX_BITS);
+            assert_ne!(tegra_hcq_queue_submit(queue, &raw mut fence), Status::Ok);
+            std::thread::sleep(Duration::from_millis(50));
+            assert_eq!(tegra_hcq_signal_value(signal, &raw mut value), Status::Ok);
+            assert_eq!((value, fence.is_null()), (0, true), "nothing was submitted");
+            set_len(len);
+            lock(&TABLE.state).free = free;
+            assert_eq!(tegra_hcq_queue_submit(queue, &raw mut fence), Status::Ok);
+            assert_eq!(tegra_hcq_signal_wait(signal, 1, 60_000_000_000), Status::Ok);
+            assert_eq!(tegra_hcq_fence_free(fence), Status::Ok);
+        }
+        assert_eq!(tegra_hcq_device_close(device), Status::Ok);
+    }
+
+    #[test]
+    fn a_place_that_is_not_filled_is_free_again() {
+        let _alone = lock(&ALONE);
+        let place = TABLE.reserve().ok().unwrap();
+        let index = place.index;
+        drop(place);
+        assert!(lock(&TABLE.state).free.contains(&index));
+    }
 }

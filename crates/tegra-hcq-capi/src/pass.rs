@@ -108,11 +108,11 @@ pub(crate) unsafe fn bytes<'a>(pointer: *const c_void, bytes: u64, name: &str) -
     Ok(unsafe { slice::from_raw_parts(pointer.cast(), length(bytes, name)?) })
 }
 
-/// Bytes of C to write to.
+/// Bytes of C to write to. C need not have written them yet.
 ///
 /// # Safety
 ///
-/// `pointer` is NULL or valid for writes of `bytes` bytes for `'a`; nothing else accesses them meanwhile.
+/// `pointer` is NULL or valid for reads and writes of `bytes` bytes for `'a`; nothing else accesses them meanwhile.
 pub(crate) unsafe fn bytes_mut<'a>(
     pointer: *mut c_void,
     bytes: u64,
@@ -124,8 +124,12 @@ pub(crate) unsafe fn bytes_mut<'a>(
     if pointer.is_null() {
         return Err(null(name));
     }
-    // SAFETY: the caller's promise; any bytes are valid.
-    Ok(unsafe { slice::from_raw_parts_mut(pointer.cast(), length(bytes, name)?) })
+    let bytes = length(bytes, name)?;
+    // SAFETY: no instruction. For the compiler, the statement may write any memory that the pointer reaches, so the bytes
+    // are initialised, to unknown values, afterwards.
+    unsafe { core::arch::asm!("/* {0} */", in(reg) pointer, options(nostack, preserves_flags)) };
+    // SAFETY: the caller's promise; the bytes are initialised.
+    Ok(unsafe { slice::from_raw_parts_mut(pointer.cast(), bytes) })
 }
 
 /// A size in bytes as a length of a slice.

@@ -2,12 +2,12 @@
 
 use core::ffi::{c_char, c_void};
 
-use tegra_hcq::{QueueOptions, WaitPolicy};
+use tegra_hcq::{Queue, QueueOptions, WaitPolicy};
 
 use crate::arguments;
 use crate::buffer::buffer;
 use crate::device::{device, hand_out};
-use crate::fence::{fence, hand_out_fence};
+use crate::fence;
 use crate::handle::{Locked, TABLE};
 use crate::object::{KernelObject, Kind, Object, QueueObject};
 use crate::pass;
@@ -248,12 +248,8 @@ pub unsafe extern "C" fn tegra_hcq_queue_upload(
         // SAFETY: the caller's promises.
         let (source, part) =
             unsafe { (pass::bytes(source, bytes, "source")?, target.slice_mut_unchecked(range)?) };
-        let mut locked = lock(queue)?;
-        let object = locked.get()?;
-        let (end, owner) = (object.queue.upload(source, part)?, object.device);
-        drop(locked);
         // SAFETY: the caller's promise.
-        unsafe { hand_out_fence(fence, owner, end) }
+        unsafe { fence::submit(lock(queue)?, fence, |queue| queue.upload(source, part)) }
     })
 }
 
@@ -270,12 +266,8 @@ pub unsafe extern "C" fn tegra_hcq_queue_submit(
 ) -> Status {
     guard(|| {
         TABLE.sweep();
-        let mut locked = lock(queue)?;
-        let object = locked.get()?;
-        let (end, owner) = (object.queue.submit()?, object.device);
-        drop(locked);
         // SAFETY: the caller's promise.
-        unsafe { hand_out_fence(fence, owner, end) }
+        unsafe { fence::submit(lock(queue)?, fence, Queue::submit) }
     })
 }
 
@@ -300,7 +292,7 @@ pub extern "C" fn tegra_hcq_queue_wait_fence(
     fence: *mut tegra_hcq_fence,
 ) -> Status {
     guard(|| {
-        let fence = self::fence(fence)?;
+        let fence = fence::fence(fence)?;
         Ok(lock(queue)?.get()?.queue.wait_fence(&fence.fence)?)
     })
 }
