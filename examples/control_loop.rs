@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Parser;
 use examples::{Common, Failure, describe, open};
-use infer::control::{ControlLoop, Plan, TOLERANCE, Timing, WIDTHS, run as run_loop};
+use networks::control::{ControlLoop, Plan, TOLERANCE, Timing, WIDTHS, run as run_loop};
 use orin_cli::{ExitStatus, Progress, Stop, number, say, within};
 use tegra_hcq::Properties;
 

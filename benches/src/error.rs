@@ -13,9 +13,13 @@ pub enum Error {
     #[error(transparent)]
     Device(#[from] tegra_hcq::Error),
 
-    /// The control loop ended early.
+    /// A matrix product was refused.
     #[error(transparent)]
-    Control(#[from] infer::Error),
+    Gemm(#[from] infer::Error),
+
+    /// The control loop or its network failed.
+    #[error(transparent)]
+    Network(#[from] networks::Error),
 
     /// A call of the C library failed.
     #[error("the C library: {0}")]

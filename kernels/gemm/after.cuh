@@ -1,17 +1,6 @@
 // What becomes of the sums of a product with packed weights.
 #pragma once
-#include "mma.cuh"
-
-#define AFTER_STORE 0
-#define AFTER_ADD 1
-// output[i] = activation(row 2 i) * row (2 i + 1)
-#define AFTER_PAIR 2
-#define AFTER_ACTIVATE 3
-// output[i] = activation(gate[i]) * row i
-#define AFTER_GATE 4
-
-#define ACTIVATION_SILU 0
-#define ACTIVATION_GELU 1
+#include "parameters.cuh"
 
 static __device__ float activate(float x, u32 activation)
 {

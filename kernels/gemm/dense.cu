@@ -15,7 +15,7 @@
 #include "dense.cuh"
 
 template <class T>
-static __device__ void product(const u8* a, const u8* b, u8* c, const float* bias, const Dense& p)
+static __device__ void product(const u8* a, const u8* b, u8* c, const float* bias, const DenseParams& p)
 {
     u32 tile_m, tile_n;
     place_of(blockIdx.x, (p.m + T::BM - 1) / T::BM, (p.n + T::BN - 1) / T::BN, tile_m, tile_n);
@@ -30,7 +30,7 @@ static __device__ void product(const u8* a, const u8* b, u8* c, const float* bia
 
 #define KERNEL(name, threads, blocks, ...)                                                                             \
     extern "C" __global__ void __launch_bounds__(threads, blocks)                                                      \
-        name(const u8* a, const u8* b, u8* c, const float* bias, const __grid_constant__ Dense p)                      \
+        name(const u8* a, const u8* b, u8* c, const float* bias, const __grid_constant__ DenseParams p)                \
     {                                                                                                                  \
         product<Tile<__VA_ARGS__>>(a, b, c, bias, p);                                                                  \
     }

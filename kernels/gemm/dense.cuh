@@ -1,6 +1,6 @@
 // The product of two matrices on the tensor cores: see `dense.cu`.
 #pragma once
-#include "mma.cuh"
+#include "parameters.cuh"
 
 // Tiles on their way or in use.
 #define STAGES 3
@@ -11,21 +11,9 @@
 #define OUTPUT_F16 1
 #define OUTPUT_BF16 2
 
-struct Dense {
-    // Distance between matrices of a batch, in bytes.
-    u64 a_batch, b_batch, c_batch;
-    u32 m, n, k;
-    // Distance between rows, in elements.
-    u32 a_row, b_row, c_row;
-    // Type of `c`; whether `c` is added.
-    u32 output, accumulate;
-    float scale;
-    u32 unused;
-};
-
 // Ends a tile, whose sums are in shared memory in rows of BN + 8.
 template <int THREADS, int BM, int BN>
-static __device__ void store_tile(const Dense& p, u32 shared, u32 row, u32 column, u8* c, const float* bias)
+static __device__ void store_tile(const DenseParams& p, u32 shared, u32 row, u32 column, u8* c, const float* bias)
 {
     u32 to_column = column + threadIdx.x % BN;
     if (to_column >= p.n)
@@ -63,7 +51,7 @@ struct Tile {
     static const int B_PIECES = ROWS ? BN / PIECE : 8, B_STEP = THREADS / B_PIECES;
     static const int B_COPIES = (ROWS ? BK : BN) / B_STEP;
 
-    const Dense& p;
+    const DenseParams& p;
     const u8 *a, *b;
     u8* c;
     // One per column, or null.
@@ -71,7 +59,7 @@ struct Tile {
     u32 shared, row, column, a_place, b_place, a_piece, b_piece, b_line;
     float sum[M_TILES][N_TILES][4];
 
-    __device__ Tile(const Dense& p, u32 row, u32 column) : p(p), row(row), column(column)
+    __device__ Tile(const DenseParams& p, u32 row, u32 column) : p(p), row(row), column(column)
     {
         extern __shared__ __align__(128) u8 memory[];
         shared = shared_address(memory);

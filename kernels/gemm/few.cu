@@ -31,26 +31,6 @@
 // Most vectors.
 #define MOST 32
 
-struct Few {
-    u32 m, rows, columns;
-    // Distance between vectors, in elements.
-    u32 input_row, output_row;
-    u32 after, activation;
-    // Parts of the columns, and the steps of each but the last, which may have fewer.
-    u32 parts, steps;
-    // Warps that share the columns of 16 rows: 1, 2, 4, 8 or 16.
-    u32 split;
-    // Rounds of a block.
-    u32 rounds;
-    u32 unused;
-    // The sums of each block, and the number of blocks that have stored theirs, 0 before and after the launch. Null
-    // with one part.
-    float* sums;
-    u32* tickets;
-    // Where gates and outputs are.
-    Sequences sequences;
-};
-
 static __device__ uint4 load16(u32 from)
 {
     uint4 v;
@@ -80,7 +60,7 @@ struct Work {
     static const int OWN = N_TILES * 8 / WARPS;
     static const int VECTORS = 8 * N_TILES, COLUMNS = 4 * F::COLUMNS, PIECE = 16 / E::BYTES;
 
-    const Few& p;
+    const FewParams& p;
     const Rows<F> weights;
     Table& table;
     u32 lane, warp, tile, part;
@@ -99,12 +79,13 @@ struct Work {
     typename F::Raw raw[DEPTH][2];
     float sum[1][N_TILES][4];
 
-    __device__ Work(const Few& p, const u8* tiles, Table& table) : p(p), weights(tiles, p.columns), table(table)
+    __device__ Work(const FewParams& p, const u8* tiles, Table& table)
+        : p(p), weights(tiles, p.product.columns), table(table)
     {
         extern __shared__ __align__(128) u8 memory[];
         lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         tile = blockIdx.x / p.parts, part = blockIdx.x % p.parts;
-        u32 all = (p.columns + COLUMNS - 1) / COLUMNS;
+        u32 all = (p.product.columns + COLUMNS - 1) / COLUMNS;
         first = part * p.steps;
         steps = all - first < p.steps ? all - first : p.steps;
         u32 slice = warp % p.split;
@@ -115,7 +96,7 @@ struct Work {
         sums_at = shared_address(memory);
         vectors_at = sums_at + WARPS * VECTORS * GROUP * 4;
         stride = p.steps * STEP;
-        count = p.sequences.count ? *p.sequences.count : p.m;
+        count = p.sequences.count ? *p.sequences.count : p.product.m;
     }
 
     __device__ u32 round_rows() const
@@ -133,13 +114,13 @@ struct Work {
     {
         u32 start = first * COLUMNS;
         for (u32 n = warp; n < VECTORS; n += WARPS) {
-            const u8* vector = input + (u64)(n < count ? n : 0) * p.input_row * E::BYTES;
+            const u8* vector = input + (u64)(n < count ? n : 0) * p.product.input_row * E::BYTES;
             u32 to = vectors_at + n * stride;
             for (u32 i = lane; i < steps * (STEP / 16); i += 32) {
                 u32 at = start + i * PIECE, segment = i / 4;
-                u32 bytes = n >= count || at >= p.columns  ? 0
-                            : at + PIECE <= p.columns ? 16
-                                                      : (p.columns - at) * E::BYTES;
+                u32 bytes = n >= count || at >= p.product.columns ? 0
+                            : at + PIECE <= p.product.columns     ? 16
+                                                                  : (p.product.columns - at) * E::BYTES;
                 u32 place = (i ^ (segment / 2 % 2) ^ (n % 2 * 2)) % 4;
                 copy_part(to + segment * 64 + place * 16, vector + (bytes ? at : 0) * E::BYTES, bytes);
             }
@@ -151,8 +132,8 @@ struct Work {
     __device__ void enter(u32 round)
     {
         u32 row = first_row(round) + group * GROUP + lane / 4;
-        lines[0] = weights.line(row < p.rows ? row : p.rows - 1);
-        lines[1] = weights.line(row + 8 < p.rows ? row + 8 : p.rows - 1);
+        lines[0] = weights.line(row < p.product.rows ? row : p.product.rows - 1);
+        lines[1] = weights.line(row + 8 < p.product.rows ? row + 8 : p.product.rows - 1);
 #pragma unroll
         for (u32 i = 0; i < DEPTH; ++i)
             if (i < own)
@@ -164,7 +145,7 @@ struct Work {
     {
         u32 column = (first + from + step) * COLUMNS + lane % 4 * F::COLUMNS;
         // Vectors are 0 after the last column.
-        column = column < p.columns ? column : 0;
+        column = column < p.product.columns ? column : 0;
 #pragma unroll
         for (int j = 0; j < 2; ++j)
             F::load(to[j], weights.segment(lines[j], column));
@@ -226,10 +207,11 @@ struct Work {
     // Ends a round. A warp takes a vector, and neighbouring threads neighbouring rows.
     __device__ void finish(u32 round, u32 slices, const float* bias, const float* gate, float* output)
     {
-        bool pairs = p.after == AFTER_PAIR, has_others = p.after == AFTER_ADD || p.after == AFTER_GATE;
-        u32 row = first_row(round), width = p.rows - row < round_rows() ? p.rows - row : round_rows();
+        bool pairs = p.product.after == AFTER_PAIR;
+        bool has_others = p.product.after == AFTER_ADD || p.product.after == AFTER_GATE;
+        u32 row = first_row(round), width = p.product.rows - row < round_rows() ? p.product.rows - row : round_rows();
         u32 to = pairs ? row / 2 : row, outputs = pairs ? width / 2 : width;
-        const float* others = p.after == AFTER_GATE ? gate : output;
+        const float* others = p.product.after == AFTER_GATE ? gate : output;
 #pragma unroll 1
         for (u32 at = lane; at < outputs; at += 32) {
             u32 of = pairs ? 2 * at : at;
@@ -250,7 +232,8 @@ struct Work {
                 float factor = table.factors[vector], next = 0.0f;
                 if (pairs)
                     next = fmaf(sum_of(vector, of + 1, slices), factor, next_bias);
-                value[i] = result(p.after, p.activation, fmaf(sum_of(vector, of, slices), factor, first_bias), next,
+                value[i] = result(p.product.after, p.product.activation,
+                                  fmaf(sum_of(vector, of, slices), factor, first_bias), next,
                                   value[i]);
             }
 #pragma unroll
@@ -352,8 +335,8 @@ struct Work {
             u32 n = threadIdx.x;
             bool exists = n < count;
             table.places[n] = !exists               ? 0
-                              : p.sequences.count ? (u64)p.sequences.at(n, (u8*)0)
-                                                  : (u64)n * p.output_row * 4;
+                              : p.sequences.count ? (u64)at(p.sequences, n, (u8*)0)
+                                                  : (u64)n * p.product.output_row * 4;
             table.factors[n] = exists && factors ? factors[n] : 1.0f;
         }
 #pragma unroll
@@ -365,7 +348,7 @@ struct Work {
 #pragma unroll 1
         for (bool ends = p.parts == 1, again = false;; ends = again = true) {
 #pragma unroll 1
-            for (u32 round = 0; round < p.rounds && first_row(round) < p.rows; ++round) {
+            for (u32 round = 0; round < p.rounds && first_row(round) < p.product.rows; ++round) {
                 if (again) {
                     gather(round);
                 } else {
@@ -390,7 +373,7 @@ struct Work {
 #define KERNEL(name, format, n_tiles)                                                                                  \
     extern "C" __global__ void __launch_bounds__(THREADS, 1)                                                           \
         name(const u8* tiles, const u8* input, const float* factors, const float* bias, const float* gate,             \
-             float* output, const __grid_constant__ Few p)                                                             \
+             float* output, const __grid_constant__ FewParams p)                                                       \
     {                                                                                                                  \
         __shared__ Table table;                                                                                        \
         Work<format, n_tiles> work(p, tiles, table);                                                                   \

@@ -31,20 +31,13 @@
 // Outputs of a thread that are on their way together.
 #define OUTPUTS 8
 
-struct Packed {
-    u32 m, rows, columns;
-    // Distance between vectors, in elements.
-    u32 input_row, output_row;
-    u32 after, activation;
-};
-
 template <class F, int M_TILES>
 struct Work {
     typedef typename Elements<F>::Type E;
     static const int BM = WARPS_M * M_TILES * 16, BK = ROW / E::BYTES, PIECE = 16 / E::BYTES;
     static const int A_STAGE = BM * ROW, B_STAGE = BN * ROW, A_STEP = THREADS / 8;
 
-    const Packed& p;
+    const PackedParams& p;
     const Rows<F> weights;
     const u8* input;
     // First vector and first row of the tile.
@@ -55,7 +48,8 @@ struct Work {
     typename F::Raw raw[READS];
     float sum[M_TILES][N_TILES][4];
 
-    __device__ Work(const Packed& p, const u8* tiles, const u8* input) : p(p), weights(tiles, p.columns), input(input)
+    __device__ Work(const PackedParams& p, const u8* tiles, const u8* input)
+        : p(p), weights(tiles, p.columns), input(input)
     {
         extern __shared__ __align__(128) u8 memory[];
         shared = shared_address(memory);
@@ -223,7 +217,7 @@ struct Work {
 #define KERNEL(name, format, m_tiles, blocks)                                                                          \
     extern "C" __global__ void __launch_bounds__(THREADS, blocks)                                                      \
         name(const u8* tiles, const u8* input, const float* factors, const float* bias, const float* gate,             \
-             float* output, const __grid_constant__ Packed p)                                                          \
+             float* output, const __grid_constant__ PackedParams p)                                                    \
     {                                                                                                                  \
         Work<format, m_tiles> work(p, tiles, input);                                                                   \
         work.run();                                                                                                    \

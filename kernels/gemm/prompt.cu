@@ -29,25 +29,8 @@ static __device__ float warp_max(float v)
 
 // ---- The embedding ----
 
-struct Embed {
-    const u8* tiles;
-    const u32* tokens;
-    // One row per position, added to the embedding, or null.
-    const float* positions;
-    // Turns per position of each pair, and the factor of cosine and sine.
-    const double* turns;
-    // m x width, and m x pairs.
-    float* x;
-    float2* rotation;
-    // Tokens of the context.
-    u32* history;
-    u32 start, width, pairs, type;
-    float magnitude;
-    u32 unused;
-};
-
 template <class F>
-static __device__ void embed_row(const Embed& p, u32 token, const float* of_position, float* x)
+static __device__ void embed_row(const EmbedParams& p, u32 token, const float* of_position, float* x)
 {
     Rows<F> rows(p.tiles, p.width);
     for (u32 column = threadIdx.x * F::COLUMNS; column < p.width; column += THREADS * F::COLUMNS) {
@@ -64,12 +47,12 @@ static __device__ void embed_row(const Embed& p, u32 token, const float* of_posi
 }
 
 // One block per token: its row of the embedding, and the rotation at its position.
-extern "C" __global__ void __launch_bounds__(THREADS) embed(const __grid_constant__ Embed p)
+extern "C" __global__ void __launch_bounds__(THREADS) embed(const __grid_constant__ EmbedParams p)
 {
     u32 token = p.tokens[blockIdx.x], position = p.start + blockIdx.x;
     float* x = p.x + (u64)blockIdx.x * p.width;
     const float* of_position = p.positions ? p.positions + (u64)position * p.width : 0;
-    switch (p.type) {
+    switch (p.block_type) {
     case 0:
         embed_row<WeightsF32>(p, token, of_position, x);
         break;
@@ -95,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) embed(const __grid_constan
         embed_row<WeightsBF16>(p, token, of_position, x);
     }
     for (u32 i = threadIdx.x; i < p.pairs; i += THREADS) {
-        double turns = p.turns[i] * (double)position;
+        double turns = p.frequencies[i] * (double)position;
         float sine, cosine;
         sincospif(2.0f * (float)(turns - rint(turns)), &sine, &cosine);
         p.rotation[(u64)blockIdx.x * p.pairs + i] = make_float2(cosine * p.magnitude, sine * p.magnitude);
@@ -106,23 +89,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) embed(const __grid_constan
 
 // ---- Norms and rounding ----
 
-#define NORM_RMS 0
-#define NORM_LAYER 1
-#define NORM_NOTHING 2
-
-struct Round {
-    // m x columns floats.
-    const float* input;
-    const float *weight, *bias;
-    // m x columns halves, or floats with `keep`.
-    void* output;
-    // One per row: the row is the rounded row times its factor.
-    float* factors;
-    u32 columns, norm, keep;
-    float epsilon;
-    // Where `input` is.
-    Sequences sequences;
-};
 
 // Sum over the block; `scratch` has WARPS elements.
 static __device__ float block_sum(float v, float* scratch)
@@ -186,7 +152,7 @@ static __device__ float4 normed(float4 v, float mean, float factor, float4 w, fl
 
 // One block per row, of a multiple of four elements. The largest element of a row of halves becomes 2^13 to 2^14, so that
 // none is out of range and small ones keep their bits; the factor is a power of two.
-extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ Round p)
+extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ RoundParams p)
 {
     __shared__ float scratch[WARPS];
     let_next_begin();
@@ -194,10 +160,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_co
     if (p.sequences.count) {
         if (blockIdx.x >= *p.sequences.count)
             return;
-        input = p.sequences.at(blockIdx.x, p.input);
+        input = at(p.sequences, blockIdx.x, p.input);
     }
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    bool norm = p.norm != NORM_NOTHING;
+    bool norm = p.norm != BEFORE_NOTHING;
     Quads row = {(const float4*)input, (const float4*)p.weight, (const float4*)p.bias, p.columns / 4};
     auto weight = [&](u32 at) { return row.weight[at]; };
     auto bias = [&](u32 at) { return row.bias ? row.bias[at] : zero; };
@@ -216,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_co
     }
     auto raw = [&](u32 at) { return row.input[at]; };
     float mean = 0.0f, factor = 1.0f;
-    if (p.norm == NORM_LAYER) {
+    if (p.norm == BEFORE_LAYER_NORM) {
         float sum = 0.0f;
         row.each(raw, [&](const float4& v, u32) { sum += (v.x + v.y) + (v.z + v.w); });
         mean = block_sum(sum, scratch) / (float)p.columns;
@@ -261,27 +227,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_co
 
 // ---- Rotation and the cache ----
 
-#define ROTATE_NOTHING 0
-#define ROTATE_NEIGHBOURS 1
-#define ROTATE_HALVES 2
-
-struct Turn {
-    // m rows: queries of all heads, then keys, then values of all key heads.
-    const float* qkv;
-    const float *query_norm, *key_norm;
-    // m x rotated / 2.
-    const float2* rotation;
-    // m x heads x head_size halves, times `scale`.
-    __half* queries;
-    // The layer's cache: key_heads x context x head_size.
-    __half *keys, *values;
-    u32 start, heads, key_heads, head_size, context, rotate, rotated;
-    float scale, epsilon;
-    u32 unused;
-};
 
 // One warp per token and head. Grid (tokens, all heads / 8).
-extern "C" __global__ void __launch_bounds__(THREADS) turn(const __grid_constant__ Turn p)
+extern "C" __global__ void __launch_bounds__(THREADS) turn(const __grid_constant__ RotateParams p)
 {
     u32 lane = threadIdx.x % 32, head = blockIdx.y * WARPS + threadIdx.x / 32, token = blockIdx.x;
     u32 all = p.heads + 2 * p.key_heads, pairs = p.head_size / 2;
@@ -339,15 +287,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) turn(const __grid_constant
 // Stands for minus infinity: its differences are numbers.
 #define LOWEST -1e30f
 
-struct Attend {
-    // m x heads x head_size halves, times the scale and log2(e).
-    const __half* queries;
-    const __half *keys, *values;
-    // m x heads x head_size.
-    float* output;
-    u32 m, start, heads, key_heads, head_size, context;
-};
-
 static __device__ u32 two_halves(float a, float b)
 {
     __half2 pair = __floats2half2_rn(a, b);
@@ -357,7 +296,7 @@ static __device__ u32 two_halves(float a, float b)
 // A tile of 64 queries of a head; each warp has 16 of them. Keys and values come 64 positions at a time, one tile ahead.
 // HEAD is the size of a head, rounded up to 64 or 128. Grid (tiles, heads).
 template <int HEAD>
-static __device__ void attend(const Attend& p)
+static __device__ void attend(const AttendParams& p)
 {
     extern __shared__ __align__(128) u8 memory[];
     const u32 PITCH = HEAD * 2, BYTES = TILE * PITCH, PIECES = PITCH / 16;
@@ -490,12 +429,12 @@ static __device__ void attend(const Attend& p)
     }
 }
 
-extern "C" __global__ void __launch_bounds__(ATTEND_THREADS) attend_64(const __grid_constant__ Attend p)
+extern "C" __global__ void __launch_bounds__(ATTEND_THREADS) attend_64(const __grid_constant__ AttendParams p)
 {
     attend<64>(p);
 }
 
-extern "C" __global__ void __launch_bounds__(ATTEND_THREADS) attend_128(const __grid_constant__ Attend p)
+extern "C" __global__ void __launch_bounds__(ATTEND_THREADS) attend_128(const __grid_constant__ AttendParams p)
 {
     attend<128>(p);
 }

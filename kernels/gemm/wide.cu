@@ -86,7 +86,7 @@ static __device__ void multiply(float (&sum)[128], u32 shared, Barriers& barrier
 }
 
 template <class E, bool ROWS>
-static __device__ void product(const TensorMap& a, const TensorMap& b, u8* c, const float* bias, const Dense& p)
+static __device__ void product(const TensorMap& a, const TensorMap& b, u8* c, const float* bias, const DenseParams& p)
 {
     extern __shared__ u8 memory[];
     __shared__ Barriers barriers;
@@ -124,7 +124,7 @@ static __device__ void product(const TensorMap& a, const TensorMap& b, u8* c, co
 #define KERNEL(name, element, rows)                                                                                    \
     extern "C" __global__ void __launch_bounds__(MULTIPLIERS + 32, 1)                                                  \
         name(const __grid_constant__ TensorMap a, const __grid_constant__ TensorMap b, const u8*, const u8*, u8* c,    \
-             const float* bias, const __grid_constant__ Dense p)                                                       \
+             const float* bias, const __grid_constant__ DenseParams p)                                                 \
     {                                                                                                                  \
         product<element, rows>(a, b, c, bias, p);                                                                      \
     }

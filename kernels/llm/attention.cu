@@ -11,7 +11,7 @@
 // HEADS query heads that share a key head; LANES lanes, 8 columns each, take one position. Grid (key_heads *
 // ceil(heads per key head / HEADS), chunks); blocks of 512 threads.
 template <int HEADS, int LANES>
-static __device__ void run(const Attention& p)
+static __device__ void run(const AttentionParams& p)
 {
     __shared__ Desk<HEADS> desk;
     let_next_begin();
@@ -27,8 +27,8 @@ static __device__ void run(const Attention& p)
     }
 
 #define KERNELS(heads, lanes)                                                                                         \
-    KERNEL(attention_##heads##_##lanes, Attention, heads, lanes)                                                      \
-    KERNEL(attentions_##heads##_##lanes, Attentions, heads, lanes)
+    KERNEL(attention_##heads##_##lanes, AttentionParams, heads, lanes)                                                \
+    KERNEL(attentions_##heads##_##lanes, BatchAttentionParams, heads, lanes)
 
 // Heads of at most 64 columns.
 KERNELS(1, 8)

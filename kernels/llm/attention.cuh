@@ -1,6 +1,7 @@
 // The attention of one token: see `attention.cu`.
 #pragma once
 #include "common.cuh"
+#include "parameters.cuh"
 
 // Warps of a block. A source may define another number, at least HEADS + 2.
 #ifndef ATTENTION_WARPS
@@ -19,42 +20,8 @@
 // Stands for minus infinity: its differences are numbers.
 #define LOWEST -1e30f
 
-#define ROTATE_NOTHING 0
-// Columns 2 i and 2 i + 1 form a pair.
-#define ROTATE_NEIGHBOURS 1
-// Columns i and i + rotated / 2 form a pair.
-#define ROTATE_HALVES 2
-
-struct Attention {
-    // Queries of all heads, then keys, then values of all key heads: head_size elements each.
-    const float* qkv;
-    // Weights of the norms of each query and key head, or null.
-    const float *query_norm, *key_norm;
-    // Cosine and sine of each pair at the current position.
-    const float2* rotation;
-    // The layer's cache: key_heads x context x head_size.
-    __half *keys, *values;
-    // Position of the token.
-    const u32* position;
-    // Largest score, sum of weights and weighted sum of each chunk: heads x chunks x (head_size + 2).
-    float* parts;
-    // One per block in x, 0 between launches.
-    u32* tickets;
-    // heads x head_size.
-    float* output;
-    // Memory that the next launches read, a multiple of 16 bytes.
-    const u8* ahead;
-    u64 ahead_bytes;
-    u32 heads, key_heads, head_size, context;
-    u32 rotate, rotated;
-    float scale, epsilon;
-    // See `Exchange`; 0 between launches.
-    long long next;
-    u64 unused;
-};
-
 // The columns of pair `pair`.
-static __device__ void columns_of(const Attention& p, u32 pair, u32& first, u32& second)
+static __device__ void columns_of(const AttentionParams& p, u32 pair, u32& first, u32& second)
 {
     bool halves = p.rotate == ROTATE_HALVES && pair < p.rotated / 2;
     first = halves ? pair : 2 * pair;
@@ -67,7 +34,7 @@ struct Head {
     float2 turn[2];
 
     template <class Link>
-    __device__ void load(const Attention& p, const float* from, const Link& link)
+    __device__ void load(const AttentionParams& p, const float* from, const Link& link)
     {
         u32 lane = threadIdx.x % 32, pairs = p.head_size / 2;
 #pragma unroll
@@ -90,7 +57,7 @@ struct Head {
 
     // Normalises and rotates; `store` gets each column.
     template <class Store>
-    __device__ void finish(const Attention& p, const float* norm, Store store) const
+    __device__ void finish(const AttentionParams& p, const float* norm, Store store) const
     {
         u32 lane = threadIdx.x % 32, pairs = p.head_size / 2;
         float factor = 1.0f;
@@ -202,7 +169,7 @@ struct Share {
 
 // At most HEADS query heads. LANES lanes, 8 columns each, take one position. Blocks of ATTENTION_THREADS.
 template <int HEADS, int LANES, class Link>
-static __device__ void attend(const Attention& p, Desk<HEADS>& desk, const Share& share, const Link& link)
+static __device__ void attend(const AttentionParams& p, Desk<HEADS>& desk, const Share& share, const Link& link)
 {
     auto& queries = desk.queries;
     auto& made = desk.made;
@@ -405,7 +372,7 @@ static __device__ void attend(const Attention& p, Desk<HEADS>& desk, const Share
 
 // Combines the chunks of `heads` heads.
 template <class Link>
-static __device__ void combine(const Attention& p, u32 first_head, u32 heads, u32 chunks, u32 most_chunks,
+static __device__ void combine(const AttentionParams& p, u32 first_head, u32 heads, u32 chunks, u32 most_chunks,
                                const Link& link)
 {
     u32 width = p.head_size + 2;
@@ -428,7 +395,7 @@ static __device__ void combine(const Attention& p, u32 first_head, u32 heads, u3
 // of at most HEADS heads. If the context has fewer chunks than there are blocks, the blocks of a chunk share its heads,
 // unless SHARES says otherwise.
 template <int HEADS, int LANES, bool SHARES = true, class Link>
-static __device__ void attend_group(const Attention& p, Desk<HEADS>& desk, u32 group, u32 at, u32 most_chunks,
+static __device__ void attend_group(const AttentionParams& p, Desk<HEADS>& desk, u32 group, u32 at, u32 most_chunks,
                                     const Link& link)
 {
     // Quotients of small numbers: integer divisions would take a good part of a short attention.

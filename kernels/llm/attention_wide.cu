@@ -7,7 +7,7 @@
 
 #define KERNEL(heads, lanes)                                                                                          \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 2)                                                \
-        wide_##heads##_##lanes(const __grid_constant__ Attentions p)                                                  \
+        wide_##heads##_##lanes(const __grid_constant__ BatchAttentionParams p)                                        \
     {                                                                                                                 \
         run<heads, lanes, false>(p);                                                                                  \
     }

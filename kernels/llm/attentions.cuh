@@ -1,15 +1,6 @@
 // The attention of one token of each of several sequences.
 #pragma once
 #include "attention.cuh"
-#include "seats.cuh"
-
-// The attention of several sequences: `one` has places in the memory of a sequence, and the cache's first byte is that of
-// layer 0. Grid (as for one, chunks, sequences).
-struct Attentions {
-    Attention one;
-    const Seats* seats;
-    u32 layer, unused;
-};
 
 template <class T>
 static __device__ void move(T*& place, u8* memory)
@@ -18,24 +9,24 @@ static __device__ void move(T*& place, u8* memory)
 }
 
 template <int HEADS, int LANES, bool SHARES = true>
-static __device__ void run(const Attentions& all)
+static __device__ void run(const BatchAttentionParams& all)
 {
     __shared__ Desk<HEADS> desk;
     let_next_begin();
     wait_for_previous();
-    if (blockIdx.z >= all.seats->count)
+    if (blockIdx.z >= all.sequences->count)
         return;
-    const Seat& seat = all.seats->list[blockIdx.z];
-    Attention p = all.one;
-    move(p.qkv, seat.memory);
-    move(p.rotation, seat.memory);
-    move(p.parts, seat.memory);
-    move(p.tickets, seat.memory);
-    move(p.output, seat.memory);
-    p.position = seat.position;
-    p.context = seat.context;
+    const SequenceMemory& own = all.sequences->list[blockIdx.z];
+    AttentionParams p = all.attention;
+    move(p.qkv, own.vectors);
+    move(p.rotation, own.vectors);
+    move(p.parts, own.vectors);
+    move(p.tickets, own.vectors);
+    move(p.output, own.vectors);
+    p.position = own.position;
+    p.context = own.context;
     u64 layer = (u64)all.layer * p.key_heads * p.context * p.head_size;
-    p.keys = (__half*)seat.keys + layer;
-    p.values = (__half*)seat.values + layer;
+    p.keys = (__half*)own.keys + layer;
+    p.values = (__half*)own.values + layer;
     attend_group<HEADS, LANES, SHARES>(p, desk, blockIdx.x, blockIdx.y, gridDim.y, Settled());
 }

@@ -34,31 +34,7 @@
 
 static_assert(sizeof(Desk<1>) <= DESK_BYTES && ATTENTION_THREADS == THREADS, "the front holds an attention");
 
-struct Decode {
-    // Those of each layer in the order of KINDS, then that of the logits.
-    const Product* products;
-    // One per layer.
-    const Attention* attentions;
-    // Blocks that have ended, 0 before and after the launch; and the half of the exchange that the launch uses, which
-    // the next one does not.
-    u32* counter;
-    // Two halves, each with the vectors of all phases. Addresses in parameters are those of the first.
-    u8* exchange;
-    u64 half_bytes;
-    // End of all matrices.
-    const u8* tiles_end;
-    u32 layers;
-    // Number of products, 4 * layers or one more with the logits.
-    u32 count;
-    // Grid of the attention: heads, and chunks of the context.
-    u32 heads, chunks;
-    // Bytes before the tiles in shared memory, a multiple of 16.
-    u32 front_bytes;
-    // Readings of words that are not there after which a thread gives up.
-    u32 patience;
-};
-
-static __device__ u32 kind_of(const Decode& d, u32 product)
+static __device__ u32 kind_of(const DecodeParams& d, u32 product)
 {
     return product == 4 * d.layers ? LOGITS : product % 4;
 }
@@ -154,7 +130,7 @@ private:
 
 // Moves a place in the first half of the exchange by `half` bytes. Other places stay.
 template <class T>
-static __device__ bool move(const Decode& d, u64 half, T*& at)
+static __device__ bool move(const DecodeParams& d, u64 half, T*& at)
 {
     bool inside = (u64)at - (u64)d.exchange < d.half_bytes;
     at = (T*)((u64)at + (inside ? half : 0));
@@ -164,20 +140,20 @@ static __device__ bool move(const Decode& d, u64 half, T*& at)
 // The tiles of a warp over all products: as `Stream` for each.
 template <class F>
 struct Chain {
-    const Product* products;
+    const ProductParams* products;
     u32 product, batch, lane;
     Range<F> range;
     // With paced copies: free places, the next of them, and the parity of its turn.
     u32 owed, next, turn;
 
-    __device__ void enter(const Decode& d, const Shared& s, u32 warp)
+    __device__ void enter(const DecodeParams& d, const Shared& s, u32 warp)
     {
         u32 kind = kind_of(d, product);
         range.enter(products[product].tiles, s.layouts[kind][warp], batch, batch < s.batches[kind]);
     }
 
     // Goes to the next batch or product that has tiles for the warp.
-    __device__ void advance(const Decode& d, const Shared& s, u32 warp)
+    __device__ void advance(const DecodeParams& d, const Shared& s, u32 warp)
     {
         while (range.left == 0 && product < d.count) {
             batch += gridDim.x;
@@ -192,7 +168,7 @@ struct Chain {
 
     // Starts the copy of the next tile to place `to`.
     template <class R>
-    __device__ void copy(const Decode& d, const Shared& s, u32 warp, const R& ring, u32 to)
+    __device__ void copy(const DecodeParams& d, const Shared& s, u32 warp, const R& ring, u32 to)
     {
         if (range.left > 0) {
             range.copy(ring, to, d.tiles_end, lane);
@@ -205,7 +181,7 @@ struct Chain {
 #ifdef BULK
     // Starts copies to the free places while fewer than PACE are on their way. All lanes decide the same.
     template <u32 PACE, u32 PLACES>
-    __device__ void pump(const Decode& d, const Shared& s, u32 warp, const Ring<PLACES>& ring)
+    __device__ void pump(const DecodeParams& d, const Shared& s, u32 warp, const Ring<PLACES>& ring)
     {
 #pragma unroll 1
         while (owed > 0) {
@@ -261,7 +237,7 @@ static __device__ void fetch(T* to, const T* from, u32 count)
 }
 
 // The last block to end prepares the counter for the next launch: all have read it.
-static __device__ void end(const Decode& d)
+static __device__ void end(const DecodeParams& d)
 {
     if (threadIdx.x == 0 && atomicAdd(d.counter, 1) == gridDim.x - 1) {
         d.counter[0] = 0;
@@ -270,7 +246,7 @@ static __device__ void end(const Decode& d)
 }
 
 // Copies a rounded vector to shared memory.
-static __device__ void load_rounded(const Product& p, u8* memory, const Exchange& link)
+static __device__ void load_rounded(const ProductParams& p, u8* memory, const Exchange& link)
 {
     // Words of a thread that are read together.
     const u32 TOGETHER = 4;
@@ -299,7 +275,7 @@ static __device__ void load_rounded(const Product& p, u8* memory, const Exchange
 // burst of copies delays the words that blocks wait for. It takes more instructions, and is for more places than
 // STAGES.
 template <class F, int LANES, u32 PLACES, u32 PACE>
-static __device__ void decode(const Decode& d)
+static __device__ void decode(const DecodeParams& d)
 {
     static_assert(PLACES <= MAX_PLACES && PACE <= PLACES, "each place has a barrier");
     extern __shared__ uint4 dynamic[];
@@ -310,15 +286,15 @@ static __device__ void decode(const Decode& d)
     let_next_begin();
     Ring<PLACES> ring;
     ring.init(memory + d.front_bytes + warp * PLACES * tile_bytes, s.landed[warp], true);
-    Product* products = (Product*)(memory + d.front_bytes + WARPS * PLACES * tile_bytes);
-    Attention* attentions = (Attention*)(products + d.count);
+    ProductParams* products = (ProductParams*)(memory + d.front_bytes + WARPS * PLACES * tile_bytes);
+    AttentionParams* attentions = (AttentionParams*)(products + d.count);
     fetch(products, d.products, d.count);
     fetch(attentions, d.attentions, d.layers);
     Exchange link = {d.patience};
     if (threadIdx.x < KINDS * WARPS) {
         u32 kind = threadIdx.x / WARPS;
         // Without logits, those of the last kind are not used.
-        const Product& p = d.products[kind == LOGITS ? d.count - 1 : kind];
+        const ProductParams& p = d.products[kind == LOGITS ? d.count - 1 : kind];
         s.layouts[kind][threadIdx.x % WARPS] = Layout::of<F>(p, threadIdx.x % WARPS);
         s.batches[kind] = p.batches;
     }
@@ -370,7 +346,7 @@ static __device__ void decode(const Decode& d)
         u32 kind = kind_of(d, product);
         if (kind == 1) {
             park(s.parked[warp], chain, ring);
-            const Attention& attention = attentions[product / 4];
+            const AttentionParams& attention = attentions[product / 4];
             Desk<1>& desk = *(Desk<1>*)memory;
 #pragma unroll 1
             for (u32 block = blockIdx.x; block < d.heads * d.chunks; block += gridDim.x) {
@@ -380,7 +356,7 @@ static __device__ void decode(const Decode& d)
             unpark(s.parked[warp], chain, ring);
             ring.place(memory + d.front_bytes + warp * PLACES * tile_bytes, s.landed[warp]);
         }
-        const Product& p = products[product];
+        const ProductParams& p = products[product];
         if (blockIdx.x >= p.batches)
             continue;
         auto fill = [&] {
@@ -401,7 +377,7 @@ static __device__ void decode(const Decode& d)
 }
 
 #define KERNEL(name, format, lanes, places, pace)                                                                     \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) decode_##name##_##lanes(const __grid_constant__ Decode d)\
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) decode_##name##_##lanes(const __grid_constant__ DecodeParams d) \
     {                                                                                                                 \
         decode<format, lanes, places, pace>(d);                                                                       \
     }

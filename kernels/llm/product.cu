@@ -16,7 +16,7 @@
 #define EARLY 2
 
 // Starts the copy of a rounded vector.
-static __device__ void copy_vector(const Product& p, u8* memory)
+static __device__ void copy_vector(const ProductParams& p, u8* memory)
 {
     u32 to = (u32)__cvta_generic_to_shared(memory), bytes = rounded_bytes(p.columns);
 #pragma unroll 1
@@ -27,7 +27,7 @@ static __device__ void copy_vector(const Product& p, u8* memory)
 }
 
 template <class F>
-static __device__ void product(const Product& p)
+static __device__ void product(const ProductParams& p)
 {
     extern __shared__ uint4 dynamic[];
     __shared__ Bench bench;
@@ -76,7 +76,7 @@ static __device__ void product(const Product& p)
 }
 
 #define KERNEL(name, format)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ Product p)                  \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ ProductParams p)            \
     {                                                                                                                 \
         product<format>(p);                                                                                           \
     }

@@ -6,6 +6,7 @@
 // use. All sums have a fixed order.
 #pragma once
 #include "formats.cuh"
+#include "parameters.cuh"
 
 #define WARPS 16
 #define THREADS (WARPS * 32)
@@ -19,55 +20,6 @@
 #ifndef ROUND
 #define ROUND 2
 #endif
-
-// Before the product: how the vector becomes the product's input.
-#define BEFORE_RMS_NORM 0
-#define BEFORE_LAYER_NORM 1
-#define BEFORE_NOTHING 2
-// The vector is already rounded, as AFTER_* writes it with `packed_output`.
-#define BEFORE_PACKED 3
-
-// After the product: what becomes of the sum of a row.
-#define AFTER_STORE 0
-#define AFTER_ADD 1
-// output[r] = activation(row 2r) * row (2r + 1)
-#define AFTER_PAIR 2
-#define AFTER_ACTIVATE 3
-// output[r] = activation(other[r]) * row r
-#define AFTER_GATE 4
-// output[r] = row r, and the largest of the block's sums to best[block]
-#define AFTER_LOGITS 5
-
-#define ACTIVATION_SILU 0
-#define ACTIVATION_GELU 1
-
-struct Product {
-    // Tiles of the matrix, and their end.
-    const u8 *tiles, *tiles_end;
-    const float* input;
-    const float *norm_weight, *norm_bias;
-    // One per row, or null.
-    const float* bias;
-    // One per row: AFTER_ADD adds it, AFTER_GATE activates it.
-    const float* other;
-    float* output;
-    // One per block of the grid: order-preserving bits of the largest sum, and the complement of its row.
-    u64* best;
-    // Memory that the next launches read, a multiple of 16 bytes.
-    const u8* ahead;
-    u64 ahead_bytes;
-    u32 rows, columns;
-    u32 before, after, activation, packed_output;
-    // Pairs of rows per batch, at most 32 and whole bands, and number of batches. A block of the grid takes whole
-    // batches. With `packed_output`, a batch makes 32 outputs.
-    u32 batch_pairs, batches;
-    float epsilon;
-    u32 unused;
-    // A second place of the outputs, or null.
-    float* copy;
-    // See `Exchange`; 0 between launches.
-    long long next;
-};
 
 // ---- Before the product ----
 
@@ -147,7 +99,7 @@ static __device__ float4 quad(const float* from, u32 at, u32 columns)
 
 // Four columns of the vector, once they are there.
 template <class Link>
-static __device__ float4 input_quad(const Product& p, u32 at, const Link& link)
+static __device__ float4 input_quad(const ProductParams& p, u32 at, const Link& link)
 {
     float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     if (at < p.columns) {
@@ -162,7 +114,7 @@ static __device__ float4 input_quad(const Product& p, u32 at, const Link& link)
 struct Quads {
     float4 x, w, b;
 
-    __device__ void load_norm(const Product& p)
+    __device__ void load_norm(const ProductParams& p)
     {
         bool norm = p.before == BEFORE_RMS_NORM || p.before == BEFORE_LAYER_NORM;
         w = quad(norm ? p.norm_weight : 0, threadIdx.x * 4, p.columns);
@@ -170,7 +122,7 @@ struct Quads {
     }
 
     template <class Link>
-    __device__ void load_vector(const Product& p, const Link& link)
+    __device__ void load_vector(const ProductParams& p, const Link& link)
     {
         x = input_quad(p, threadIdx.x * 4, link);
     }
@@ -178,7 +130,7 @@ struct Quads {
 
 // Fills the shared memory with the product's input, unless it is rounded already.
 template <class F, class Link>
-static __device__ void before(const Product& p, u8* memory, float* scratch, const Quads& quads, const Link& link)
+static __device__ void before(const ProductParams& p, u8* memory, float* scratch, const Quads& quads, const Link& link)
 {
     u32 columns = p.columns, first = threadIdx.x * 4;
     // The first quad of a thread stays in registers; there are more in wide models.
@@ -233,7 +185,7 @@ static __device__ float activate(float x, u32 activation)
 
 // One warp rounds 32 outputs and stores them as group `group` of the next product's vector.
 template <class Link>
-static __device__ void put_group(const Product& p, u32 group, float v, const Link& link)
+static __device__ void put_group(const ProductParams& p, u32 group, float v, const Link& link)
 {
     u32 lane = threadIdx.x % 32;
     u8* chunk = (u8*)p.output + group / 8 * CHUNK_BYTES;
@@ -276,7 +228,7 @@ struct Layout {
     u32 active, tiles, bands;
 
     template <class F>
-    static __device__ Layout of(const Product& p, u32 warp)
+    static __device__ Layout of(const ProductParams& p, u32 warp)
     {
         Layout l;
         const u32 across = 32 / F::PAIRS;
@@ -484,14 +436,14 @@ struct Stream {
     u32 batch, lane;
     Range<F> range;
 
-    __device__ Stream(const Product& p, const Layout& l, u32 lane) : batch(blockIdx.x), lane(lane)
+    __device__ Stream(const ProductParams& p, const Layout& l, u32 lane) : batch(blockIdx.x), lane(lane)
     {
         range.enter(p.tiles, l, batch, batch < p.batches);
     }
 
     // Starts the copy of the next tile to place `to`.
     template <class R>
-    __device__ void copy(const Product& p, const Layout& l, const R& ring, u32 to)
+    __device__ void copy(const ProductParams& p, const Layout& l, const R& ring, u32 to)
     {
         if (range.left > 0) {
             range.copy(ring, to, p.tiles_end, lane);
@@ -561,7 +513,7 @@ struct Output {
 
     // Of thread `thread` of those that end a batch. The loads take place while the sums are computed.
     template <class Link>
-    __device__ Output(const Product& p, u32 batch, const Link& link, u32 thread)
+    __device__ Output(const ProductParams& p, u32 batch, const Link& link, u32 thread)
     {
         bool pairs = p.after == AFTER_PAIR;
         u32 outputs = pairs ? p.batch_pairs : 2 * p.batch_pairs;
@@ -574,7 +526,7 @@ struct Output {
     }
 
     // The value, from the sums of a pair of rows.
-    __device__ float value(const Product& p, float2 sums, u32 thread) const
+    __device__ float value(const ProductParams& p, float2 sums, u32 thread) const
     {
         bool first = p.after == AFTER_PAIR || thread % 2 == 0;
         float v = (first ? sums.x : sums.y) + bias;
@@ -623,7 +575,7 @@ struct Bench {
 // `copy(to)` starts the copy of the warp's next tile to place `to`, or makes a note of it; `pump()` comes before the
 // wait for a tile.
 template <class F, class R, class Link, class Fill, class Copy, class Pump>
-static __device__ void consume(const Product& p, const Layout& l, const u8* memory, Bench& bench, R& ring, u32 lane,
+static __device__ void consume(const ProductParams& p, const Layout& l, const u8* memory, Bench& bench, R& ring, u32 lane,
                                const Link& link, Fill fill, Copy copy, Pump pump)
 {
     const u32 tile_bytes = 8 * F::BYTES, across = 32 / F::PAIRS;

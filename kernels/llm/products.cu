@@ -7,22 +7,11 @@
 #include <cuda_fp16.h>
 
 #include "product.cuh"
-#include "seats.cuh"
 
 // Most sequences of a block.
 #define GROUP 8
 // Tiles of a warp in shared memory: with more, the wide vectors of as many sequences have no room there.
 #define PLACES 2
-
-struct Products {
-    // As for one sequence, but `input`, `other`, `output` and `best` are places in the memory of a sequence. `before`
-    // concerns `prepare_*` only.
-    Product one;
-    const Seats* seats;
-    // Sequences of a block, at most GROUP.
-    u32 group;
-    u32 unused;
-};
 
 template <class T>
 static __device__ T* at(u8* memory, T* place)
@@ -34,14 +23,14 @@ static __device__ T* at(u8* memory, T* place)
 
 // Grid (sequences), blocks of 512 threads.
 template <class F>
-static __device__ void prepare(const Products& all)
+static __device__ void prepare(const BatchProductParams& all)
 {
     __shared__ float scratch[2 * WARPS];
     let_next_begin();
-    if (blockIdx.x >= all.seats->count)
+    if (blockIdx.x >= all.sequences->count)
         return;
-    u8* memory = all.seats->list[blockIdx.x].memory;
-    Product p = all.one;
+    u8* memory = all.sequences->list[blockIdx.x].vectors;
+    ProductParams p = all.product;
     p.input = at(memory, p.input);
     Quads quads;
     quads.load_norm(p);
@@ -86,7 +75,7 @@ static __device__ float2 sum_segments(const Segments& segments, u32 pair, u32 co
 
 // A warp's tiles of a batch with the vectors of all sequences in `vectors`, `stride` bytes apart.
 template <class F>
-static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& stream, Ring<PLACES>& ring,
+static __device__ void multiply(const ProductParams& p, const Layout& l, Stream<F>& stream, Ring<PLACES>& ring,
                                 const u8* vectors, u32 stride, u32 columns, Segments& segments)
 {
     u32 lane = stream.lane, warp = threadIdx.x / 32;
@@ -133,13 +122,13 @@ static __device__ void multiply(const Product& p, const Layout& l, Stream<F>& st
 // Grid (any number of blocks, groups of sequences), blocks of 512 threads. Dynamic shared memory: a vector per sequence
 // of a group, then PLACES tiles per warp.
 template <class F>
-static __device__ void products(const Products& all)
+static __device__ void products(const BatchProductParams& all)
 {
     extern __shared__ uint4 dynamic[];
     __shared__ Table table;
-    const Product& p = all.one;
+    const ProductParams& p = all.product;
     let_next_begin();
-    u32 first = blockIdx.y * all.group, count = all.seats->count;
+    u32 first = blockIdx.y * all.group, count = all.sequences->count;
     if (first >= count)
         return;
     u32 columns = count - first < all.group ? count - first : all.group;
@@ -156,7 +145,7 @@ static __device__ void products(const Products& all)
         stream.copy(p, l, ring, s);
     wait_for_previous();
     if (threadIdx.x < columns)
-        table.memory[threadIdx.x] = all.seats->list[first + threadIdx.x].memory;
+        table.memory[threadIdx.x] = all.sequences->list[first + threadIdx.x].vectors;
     __syncthreads();
 #pragma unroll 1
     for (u32 n = 0; n < columns; ++n) {
@@ -172,7 +161,7 @@ static __device__ void products(const Products& all)
     u32 column = threadIdx.x / ENDING, thread = threadIdx.x % ENDING, parity = 0;
     bool ends = column < columns;
     u8* memory = table.memory[ends ? column : 0];
-    Product own = p;
+    ProductParams own = p;
     own.output = at(memory, p.output);
     own.other = at(memory, p.other);
     u64 best = 0;
@@ -216,7 +205,7 @@ static __device__ void products(const Products& all)
 }
 
 #define KERNEL(name, format, work)                                                                                    \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ Products p)                 \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ BatchProductParams p)       \
     {                                                                                                                 \
         work<format>(p);                                                                                              \
     }

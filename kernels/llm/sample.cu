@@ -6,7 +6,7 @@
 // order: equal logits, settings and seeds give equal tokens.
 #include <cuda_fp16.h>
 
-#include "common.cuh"
+#include "parameters.cuh"
 
 #define THREADS 1024
 #define WARPS (THREADS / 32)
@@ -26,61 +26,6 @@
 #define TYPE_Q5_K 13
 #define TYPE_Q6_K 14
 #define TYPE_BF16 30
-
-struct State {
-    // Of the newest token.
-    u32 position, token;
-    // Tokens of the context, including the newest.
-    u32 count;
-    // Tokens that were chosen since the settings were written.
-    u32 produced;
-    // Next token of `pending`.
-    u32 pending;
-    u32 unused[3];
-};
-
-struct Settings {
-    // 0 chooses the most probable token.
-    float temperature;
-    // 1 switches it off.
-    float top_p;
-    // 0 switches it off.
-    float min_p;
-    // 1 switches it off.
-    float penalty;
-    // 0 switches it off.
-    u32 top_k;
-    // Newest tokens that the penalty concerns, at most 1024.
-    u32 window;
-    u64 seed;
-};
-
-struct Step {
-    State* state;
-    const Settings* settings;
-    // Tokens of the context.
-    u32* history;
-    // Tokens that the host feeds.
-    const u32* pending;
-    // Produced tokens, for the host: number (from 1) in the upper and token in the lower half.
-    volatile u64* ring;
-    float* logits;
-    // Maxima of blocks of logits, as `product_*` writes them.
-    const u64* best;
-    // Tiles of the embedding.
-    const u8* tiles;
-    // One row per position, added to the embedding, or null.
-    const float* positions;
-    // Turns per position of each pair, and the factor of cosine and sine.
-    const double* turns;
-    float2* rotation;
-    // The model's vector.
-    float* x;
-    u32 vocabulary, width, type, pairs;
-    u32 blocks, ring_length;
-    float magnitude;
-    u32 unused;
-};
 
 // ---- The embedding ----
 
@@ -124,10 +69,10 @@ static __device__ u32 six_bits(const u8* tile, u32 slots, u32 slot, u32 second, 
 }
 
 // Column `column` of row `row`.
-static __device__ float weight(const Step& p, u32 row, u32 column)
+static __device__ float weight(const SampleParams& p, u32 row, u32 column)
 {
     u32 columns, pairs, bytes;
-    unit_of(p.type, columns, pairs, bytes);
+    unit_of(p.block_type, columns, pairs, bytes);
     u32 across = 32 / pairs, all = p.width / columns, step = column / columns / across;
     u32 steps = (all + across - 1) / across, last = all - (steps - 1) * across;
     // Units of the first rows of all pairs.
@@ -137,7 +82,7 @@ static __device__ float weight(const Step& p, u32 row, u32 column)
     u32 second = row % 2, slot = row / 2 % pairs * (slots / pairs) + column / columns % across;
     u32 unit = second * slots + slot, both = 2 * slot + second, within = column % columns;
     u32 word = within / 8, upper = within / 4 % 2, byte = within % 4;
-    switch (p.type) {
+    switch (p.block_type) {
     case TYPE_F32:
         return ((const float*)tile)[unit * 4 + within];
     case TYPE_F16:
@@ -153,7 +98,7 @@ static __device__ float weight(const Step& p, u32 row, u32 column)
         return half_at(tile + 32 * slots + both * 2) * (float)((int)q - 8);
     }
     }
-    if (p.type == TYPE_Q6_K) {
+    if (p.block_type == TYPE_Q6_K) {
         u32 q = 0;
         if (within < 24)
             q = six_bits(tile, slots, slot, second, within / 4, byte) & 63;
@@ -165,7 +110,7 @@ static __device__ float weight(const Step& p, u32 row, u32 column)
     }
     u32 q = tile[unit * 16 + word * 4 + byte] >> (4 * upper) & 15;
     tile += 32 * slots;
-    if (p.type == TYPE_Q5_K) {
+    if (p.block_type == TYPE_Q5_K) {
         q |= (tile[both * 4 + byte] >> (2 * word + upper) & 1) << 4;
         tile += 8 * slots;
     }
@@ -178,14 +123,14 @@ static __device__ float weight(const Step& p, u32 row, u32 column)
 }
 
 // Appends a token to the context and prepares the model's input.
-static __device__ void append(const Step& p, u32 token, u32 position)
+static __device__ void append(const SampleParams& p, u32 token, u32 position)
 {
     for (u32 i = threadIdx.x; i < p.width; i += THREADS) {
         float x = weight(p, token, i);
         p.x[i] = p.positions ? x + p.positions[(u64)position * p.width + i] : x;
     }
     for (u32 i = threadIdx.x; i < p.pairs; i += THREADS) {
-        double turns = p.turns[i] * (double)position;
+        double turns = p.frequencies[i] * (double)position;
         float angle = 2.0f * (float)(turns - rint(turns));
         float sine, cosine;
         sincospif(angle, &sine, &cosine);
@@ -200,7 +145,7 @@ static __device__ void append(const Step& p, u32 token, u32 position)
 }
 
 // Appends the next pending token.
-extern "C" __global__ void __launch_bounds__(THREADS) take(const __grid_constant__ Step p)
+extern "C" __global__ void __launch_bounds__(THREADS) take(const __grid_constant__ SampleParams p)
 {
     let_next_begin();
     wait_for_previous();
@@ -277,7 +222,7 @@ static __device__ T block_scan(T* scratch, T v, T& all)
 // ---- The choice ----
 
 // A key per token: larger logits first, lower tokens first among equal ones.
-static __device__ u64 key_of(const Step& p, u32 token)
+static __device__ u64 key_of(const SampleParams& p, u32 token)
 {
     return (u64)ordered(p.logits[token]) << 32 | ~token;
 }
@@ -303,7 +248,7 @@ static __device__ float random(u64 seed, u32 n)
 }
 
 // Lowers the logits of the newest tokens. Returns what a thread has to put back: token + 1 (0 for none) and logit.
-static __device__ u32 penalise(const Step& p, const Settings& settings, u32 count, u32* window, float& before)
+static __device__ u32 penalise(const SampleParams& p, const SamplingParams& settings, u32 count, u32* window, float& before)
 {
     u32 length = settings.window < count ? settings.window : count;
     if (length > THREADS)
@@ -331,7 +276,7 @@ static __device__ u64 digits_of(u64 key)
 
 // Finds a bound such that at least `wanted` tokens have digits that are not below it, and at most LIST. Needs `wanted`
 // <= vocabulary.
-static __device__ u64 bound(const Step& p, Shared& s, u32 wanted)
+static __device__ u64 bound(const SampleParams& p, Shared& s, u32 wanted)
 {
     u64 prefix = 0;
     u32 above = 0;
@@ -385,7 +330,7 @@ static __device__ void sort(u64* list, u32 length)
 }
 
 // Chooses among the most probable tokens.
-static __device__ u32 choose_among(const Step& p, const Settings& settings, Shared& s, float top, float random)
+static __device__ u32 choose_among(const SampleParams& p, const SamplingParams& settings, Shared& s, float top, float random)
 {
     u32 wanted = settings.top_k == 0 || settings.top_k > MAX_CANDIDATES ? MAX_CANDIDATES : settings.top_k;
     wanted = wanted < p.vocabulary ? wanted : p.vocabulary;
@@ -428,7 +373,7 @@ static __device__ u32 choose_among(const Step& p, const Settings& settings, Shar
 }
 
 // Chooses among all tokens.
-static __device__ u32 choose_of_all(const Step& p, const Settings& settings, Shared& s, float top, float random)
+static __device__ u32 choose_of_all(const SampleParams& p, const SamplingParams& settings, Shared& s, float top, float random)
 {
     u32 share = (p.vocabulary + THREADS - 1) / THREADS;
     u32 start = threadIdx.x * share, end = start + share < p.vocabulary ? start + share : p.vocabulary;
@@ -459,10 +404,10 @@ static __device__ u32 choose_of_all(const Step& p, const Settings& settings, Sha
 }
 
 // Chooses the next token from the logits and appends it.
-static __device__ void choose(const Step& p)
+static __device__ void choose(const SampleParams& p)
 {
     __shared__ Shared s;
-    Settings settings = *p.settings;
+    SamplingParams settings = *p.settings;
     u32 position = p.state->count, produced = p.state->produced;
     bool penalised = settings.penalty != 1.0f && settings.window > 0;
     float before;
@@ -491,12 +436,12 @@ static __device__ void choose(const Step& p)
     token = token < p.vocabulary ? token : 0;
     if (threadIdx.x == 0) {
         p.state->produced = produced + 1;
-        p.ring[produced % p.ring_length] = (u64)(produced + 1) << 32 | token;
+        p.token_ring[produced % p.ring_length] = (u64)(produced + 1) << 32 | token;
     }
     append(p, token, position);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS) sample(const __grid_constant__ Step p)
+extern "C" __global__ void __launch_bounds__(THREADS) sample(const __grid_constant__ SampleParams p)
 {
     let_next_begin();
     wait_for_previous();
@@ -504,25 +449,25 @@ extern "C" __global__ void __launch_bounds__(THREADS) sample(const __grid_consta
 }
 
 // The same for several sequences, a block each.
-extern "C" __global__ void __launch_bounds__(THREADS) samples(const Step* steps, const u32* count)
+extern "C" __global__ void __launch_bounds__(THREADS) samples(const SampleParams* steps, const u32* count)
 {
     let_next_begin();
     wait_for_previous();
     if (blockIdx.x >= *count)
         return;
-    Step p = steps[blockIdx.x];
+    SampleParams p = steps[blockIdx.x];
     choose(p);
 }
 
 // The largest of a share of a sequence's logits to `best`, and 0 to what has no block. Grid (blocks, sequences).
-extern "C" __global__ void __launch_bounds__(THREADS) maxima(const Step* steps, const u32* count)
+extern "C" __global__ void __launch_bounds__(THREADS) maxima(const SampleParams* steps, const u32* count)
 {
     __shared__ Shared s;
     let_next_begin();
     wait_for_previous();
     if (blockIdx.y >= *count)
         return;
-    const Step& p = steps[blockIdx.y];
+    const SampleParams& p = steps[blockIdx.y];
     u64 best = 0;
 #pragma unroll 4
     for (u32 i = blockIdx.x * THREADS + threadIdx.x; i < p.vocabulary; i += gridDim.x * THREADS) {

@@ -6,7 +6,7 @@
 )]
 
 use half::{bf16, f16};
-use infer::product::{Factor, Form, Precision, Products, Shape, Target};
+use infer::gemm::{Factor, Form, Gemm, Precision, Shape, Target};
 use tegra_hcq::{Pod, Slice, WaitPolicy, args};
 
 use crate::TIMEOUT;
@@ -146,14 +146,14 @@ fn run<T: Pod>(
     let precision = if elements == Elements::Tf32 { Precision::Tf32 } else { Precision::Full };
     let shape = Shape { precision, ..Shape::new(edge, edge, edge, Form::Columns) };
     let [left, right] = factors(edge, element);
-    let products = Products::load(bench.device())?;
+    let gemm = Gemm::load(bench.device())?;
     let (a, b) = (bench.device().alloc_from(&left)?, bench.device().alloc_from(&right)?);
     let mut c = bench.device().alloc_zeroed::<f32>(edge * edge)?;
     let mut queue = bench.queue(WaitPolicy::Spin)?;
     let mut ours = || {
         timed(|| {
             let (a, b) = (factor((&a).into()), factor((&b).into()));
-            products.multiply(&mut queue, &shape, a, b, None, Target::F32((&mut c).into()))?;
+            gemm.multiply(&mut queue, &shape, a, b, None, Target::F32((&mut c).into()))?;
             Ok(queue.submit()?.wait(TIMEOUT)?)
         })
     };

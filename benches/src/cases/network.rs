@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use fastrand::Rng;
-use infer::control::{ControlLoop, WIDTHS};
-use infer::networks::{Mlp, Model};
-use infer::weights::{MlpWeights, RowForward};
+use networks::control::{ControlLoop, WIDTHS};
+use networks::weights::{MlpWeights, RowForward};
+use networks::{Mlp, Model};
 use tegra_hcq::{Queue, WaitPolicy};
 
 use crate::TIMEOUT;

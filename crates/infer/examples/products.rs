@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use fastrand::Rng;
 use half::{bf16, f16};
 use infer::blocks::BlockType;
-use infer::product::{Factor, Form, PackedWeights, Precision, Products, Shape, Target};
+use infer::gemm::{Factor, Form, Gemm, PackedWeights, Precision, Shape, Target};
 use tegra_hcq::{Buffer, Device, DeviceKind, Queue, QueueOptions, WaitPolicy};
 
 type Result<T> = core::result::Result<T, Box<dyn Error>>;
@@ -31,7 +31,7 @@ const LOGITS: (usize, usize, &str) = (128_256, 2048, "logits");
 /// A device and the sizes that it can do.
 struct Run {
     device: Device,
-    products: Products,
+    gemm: Gemm,
     queue: Queue,
     /// The software Orin multiplies smaller matrices.
     divisor: usize,
@@ -134,9 +134,9 @@ impl Run {
         b: Factor<'_>,
         out: &mut Buffer<f32>,
     ) -> Result<[Duration; 2]> {
-        let products = &self.products;
+        let gemm = &self.gemm;
         measure(&mut self.queue, self.divisor > 1, |queue| {
-            Ok(products.multiply(queue, shape, a, b, None, Target::F32((&mut *out).into()))?)
+            Ok(gemm.multiply(queue, shape, a, b, None, Target::F32((&mut *out).into()))?)
         })
     }
 
@@ -169,10 +169,10 @@ impl Run {
         let halves: Vec<u16> = input.iter().map(|x| x.to_bits()).collect();
         let halves = self.device.alloc_from(&halves)?;
         let mut out = self.device.alloc::<f32>(vectors * rows)?;
-        let products = &self.products;
+        let gemm = &self.gemm;
         let times = measure(&mut self.queue, self.divisor > 1, |queue| {
             let input = Factor::F16((&halves).into());
-            Ok(products.multiply_packed(queue, input, &packed, None, (&mut out).into())?)
+            Ok(gemm.multiply_packed(queue, input, &packed, None, (&mut out).into())?)
         })?;
         let error = error_of(&out, &shape, |row, column, i| {
             f64::from(input[row * columns + i].to_f32()) * f64::from(weights[column * columns + i])
@@ -185,9 +185,9 @@ fn main() -> Result<()> {
     let kind: DeviceKind = std::env::args().nth(1).unwrap_or_else(|| "auto".to_owned()).parse()?;
     let device = Device::open(kind)?;
     let divisor = if device.info().kind == DeviceKind::Sim { 16 } else { 1 };
-    let (products, queue) =
-        (Products::load(&device)?, device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin))?);
-    let mut run = Run { device, products, queue, divisor };
+    let (gemm, queue) =
+        (Gemm::load(&device)?, device.queue_with(&QueueOptions::default().wait(WaitPolicy::Spin))?);
+    let mut run = Run { device, gemm, queue, divisor };
     println!("{:<22} {:<20} {:>30} {:>30}", "elements", "m x n x k", "alone", "in a row");
     for name in ["f16", "bf16", "tf32", "f32"] {
         for form in [Form::Columns, Form::Rows] {

@@ -76,7 +76,7 @@ const FOREIGN: [(u32, &str); 25] = [
     (40, "NVFP4"),
 ];
 
-/// The name of a format that is not a [`BlockType`]; `None` if the number means nothing.
+/// The name of a format that is not a [`BlockType`]; `None` if the number is unknown.
 pub(crate) fn foreign_name(id: u32) -> Option<&'static str> {
     FOREIGN.iter().find(|(known, _)| *known == id).map(|(_, name)| *name)
 }
@@ -136,7 +136,7 @@ impl BlockType {
         }
     }
 
-    /// The name, as users of GGUF files know it.
+    /// The name that is usual for GGUF files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::F32 => "F32",

@@ -8,25 +8,17 @@ use crate::decode::memory::Memory;
 use crate::gguf::fault::Fault;
 use crate::model::fault::ModelFault;
 use crate::tokenizer::fault::TokenizerFault;
-use crate::weights::ConvShape;
 
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// Why a network could not be built or run. `{:?}` prints the same text as `{}`.
+/// Why a model, a file or a text could not be used. `{:?}` prints the same text as `{}`.
 ///
 /// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use tegra_hcq::{Device, DeviceKind};
-/// # let device = Device::open(DeviceKind::Sim)?;
-/// use infer::networks::Mlp;
-/// use infer::weights::MlpWeights;
+/// use infer::model::Model;
 ///
-/// let error = Mlp::new(&device, MlpWeights { layers: Vec::new() }, 1).unwrap_err();
-/// assert!(matches!(error, infer::Error::NoLayers));
-/// assert_eq!(error.to_string(), "the network has no layers");
-/// # Ok(())
-/// # }
+/// let error = Model::from_bytes(b"GGML".to_vec()).unwrap_err();
+/// assert!(matches!(error, infer::Error::Gguf { offset: 0, .. }), "{error}");
 /// ```
 #[derive(thiserror::Error)]
 #[non_exhaustive]
@@ -46,7 +38,7 @@ pub enum Error {
         needed: usize,
     },
 
-    /// The factors of a product have different elements.
+    /// The operands of a matrix product have different element types.
     #[error("the factors have different elements: {first} and {second}")]
     Factors {
         /// Elements of the first factor.
@@ -56,7 +48,7 @@ pub enum Error {
     },
 
     /// A part of a buffer begins at an address that kernels cannot copy from.
-    #[error("{what} begin at an address that is no multiple of {bytes} bytes")]
+    #[error("{what} begin at an address that is not a multiple of {bytes} bytes")]
     Alignment {
         /// The buffer's role.
         what: &'static str,
@@ -65,7 +57,7 @@ pub enum Error {
     },
 
     /// A buffer does not consist of whole rows.
-    #[error("{what} has {len} elements, which are no whole rows of {columns}")]
+    #[error("{what} has {len} elements, which is not a multiple of the row length {columns}")]
     Rows {
         /// The buffer's role.
         what: &'static str,
@@ -78,84 +70,6 @@ pub enum Error {
     /// A size exceeds the 32 bits in which the kernels count.
     #[error("size {0} does not fit the kernels' 32 bits")]
     TooLarge(usize),
-
-    /// A convolution's window exceeds the padded image, or its stride is 0.
-    #[error("{shape:?} does not fit images of {rows} x {columns}")]
-    Convolution {
-        /// The convolution.
-        shape: ConvShape,
-        /// Rows of the image.
-        rows: usize,
-        /// Columns of the image.
-        columns: usize,
-    },
-
-    /// A pooling window exceeds the plane, or is empty.
-    #[error("windows of {size} x {size} do not fit planes of {rows} x {columns}")]
-    Window {
-        /// Edge of the window.
-        size: usize,
-        /// Rows of the plane.
-        rows: usize,
-        /// Columns of the plane.
-        columns: usize,
-    },
-
-    /// Strides lead outside an array.
-    #[error("the strides lead to element {element} of an array of {len}")]
-    Stride {
-        /// The last element that would be read.
-        element: usize,
-        /// Elements of the array.
-        len: usize,
-    },
-
-    /// A fully connected network has no layers.
-    #[error("the network has no layers")]
-    NoLayers,
-
-    /// The heads of an attention do not divide its width.
-    #[error("{heads} heads do not divide a width of {width}")]
-    Heads {
-        /// Number of heads.
-        heads: usize,
-        /// Numbers per token.
-        width: usize,
-    },
-
-    /// Weights do not have the shape that the network needs.
-    #[error(
-        "{what} maps {inputs} inputs to {outputs} outputs; the network needs {needed_inputs} to {needed_outputs}"
-    )]
-    Shape {
-        /// The layer.
-        what: &'static str,
-        /// Inputs of the layer.
-        inputs: usize,
-        /// Outputs of the layer.
-        outputs: usize,
-        /// Inputs that the network needs.
-        needed_inputs: usize,
-        /// Outputs that the network needs.
-        needed_outputs: usize,
-    },
-
-    /// The GPU's output of the control loop's network differs from the CPU's.
-    #[error(
-        "cycle {cycle}: output {output} of the network is {got} instead of {want} (tolerance {tolerance:e})"
-    )]
-    Disagrees {
-        /// Cycles before this one.
-        cycle: u64,
-        /// Index of the output.
-        output: usize,
-        /// The GPU's result.
-        got: f32,
-        /// The CPU's result.
-        want: f64,
-        /// Largest difference that is accepted.
-        tolerance: f64,
-    },
 
     /// A file cannot be opened.
     #[error("{}: {error}", path.display())]
@@ -175,7 +89,7 @@ pub enum Error {
     Gguf {
         /// Where in the file.
         offset: u64,
-        /// What is wrong there.
+        /// The fault.
         fault: Fault,
     },
 
@@ -203,7 +117,7 @@ pub enum Error {
     Chat(ChatFault),
 
     /// A name is none of [`BlockType`](crate::blocks::BlockType).
-    #[error("{0:?} is not a format of weights")]
+    #[error("{0:?} is not a weight format")]
     UnknownFormat(String),
 
     /// A token is not in the vocabulary.
@@ -217,7 +131,7 @@ pub enum Error {
 
     /// A prompt leaves no room for an answer.
     #[error(
-        "the prompt has {tokens} tokens, but the context only {context}: shorten it, or ask for a longer context"
+        "the prompt has {tokens} tokens, but the context holds {context}: shorten it, or ask for a longer context"
     )]
     PromptTooLong {
         /// Tokens of the prompt.
@@ -226,10 +140,10 @@ pub enum Error {
         context: usize,
     },
 
-    /// A context exceeds what the model was made for.
-    #[error("a context of {wanted} was asked for; the model has {most} positions")]
+    /// A context exceeds the positions of the model.
+    #[error("a context of {wanted} positions was requested; the model has {most} positions")]
     ContextTooLong {
-        /// Positions that were asked for.
+        /// Requested positions.
         wanted: usize,
         /// The model's positions.
         most: usize,
@@ -248,7 +162,7 @@ pub enum Error {
         free >> 20
     )]
     Memory {
-        /// What the model needs.
+        /// The memory that the model needs.
         needed: Memory,
         /// Free bytes.
         free: u64,
@@ -280,7 +194,7 @@ pub enum Error {
     #[error("one launch cannot compute all layers of the model: {0}")]
     Persistent(String),
 
-    /// A number of [`Sampling`](crate::decode::Sampling) has no meaning.
+    /// A number of [`Sampling`](crate::decode::Sampling) is out of range.
     #[error("{what} is {value}; it can be {least} to {most}")]
     Sampling {
         /// The number.
@@ -302,12 +216,12 @@ pub enum Error {
     BatchFull(usize),
 
     /// A session belongs to another engine than the batch.
-    #[error("the session belongs to another engine than the batch")]
+    #[error("the session and the batch belong to different engines")]
     OtherEngine,
 
-    /// A batch has no session in a seat.
-    #[error("seat {0} of the batch is empty")]
-    EmptySeat(usize),
+    /// A slot of a batch is empty.
+    #[error("slot {0} of the batch is empty")]
+    EmptySlot(usize),
 
     /// The device ended a step without its token.
     #[error("the device ended step {number} without a token; the newest token is that of step {found}")]

@@ -1,4 +1,4 @@
-//! Results of a language model on the CPU, in 64-bit floats: the yardstick for GPUs. Slow by design.
+//! Results of a language model on the CPU, in 64-bit floats, for comparison with GPUs. Slow by design.
 
 use half::f16;
 
@@ -166,7 +166,7 @@ impl<'m> Reference<'m> {
     ///
     /// # Errors
     ///
-    /// None today; conversions of weights are checked.
+    /// Returns the errors of the conversion of weights.
     pub fn new(model: &'m Model, cache_format: CacheFormat) -> Result<Self> {
         let shape = model.shape();
         let weights: usize = model.file().tensors().map(|tensor| tensor.dims.iter().product::<usize>()).sum();
@@ -209,8 +209,8 @@ impl<'m> Reference<'m> {
         })
     }
 
-    /// Rounds the inputs of products with quantised weights to 8 bits, with one scale for 32 elements: what programs
-    /// do that compute such products with 8-bit integers. For comparisons of their error.
+    /// Rounds the inputs of products with quantised weights to 8 bits, with one scale for 32 elements: as
+    /// programs do that compute such products with 8-bit integers. For comparison of their error.
     #[must_use]
     pub fn with_eight_bits(mut self) -> Self {
         let layers = self.layers.iter_mut().flat_map(|layer| {
@@ -353,7 +353,7 @@ fn half(x: f64) -> f64 {
     f16::from_f32(f32::from_bits(odd)).to_f64()
 }
 
-/// The tanh form, as GPT-2 has it.
+/// The tanh form, which GPT-2 uses.
 fn gelu(x: f64) -> f64 {
     const ROOT: f64 = 0.797_884_560_802_865_4;
     0.5 * x * (1.0 + (ROOT * (x + 0.044_715 * x * x * x)).tanh())

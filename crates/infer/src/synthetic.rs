@@ -11,7 +11,7 @@ use crate::gguf::{Array, Texts, Value, Writer};
 use crate::model::Architecture;
 use crate::tokenizer::byte_character;
 
-/// What a random model looks like. The same recipe makes the same file, bit for bit.
+/// The shape of a random model. The same recipe makes the same file, bit for bit.
 ///
 /// ```
 /// use infer::blocks::BlockType;
@@ -126,7 +126,7 @@ impl Recipe {
         }
     }
 
-    /// The shape of LLaMA 3.2 1B, in Q6_K: 1 GB.
+    /// LLaMA 3.2 1B in Q6_K (1 GB file).
     pub const fn llama_1b() -> Self {
         Self {
             layers: 16,

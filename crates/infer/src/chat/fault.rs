@@ -1,4 +1,4 @@
-//! What is wrong with a model's template.
+//! Faults of a model's chat template.
 
 /// Key of the template.
 pub(super) const KEY: &str = "tokenizer.chat_template";
@@ -19,13 +19,13 @@ pub(super) const KEY: &str = "tokenizer.chat_template";
 #[non_exhaustive]
 pub enum ChatFault {
     /// The file has no template.
-    #[error("the model was not made for conversations (it has no `{KEY}`): give a prompt instead")]
+    #[error("the model does not support conversations (it has no `{KEY}`): give a prompt instead")]
     NoTemplate,
 
     /// The file's template is of an unknown format.
     #[error(
-        "the model's `{KEY}` is neither LLaMA 3's nor ChatML's (it begins with {start:?}): give a prompt that is \
-         written as the model wants it"
+        "the model's `{KEY}` is neither LLaMA 3's nor ChatML's (it begins with {start:?}): give a prompt in \
+         the format of the model"
     )]
     UnknownTemplate {
         /// The start of the template.

@@ -12,7 +12,7 @@ use crate::tokenizer::{Controls, Tokenizer};
 pub use fault::ChatFault;
 use fault::KEY;
 
-/// Who says something.
+/// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Role {
@@ -51,7 +51,7 @@ impl core::str::FromStr for Role {
 pub struct Message {
     /// Who says it.
     pub role: Role,
-    /// What is said.
+    /// The text.
     pub text: String,
 }
 
@@ -83,7 +83,7 @@ pub struct Format {
     family: Family,
     /// The instructions of a conversation that has none; `None` if it then begins with the first turn.
     system: Option<&'static str>,
-    /// What the template writes in front of the instructions.
+    /// Text that the template writes in front of the instructions.
     preamble: &'static str,
     /// Whether the template removes thoughts from the model's earlier answers.
     removes_thoughts: bool,

@@ -7,16 +7,19 @@ use std::sync::Arc;
 use tegra_hcq::{Arg, Buffer, Graph, GraphBuilder, Queue, QueueOptions, WaitPolicy};
 
 use super::engine::{
-    BLOCK, Call, Engine, Inner, SAMPLE_BLOCK, Stage, TIMEOUT, of_format, rounds, tiles_bytes, vector_bytes,
-    word,
+    BLOCK, Engine, Inner, ProductCall, SAMPLE_BLOCK, Stage, TIMEOUT, of_format, rounds, tiles_bytes,
+    vector_bytes,
 };
 use super::pack::Unit;
-use super::parameters::{Attentions, Before, MAX_SEATS, Products, Seats, Step};
 use super::places::Addresses;
 use super::session::Session;
-use super::wide::{self, Group, Wide};
+use super::tensor_cores::{self, Group, TensorCores};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
+use crate::launch::word;
+use crate::parameters::{
+    BatchAttentionParams, BatchProductParams, MAX_SEQUENCES, Prologue, SampleParams, SequenceTable,
+};
 
 /// Most sequences of a block of products.
 const GROUP: usize = 8;
@@ -28,11 +31,11 @@ pub(super) const TENSOR_CORES_FROM: usize = 6;
 /// Replays in flight.
 const INSTANCES: usize = 4;
 
-/// A session's place in a batch.
+/// The slot of a session in a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Seat(usize);
+pub struct Slot(usize);
 
-impl Seat {
+impl Slot {
     /// Its number, below the batch's size.
     pub const fn number(self) -> usize {
         self.0
@@ -87,13 +90,13 @@ impl BatchOptions {
 ///     batch.join(session)?;
 /// }
 /// for _ in 0..3 {
-///     for (seat, token) in batch.step()? {
-///         println!("sequence {}: {token}", seat.number());
+///     for (slot, token) in batch.step()? {
+///         println!("sequence {}: {token}", slot.number());
 ///     }
 /// }
-/// let seats: Vec<_> = batch.seats().collect();
-/// assert_eq!(batch.leave(seats[0])?.len(), 6);
-/// assert_eq!(batch.leave(seats[1])?.len(), 4);
+/// let slots: Vec<_> = batch.slots().collect();
+/// assert_eq!(batch.leave(slots[0])?.len(), 6);
+/// assert_eq!(batch.leave(slots[1])?.len(), 4);
 /// # Ok(())
 /// # }
 /// ```
@@ -101,17 +104,18 @@ pub struct Batch {
     // Declared first: dropped before the memory that their launches use. `drop` waits for the queue.
     graphs: Vec<(Class, Graph)>,
     queue: Queue,
-    seats: Buffer<Seats>,
-    steps: Buffer<Step>,
-    /// By seat.
+    table: Buffer<SequenceTable>,
+    samples: Buffer<SampleParams>,
+    /// By slot.
     sessions: Vec<Option<Session>>,
-    /// Seats of the sessions on the device's list, in its order.
-    listed: Vec<Seat>,
-    is_listed: bool,
-    made: Vec<(Seat, u32)>,
+    /// Slots of the sessions in the device's table, in its order.
+    active: Vec<Slot>,
+    /// Whether the device's table is that of the current sessions.
+    is_current: bool,
+    produced: Vec<(Slot, u32)>,
     tensor_cores_from: usize,
     /// For steps on the tensor cores, if the batch can have as many sessions.
-    wide: Option<Wide>,
+    tensor_cores: Option<TensorCores>,
     engine: Arc<Inner>,
 }
 
@@ -121,7 +125,7 @@ struct Class {
     /// Most sequences.
     size: usize,
     /// Whether the products are computed on the tensor cores.
-    is_wide: bool,
+    on_tensor_cores: bool,
 }
 
 impl Engine {
@@ -140,23 +144,23 @@ impl Engine {
     ///
     /// As [`Engine::batch`].
     pub fn batch_with(&self, sessions: usize, options: &BatchOptions) -> Result<Batch> {
-        if sessions == 0 || sessions > MAX_SEATS {
-            return Err(Error::BatchFull(if sessions == 0 { 0 } else { MAX_SEATS }));
+        if sessions == 0 || sessions > MAX_SEQUENCES {
+            return Err(Error::BatchFull(if sessions == 0 { 0 } else { MAX_SEQUENCES }));
         }
         let device = &self.inner.device;
-        let is_wide = sessions >= options.tensor_cores_from;
+        let on_tensor_cores = sessions >= options.tensor_cores_from;
         let queue = QueueOptions::default().wait(WaitPolicy::Spin);
         Ok(Batch {
             graphs: Vec::new(),
             queue: device.queue_with(&queue)?,
-            seats: device.alloc_zeroed::<Seats>(1)?.named("seats of a batch"),
-            steps: device.alloc_zeroed::<Step>(sessions)?.named("steps of a batch"),
+            table: device.alloc_zeroed::<SequenceTable>(1)?.named("sequences of a batch"),
+            samples: device.alloc_zeroed::<SampleParams>(sessions)?.named("sampling of a batch"),
             sessions: (0..sessions).map(|_| None).collect(),
-            listed: Vec::with_capacity(sessions),
-            is_listed: false,
-            made: Vec::with_capacity(sessions),
+            active: Vec::with_capacity(sessions),
+            is_current: false,
+            produced: Vec::with_capacity(sessions),
             tensor_cores_from: options.tensor_cores_from,
-            wide: is_wide.then(|| Wide::new(&self.inner, sessions)).transpose()?,
+            tensor_cores: on_tensor_cores.then(|| TensorCores::new(&self.inner, sessions)).transpose()?,
             engine: Arc::clone(&self.inner),
         })
     }
@@ -178,15 +182,15 @@ impl Batch {
         self.sessions.len()
     }
 
-    /// The seats that are taken, in ascending order.
-    pub fn seats(&self) -> impl Iterator<Item = Seat> {
-        let taken = |(at, session): (usize, &Option<Session>)| session.as_ref().map(|_| Seat(at));
+    /// The occupied slots, in ascending order.
+    pub fn slots(&self) -> impl Iterator<Item = Slot> {
+        let taken = |(at, session): (usize, &Option<Session>)| session.as_ref().map(|_| Slot(at));
         self.sessions.iter().enumerate().filter_map(taken)
     }
 
-    /// The session in a seat; `None` if the seat is empty.
-    pub fn session(&self, seat: Seat) -> Option<&Session> {
-        self.sessions.get(seat.0)?.as_ref()
+    /// The session in a slot; `None` if the slot is empty.
+    pub fn session(&self, slot: Slot) -> Option<&Session> {
+        self.sessions.get(slot.0)?.as_ref()
     }
 
     /// Adds a session. Later steps produce its tokens.
@@ -195,30 +199,30 @@ impl Batch {
     ///
     /// [`Error::EmptyContext`] if no token was fed, [`Error::OtherEngine`], [`Error::BatchFull`]; those of the device.
     /// The session is dropped then.
-    pub fn join(&mut self, mut session: Session) -> Result<Seat> {
+    pub fn join(&mut self, mut session: Session) -> Result<Slot> {
         if !Arc::ptr_eq(&session.engine, &self.engine) {
             return Err(Error::OtherEngine);
         }
-        let Some(seat) = self.sessions.iter().position(Option::is_none) else {
+        let Some(slot) = self.sessions.iter().position(Option::is_none) else {
             return Err(Error::BatchFull(self.sessions.len()));
         };
-        session.sit()?;
-        self.sessions[seat] = Some(session);
-        self.is_listed = false;
-        Ok(Seat(seat))
+        session.prepare_for_batch()?;
+        self.sessions[slot] = Some(session);
+        self.is_current = false;
+        Ok(Slot(slot))
     }
 
     /// Takes a session out of the batch. Its context contains the tokens that the steps returned.
     ///
     /// # Errors
     ///
-    /// [`Error::EmptySeat`]; those of the device.
-    pub fn leave(&mut self, seat: Seat) -> Result<Session> {
+    /// [`Error::EmptySlot`]; those of the device.
+    pub fn leave(&mut self, slot: Slot) -> Result<Session> {
         // The last step may still compute the layers of the token that it returned.
         self.queue.wait(TIMEOUT)?;
-        let session = self.sessions.get_mut(seat.0).and_then(Option::take);
-        self.is_listed = false;
-        session.ok_or(Error::EmptySeat(seat.0))
+        let session = self.sessions.get_mut(slot.0).and_then(Option::take);
+        self.is_current = false;
+        session.ok_or(Error::EmptySlot(slot.0))
     }
 
     /// Produces a token for each session whose context has room. Returns as soon as the tokens are known; the device
@@ -227,29 +231,29 @@ impl Batch {
     /// # Errors
     ///
     /// Those of the device; [`Error::LostToken`].
-    pub fn step(&mut self) -> Result<&[(Seat, u32)]> {
-        self.made.clear();
+    pub fn step(&mut self) -> Result<&[(Slot, u32)]> {
+        self.produced.clear();
         let has_room = |session: &Session| session.len() < session.context();
-        if !self.is_listed || self.listed().any(|session| !has_room(session)) {
-            self.list()?;
+        if !self.is_current || self.active().any(|session| !has_room(session)) {
+            self.update_table()?;
         }
-        if let [seat] = self.listed[..] {
-            // PANIC: listed seats are taken.
-            let session = self.sessions[seat.0].as_mut().expect("a session");
-            self.made.push((seat, session.one()?));
-            return Ok(&self.made);
+        if let [slot] = self.active[..] {
+            // PANIC: active slots are occupied.
+            let session = self.sessions[slot.0].as_mut().expect("a session");
+            self.produced.push((slot, session.produce_one()?));
+            return Ok(&self.produced);
         }
-        if self.listed.is_empty() {
-            return Ok(&self.made);
+        if self.active.is_empty() {
+            return Ok(&self.produced);
         }
         let graph = self.graph()?;
         let fence = self.queue.replay(&mut self.graphs[graph].1)?;
-        for seat in &self.listed {
-            // PANIC: listed seats are taken.
-            let session = self.sessions[seat.0].as_mut().expect("a session");
-            self.made.push((*seat, session.take(&fence)?));
+        for slot in &self.active {
+            // PANIC: active slots are occupied.
+            let session = self.sessions[slot.0].as_mut().expect("a session");
+            self.produced.push((*slot, session.token_of(&fence)?));
         }
-        Ok(&self.made)
+        Ok(&self.produced)
     }
 
     /// Waits until the device has done everything.
@@ -264,56 +268,56 @@ impl Batch {
 
     /// Number of launches of a step with the sessions of the last step.
     pub fn launches_per_step(&self) -> usize {
-        match self.listed[..] {
-            [seat] => self.session(seat).map_or(0, Session::launches_per_token),
+        match self.active[..] {
+            [slot] => self.session(slot).map_or(0, Session::launches_per_token),
             _ => self.position().map_or(0, |graph| self.graphs[graph].1.len()),
         }
     }
 
-    fn listed(&self) -> impl Iterator<Item = &Session> {
-        self.listed.iter().filter_map(|seat| self.session(*seat))
+    fn active(&self) -> impl Iterator<Item = &Session> {
+        self.active.iter().filter_map(|slot| self.session(*slot))
     }
 
-    /// Writes the sessions that have room to the device.
-    fn list(&mut self) -> Result<()> {
+    /// Writes the sessions that have room to the device's table.
+    fn update_table(&mut self) -> Result<()> {
         self.wait()?;
-        self.listed.clear();
-        let mut seats = Seats::default();
-        let mut steps = self.steps.slice_mut(..)?;
+        self.active.clear();
+        let mut table = SequenceTable::default();
+        let mut samples = self.samples.slice_mut(..)?;
         let mut all = Vec::with_capacity(self.sessions.len());
         for (at, session) in self.sessions.iter_mut().enumerate() {
             let Some(session) = session else { continue };
             if session.len() == session.context() {
                 continue;
             }
-            let (seat, step) = session.sit()?;
-            seats.list[all.len()] = seat;
-            all.push(step);
-            self.listed.push(Seat(at));
+            let (memory, sample) = session.prepare_for_batch()?;
+            table.list[all.len()] = memory;
+            all.push(sample);
+            self.active.push(Slot(at));
         }
-        // CAST: at most MAX_SEATS.
-        seats.count = all.len() as u32;
-        all.resize(self.sessions.len(), Step::default());
-        steps.copy_from_slice(&all)?;
-        self.seats.copy_from_slice(&[seats])?;
-        self.is_listed = true;
+        // CAST: at most MAX_SEQUENCES.
+        table.count = all.len() as u32;
+        all.resize(self.sessions.len(), SampleParams::default());
+        samples.copy_from_slice(&all)?;
+        self.table.copy_from_slice(&[table])?;
+        self.is_current = true;
         Ok(())
     }
 
-    /// The class of a step of the listed sessions.
+    /// The class of a step of the active sessions.
     fn class(&self) -> Class {
-        let count = self.listed.len();
+        let count = self.active.len();
         let size = count.next_power_of_two().min(self.sessions.len());
-        Class { size, is_wide: count >= self.tensor_cores_from }
+        Class { size, on_tensor_cores: count >= self.tensor_cores_from }
     }
 
-    /// The number of the graph of a step of the listed sessions.
+    /// The number of the graph of a step of the active sessions.
     fn position(&self) -> Option<usize> {
         let class = self.class();
         self.graphs.iter().position(|graph| graph.0 == class)
     }
 
-    /// The number of a graph for the listed sessions; it is recorded if there is none.
+    /// The number of a graph for the active sessions, which is recorded if it does not exist yet.
     fn graph(&mut self) -> Result<usize> {
         if let Some(graph) = self.position() {
             return Ok(graph);
@@ -324,9 +328,9 @@ impl Batch {
         // SAFETY: the kernels of decoding begin with the wait; before it they read parameters and weights only.
         unsafe { builder.begin_early(true) };
         let (places, _) = self.engine.places();
-        let group = Group { seats: self.seats.gpu_va(), steps: self.steps.gpu_va(), size: class.size };
-        let wide = self.wide.as_ref().filter(|_| class.is_wide);
-        let record = Record { engine: &self.engine, places, group, wide };
+        let group = Group { table: self.table.gpu_va(), samples: self.samples.gpu_va(), size: class.size };
+        let tensor_cores = self.tensor_cores.as_ref().filter(|_| class.on_tensor_cores);
+        let record = Record { engine: &self.engine, places, group, tensor_cores };
         record.product(&mut builder, &self.engine.output(&places))?;
         record.samples(&mut builder)?;
         self.engine.stages(&places, |stage| match stage {
@@ -344,21 +348,21 @@ struct Record<'a> {
     places: Addresses,
     group: Group,
     /// For products on the tensor cores.
-    wide: Option<&'a Wide>,
+    tensor_cores: Option<&'a TensorCores>,
 }
 
 impl Record<'_> {
     /// A product, and what prepares its input.
-    fn product(&self, graph: &mut GraphBuilder, call: &Call<'_>) -> Result<()> {
+    fn product(&self, graph: &mut GraphBuilder, call: &ProductCall<'_>) -> Result<()> {
         let (engine, place, size) = (self.engine, &call.matrix.place, self.group.size);
-        if let Some(wide) = self.wide {
-            return wide.product(engine, graph, self.group, call);
+        if let Some(tensor_cores) = self.tensor_cores {
+            return tensor_cores.product(engine, graph, self.group, call);
         }
         let mut one = engine.product(&self.places, call)?;
-        let parameters = |one, group| -> Result<Products> {
-            Ok(Products { one, seats: self.group.seats, group: word(group)?, unused: 0 })
+        let parameters = |product, group| -> Result<BatchProductParams> {
+            Ok(BatchProductParams { product, sequences: self.group.table, group: word(group)?, unused: 0 })
         };
-        if call.before != Before::Packed {
+        if call.prologue != Prologue::Packed {
             let form = match (rounds(place.block), Unit::of(place.block).weights) {
                 (true, _) => 0,
                 (false, 8) => 1,
@@ -394,11 +398,15 @@ impl Record<'_> {
 
     fn attention(&self, graph: &mut GraphBuilder, number: usize) -> Result<()> {
         let engine = self.engine;
-        let one = engine.attention(&self.places, number)?;
-        let parameters = Attentions { one, seats: self.group.seats, layer: word(number)?, unused: 0 };
+        let attention = engine.attention(&self.places, number)?;
+        let (sequences, layer) = (self.group.table, word(number)?);
+        let parameters = BatchAttentionParams { attention, sequences, layer, unused: 0 };
         let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
-        let (kernel, chunks, block) = match self.wide {
-            Some(_) => (&engine.batch.attention_wide, wide::chunks(engine), wide::ATTENTION_BLOCK),
+        let (kernel, chunks, block) = match self.tensor_cores {
+            Some(_) => {
+                let kernel = &engine.batch.attention_wide;
+                (kernel, tensor_cores::chunks(engine), tensor_cores::ATTENTION_BLOCK)
+            }
             None => (&engine.batch.attention, engine.chunks(), BLOCK),
         };
         let grid = (word(engine.groups())?, word(chunks)?, word(self.group.size)?);
@@ -408,9 +416,9 @@ impl Record<'_> {
     }
 
     fn samples(&self, graph: &mut GraphBuilder) -> Result<()> {
-        // The list starts with the number of sequences.
-        let arguments = [Arg::U64(self.group.steps), Arg::U64(self.group.seats)];
-        // SAFETY: as for products; the steps of the listed sessions have the addresses of their memory.
+        // The table starts with the number of sequences.
+        let arguments = [Arg::U64(self.group.samples), Arg::U64(self.group.table)];
+        // SAFETY: as for products; the parameters of the active sessions contain the addresses of their memory.
         unsafe { graph.launch(&self.engine.batch.sample, word(self.group.size)?, SAMPLE_BLOCK, &arguments)? };
         Ok(())
     }

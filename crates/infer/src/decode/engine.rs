@@ -7,34 +7,16 @@ use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program};
 
 use super::memory::Memory;
 use super::pack::{Place, Unit};
-use super::parameters::{After, Attention, Before, Product, Step};
 use super::places::Addresses;
-use super::prompt;
+use super::prompt::{self, PromptKernels};
 use super::weights::{self, Packed, Weights};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
+use crate::launch::{cubins, word, words};
 use crate::model::{Activation, Model, NormKind, Positions, RopePairs, Shape};
-
-const PRODUCT: [&[u8]; 2] = [
-    include_bytes!("../../kernels/llm/product.cubin"),
-    include_bytes!("../../kernels/sm_90/llm/product.cubin"),
-];
-const PRODUCTS: [&[u8]; 2] = [
-    include_bytes!("../../kernels/llm/products.cubin"),
-    include_bytes!("../../kernels/sm_90/llm/products.cubin"),
-];
-const ATTENTION: [&[u8]; 2] = [
-    include_bytes!("../../kernels/llm/attention.cubin"),
-    include_bytes!("../../kernels/sm_90/llm/attention.cubin"),
-];
-const ATTENTION_WIDE: [&[u8]; 2] = [
-    include_bytes!("../../kernels/llm/attention_wide.cubin"),
-    include_bytes!("../../kernels/sm_90/llm/attention_wide.cubin"),
-];
-const SAMPLE: [&[u8]; 2] = [
-    include_bytes!("../../kernels/llm/sample.cubin"),
-    include_bytes!("../../kernels/sm_90/llm/sample.cubin"),
-];
+use crate::parameters::{
+    ActivationCode, AttentionParams, Epilogue, ProductParams, Prologue, Rotation, SampleParams,
+};
 
 /// Longest wait for a step.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
@@ -86,18 +68,19 @@ pub struct Engine {
     pub(super) inner: Arc<Inner>,
 }
 
-/// What the sessions of an engine share.
+/// State that the sessions of an engine share.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) device: Device,
     pub(super) shape: Shape,
     pub(super) weights: Weights,
-    /// Turns per position of each pair; empty without rotation.
-    pub(super) turns: Vec<f64>,
-    products: [Kernel; BlockType::ALL.len()],
+    /// Rotation of each pair from one position to the next, in turns; empty without rotation.
+    pub(super) frequencies: Vec<f64>,
+    /// By format.
+    product: [Kernel; BlockType::ALL.len()],
     attention: Kernel,
     pub(super) batch: BatchKernels,
-    pub(super) prompt: prompt::Kernels,
+    pub(super) prompt: PromptKernels,
     pub(super) scratch: prompt::Scratch,
     /// Query heads that a block of the attention takes.
     group: usize,
@@ -172,11 +155,6 @@ pub(super) fn tiles_bytes(block: BlockType, stages: usize) -> usize {
     WARPS * stages * Unit::of(block).tile_bytes()
 }
 
-/// A size that the model's parser has limited to 20 bits, or a product of such sizes that fits buffers of the device.
-pub(super) fn word(size: usize) -> Result<u32> {
-    u32::try_from(size).map_err(|_| Error::TooLarge(size))
-}
-
 impl Engine {
     /// Copies a model to a device. `progress` gets the bytes of packed weights, and all bytes.
     ///
@@ -198,25 +176,25 @@ impl Engine {
             return Err(Error::HeadSize { size, most, multiple });
         }
         Memory::on(device, model, context)?.check(device)?;
-        let products = of_formats(&Program::load_fitting(device, &PRODUCT)?, "product")?;
-        let many = Program::load_fitting(device, &PRODUCTS)?;
+        let product = of_formats(&Program::load_fitting(device, &cubins!("llm/product"))?, "product")?;
+        let many = Program::load_fitting(device, &cubins!("llm/products"))?;
         let group = match shape.heads / shape.kv_heads {
             1 => 1,
             2 => 2,
             _ => MAX_GROUP,
         };
         let lanes = lanes(&shape);
-        let attention = Program::load_fitting(device, &ATTENTION)?;
-        let attention_wide = Program::load_fitting(device, &ATTENTION_WIDE)?;
-        let sample = Program::load_fitting(device, &SAMPLE)?;
-        let turns = model.rope_frequencies().unwrap_or_default();
+        let attention = Program::load_fitting(device, &cubins!("llm/attention"))?;
+        let attention_wide = Program::load_fitting(device, &cubins!("llm/attention_wide"))?;
+        let sample = Program::load_fitting(device, &cubins!("llm/sample"))?;
+        let frequencies = model.rope_frequencies().unwrap_or_default();
         let weights = Weights::load(device, model, progress)?;
         let inner = Inner {
             device: device.clone(),
-            prompt: prompt::Kernels::load(device, &shape, |block| weights.has(block))?,
+            prompt: PromptKernels::load(device, &shape, |block| weights.has(block))?,
             scratch: prompt::Scratch::default(),
-            turns: turns.into_iter().map(|frequency| frequency / core::f64::consts::TAU).collect(),
-            products,
+            frequencies: frequencies.into_iter().map(|radians| radians / core::f64::consts::TAU).collect(),
+            product,
             attention: attention.kernel(&format!("attention_{group}_{lanes}"))?,
             batch: BatchKernels {
                 products: of_formats(&many, "products")?,
@@ -252,22 +230,22 @@ impl Engine {
     }
 }
 
-/// A product of a graph; the rest of its parameters follows.
-pub(super) struct Call<'a> {
+/// A product of a layer.
+pub(super) struct ProductCall<'a> {
     pub(super) matrix: &'a Packed,
-    pub(super) before: Before,
+    pub(super) prologue: Prologue,
     pub(super) norm: weights::Norm,
     pub(super) input: u64,
-    pub(super) after: After,
+    pub(super) epilogue: Epilogue,
     pub(super) output: u64,
-    /// What [`After::Add`] adds and [`After::Gate`] activates.
+    /// What [`Epilogue::Add`] adds and [`Epilogue::Gate`] activates.
     pub(super) other: u64,
     packed_output: bool,
 }
 
 /// A part of a layer.
 pub(super) enum Stage<'a> {
-    Product(Call<'a>),
+    Product(ProductCall<'a>),
     /// The attention of the layer with this number.
     Attention(usize),
 }
@@ -308,33 +286,35 @@ impl Inner {
         (self.shape.heads * self.chunks() * (self.shape.head_size + 2), self.shape.heads)
     }
 
-    /// The activation, as the kernels number it.
-    pub(super) fn activation(&self) -> u32 {
+    /// The activation of the feed-forward network.
+    pub(super) fn activation(&self) -> ActivationCode {
         match self.shape.activation {
-            Activation::SiluGate => 0,
-            Activation::Gelu => 1,
+            Activation::SiluGate => ActivationCode::Silu,
+            Activation::Gelu => ActivationCode::Gelu,
         }
     }
 
-    fn norm_kind(&self) -> Before {
+    /// The norm of the layers.
+    pub(super) fn norm_kind(&self) -> Prologue {
         match self.shape.norm {
-            NormKind::Rms => Before::RmsNorm,
-            NormKind::Layer => Before::LayerNorm,
+            NormKind::Rms => Prologue::RmsNorm,
+            NormKind::Layer => Prologue::LayerNorm,
         }
     }
 
     /// Parameters of a product.
-    pub(super) fn product(&self, at: &Addresses, call: &Call<'_>) -> Result<Product> {
+    pub(super) fn product(&self, at: &Addresses, call: &ProductCall<'_>) -> Result<ProductParams> {
         let place = &call.matrix.place;
         let (batch_pairs, batches) = if call.packed_output {
-            let pairs = if call.after == After::Pair { PACKED_OUTPUTS } else { PACKED_OUTPUTS / 2 };
+            let pairs = if call.epilogue == Epilogue::Pair { PACKED_OUTPUTS } else { PACKED_OUTPUTS / 2 };
             (pairs, place.rows.div_ceil(2 * pairs))
         } else {
             self.batches(place)
         };
+        let [rows, columns, batch_pairs, batches] = words([place.rows, place.columns, batch_pairs, batches])?;
         let all = self.weights.matrices.len() as u64;
         let end = place.end as u64;
-        Ok(Product {
+        Ok(ProductParams {
             tiles: self.weights.address(place),
             tiles_end: self.weights.matrices.gpu_va() + end,
             input: call.input,
@@ -347,29 +327,29 @@ impl Inner {
             // After the last matrix, the next token begins with the first.
             ahead: self.weights.matrices.gpu_va() + if end < all { end } else { 0 },
             ahead_bytes: at.ahead.product.min(if end < all { all - end } else { all }),
-            rows: word(place.rows)?,
-            columns: word(place.columns)?,
-            before: call.before as u32,
-            after: call.after as u32,
-            activation: self.activation(),
+            rows,
+            columns,
+            before: call.prologue as u32,
+            after: call.epilogue as u32,
+            activation: self.activation() as u32,
             packed_output: u32::from(call.packed_output),
-            batch_pairs: word(batch_pairs)?,
-            batches: word(batches)?,
+            batch_pairs,
+            batches,
             epsilon: self.shape.epsilon as f32,
-            ..Product::default()
+            ..ProductParams::default()
         })
     }
 
     /// Blocks of a product's grid in x.
-    pub(super) fn product_blocks(&self, parameters: &Product) -> u32 {
+    pub(super) fn product_blocks(&self, parameters: &ProductParams) -> u32 {
         // CAST: usize has at least 32 bits, and the smaller number fits.
         (parameters.batches as usize).min(self.sms) as u32
     }
 
-    fn launch_product(&self, graph: &mut GraphBuilder, at: &Addresses, call: &Call<'_>) -> Result<()> {
+    fn launch_product(&self, graph: &mut GraphBuilder, at: &Addresses, call: &ProductCall<'_>) -> Result<()> {
         let (parameters, place) = (self.product(at, call)?, &call.matrix.place);
         let shared = vector_bytes(place.block, place.columns) + tiles_bytes(place.block, STAGES);
-        let kernel = of_format(&self.products, place.block);
+        let kernel = of_format(&self.product, place.block);
         let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
         // SAFETY: the session's buffers have the sizes that the model's shape gives, and live as long as the graph's
         // session; so do the weights.
@@ -380,18 +360,25 @@ impl Inner {
         Ok(())
     }
 
+    /// Which columns of heads are rotated together, and the number of rotated columns.
+    pub(super) fn rotation(&self) -> Result<(Rotation, u32)> {
+        let rotated = word(self.shape.head_size)?;
+        Ok(match self.shape.positions {
+            Positions::Learned => (Rotation::Nothing, 0),
+            Positions::Rope { pairs: RopePairs::Neighbours, .. } => (Rotation::Neighbours, rotated),
+            Positions::Rope { pairs: RopePairs::Halves, .. } => (Rotation::Halves, rotated),
+        })
+    }
+
     /// Parameters of the attention of a layer.
-    pub(super) fn attention(&self, at: &Addresses, number: usize) -> Result<Attention> {
+    pub(super) fn attention(&self, at: &Addresses, number: usize) -> Result<AttentionParams> {
         let (shape, layer) = (&self.shape, &self.weights.layers[number]);
         // CAST: usize is at most 64 bits.
         let cache = (number * shape.kv_width()) as u64 * u64::from(at.context) * 2;
-        let (rotate, rotated) = match shape.positions {
-            Positions::Learned => (0, 0),
-            Positions::Rope { pairs: RopePairs::Neighbours, .. } => (1, shape.head_size),
-            Positions::Rope { pairs: RopePairs::Halves, .. } => (2, shape.head_size),
-        };
+        let [heads, key_heads, head_size] = words([shape.heads, shape.kv_heads, shape.head_size])?;
+        let (rotate, rotated) = self.rotation()?;
         let start = layer.output.place.end as u64;
-        Ok(Attention {
+        Ok(AttentionParams {
             qkv: at.qkv,
             query_norm: layer.query_norm,
             key_norm: layer.key_norm,
@@ -404,15 +391,15 @@ impl Inner {
             output: at.attended,
             ahead: self.weights.matrices.gpu_va() + start,
             ahead_bytes: at.ahead.attention.min(self.weights.matrices.len() as u64 - start),
-            heads: word(shape.heads)?,
-            key_heads: word(shape.kv_heads)?,
-            head_size: word(shape.head_size)?,
+            heads,
+            key_heads,
+            head_size,
             context: at.context,
-            rotate,
-            rotated: word(rotated)?,
+            rotate: rotate as u32,
+            rotated,
             scale: 1.0 / (shape.head_size as f32).sqrt(),
             epsilon: shape.epsilon as f32,
-            ..Attention::default()
+            ..AttentionParams::default()
         })
     }
 
@@ -439,12 +426,12 @@ impl Inner {
         at: &Addresses,
         mut record: impl FnMut(Stage<'_>) -> Result<()>,
     ) -> Result<()> {
-        let plain = |matrix, input, after, output| Call {
+        let plain = |matrix, input, epilogue, output| ProductCall {
             matrix,
-            before: Before::Nothing,
+            prologue: Prologue::Nothing,
             norm: weights::Norm::default(),
             input,
-            after,
+            epilogue,
             output,
             other: output,
             packed_output: false,
@@ -452,52 +439,52 @@ impl Inner {
         for (number, layer) in self.weights.layers.iter().enumerate() {
             for (part, first) in &layer.qkv.parts {
                 let output = at.qkv + *first as u64 * 4;
-                let call = plain(part, at.x, After::Store, output);
-                record(Stage::Product(Call {
-                    before: self.norm_kind(),
+                let call = plain(part, at.x, Epilogue::Store, output);
+                record(Stage::Product(ProductCall {
+                    prologue: self.norm_kind(),
                     norm: layer.attention_norm,
                     ..call
                 }))?;
             }
             record(Stage::Attention(number))?;
-            record(Stage::Product(plain(&layer.output, at.attended, After::Add, at.x)))?;
+            record(Stage::Product(plain(&layer.output, at.attended, Epilogue::Add, at.x)))?;
 
             let packed_output = rounds(layer.down.place.block);
-            let first = |matrix, after, output| Call {
-                before: self.norm_kind(),
+            let first = |matrix, epilogue, output| ProductCall {
+                prologue: self.norm_kind(),
                 norm: layer.feed_forward_norm,
-                ..plain(matrix, at.x, after, output)
+                ..plain(matrix, at.x, epilogue, output)
             };
             match &layer.up {
                 weights::Up::Pairs(up) => {
-                    let call = first(up, After::Pair, at.hidden);
-                    record(Stage::Product(Call { packed_output, ..call }))?;
+                    let call = first(up, Epilogue::Pair, at.hidden);
+                    record(Stage::Product(ProductCall { packed_output, ..call }))?;
                 }
                 weights::Up::Plain(up) => {
-                    let call = first(up, After::Activate, at.hidden);
-                    record(Stage::Product(Call { packed_output, ..call }))?;
+                    let call = first(up, Epilogue::Activate, at.hidden);
+                    record(Stage::Product(ProductCall { packed_output, ..call }))?;
                 }
                 weights::Up::Apart { gate, up } => {
-                    record(Stage::Product(first(gate, After::Store, at.gate)))?;
-                    let call = first(up, After::Gate, at.hidden);
-                    record(Stage::Product(Call { other: at.gate, packed_output, ..call }))?;
+                    record(Stage::Product(first(gate, Epilogue::Store, at.gate)))?;
+                    let call = first(up, Epilogue::Gate, at.hidden);
+                    record(Stage::Product(ProductCall { other: at.gate, packed_output, ..call }))?;
                 }
             }
-            let before = if packed_output { Before::Packed } else { Before::Nothing };
-            let down = plain(&layer.down, at.hidden, After::Add, at.x);
-            record(Stage::Product(Call { before, ..down }))?;
+            let prologue = if packed_output { Prologue::Packed } else { Prologue::Nothing };
+            let down = plain(&layer.down, at.hidden, Epilogue::Add, at.x);
+            record(Stage::Product(ProductCall { prologue, ..down }))?;
         }
         Ok(())
     }
 
     /// The product that makes the logits of the vector in `x`, and their maxima.
-    pub(super) fn output(&self, at: &Addresses) -> Call<'_> {
-        Call {
+    pub(super) fn output(&self, at: &Addresses) -> ProductCall<'_> {
+        ProductCall {
             matrix: &self.weights.output,
-            before: self.norm_kind(),
+            prologue: self.norm_kind(),
             norm: self.weights.output_norm,
             input: at.x,
-            after: After::Logits,
+            epilogue: Epilogue::Logits,
             output: at.logits,
             other: 0,
             packed_output: false,
@@ -510,8 +497,13 @@ impl Inner {
     }
 
     /// A launch of `sample` or `take`.
-    pub(super) fn step(&self, graph: &mut GraphBuilder, kernel: &Kernel, step: &Step) -> Result<()> {
-        let arguments = [Arg::Bytes(bytemuck::bytes_of(step))];
+    pub(super) fn launch_sample(
+        &self,
+        graph: &mut GraphBuilder,
+        kernel: &Kernel,
+        parameters: &SampleParams,
+    ) -> Result<()> {
+        let arguments = [Arg::Bytes(bytemuck::bytes_of(parameters))];
         // SAFETY: as for products; the session keeps the number of tokens below the context, and pending tokens below
         // the vocabulary.
         unsafe { graph.launch(kernel, 1, SAMPLE_BLOCK, &arguments)? };

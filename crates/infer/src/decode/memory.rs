@@ -1,4 +1,4 @@
-//! What a model needs, as figures.
+//! The memory that a model needs, as figures.
 
 use tegra_hcq::Properties;
 
@@ -59,7 +59,7 @@ impl Memory {
         self.weights + self.cache + self.prompts + self.queues + self.others
     }
 
-    /// What the model needs with as many sessions, and with a batch if there are several.
+    /// The memory for this number of sessions, and for a batch if there are several.
     #[must_use]
     pub const fn sessions(self, sessions: u64) -> Self {
         let cache = self.cache.saturating_mul(sessions);

@@ -15,7 +15,7 @@
 //! at a counter between the phases, and copy later weights meanwhile. The results have the same bits.
 //!
 //! A prompt of 17 tokens or more goes through the layers in batches, up to 512 tokens together, on the tensor cores
-//! ([`crate::product`]). Its last token is computed as produced tokens are. Batches round vectors and quantised weights
+//! ([`crate::gemm`]). Its last token is computed as produced tokens are. Batches round vectors and quantised weights
 //! to halves: logits of random models differ from 64-bit floats by less than 1 part in 1,000.
 //! [`SessionOptions::prompt_batch`] sets the number of tokens; 1 computes all tokens as produced ones.
 //!
@@ -31,19 +31,18 @@ mod engine;
 pub(crate) mod memory;
 mod needs;
 pub(crate) mod pack;
-mod parameters;
 mod persistent;
 mod places;
 mod prompt;
 mod sampling;
 mod session;
 mod stream;
+mod tensor_cores;
 #[cfg(test)]
 mod tests;
 mod weights;
-mod wide;
 
-pub use batch::{Batch, BatchOptions, Seat};
+pub use batch::{Batch, BatchOptions, Slot};
 pub use engine::{Ahead, Engine};
 pub use memory::Memory;
 pub use sampling::{MAX_WINDOW, Sampling};

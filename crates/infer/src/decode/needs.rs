@@ -1,4 +1,4 @@
-//! What a model needs on a GPU: the figures of [`Memory`].
+//! The memory that a model needs on a GPU: the figures of [`Memory`].
 
 use tegra_hcq::Device;
 
@@ -14,7 +14,7 @@ const RINGS_BYTES: u64 = 1 << 20;
 const OTHER_BYTES: u64 = 8 << 20;
 
 impl Memory {
-    /// What a model with one session of `context` positions needs on a Jetson AGX Orin.
+    /// The memory for a model and one session of `context` positions on a Jetson AGX Orin.
     ///
     /// # Errors
     ///
@@ -23,7 +23,7 @@ impl Memory {
         Self::with(model.shape(), weights::bytes(model), context, Sizes::ORIN)
     }
 
-    /// What a model with one session of `context` positions needs on a device.
+    /// The memory for a model and one session of `context` positions on a device.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl Memory {
         Ok(Self { weights, cache, prompts, queues, others })
     }
 
-    /// Refuses a device that has less memory left.
+    /// Returns an error if the device has less free memory.
     ///
     /// # Errors
     ///

@@ -2,24 +2,20 @@
 //!
 //! The launch has a block for each SM. The blocks do what the launches of a graph do, and pass each other the vectors
 //! between two phases word by word, in memory that has two halves: a launch writes one and marks the words of the other
-//! as absent, for the next launch. All blocks have to be resident at the same time: the occupancy says so, and a block
-//! that waits in vain ends the launch with a trap.
+//! as absent, for the next launch. All blocks have to be resident at the same time: the occupancy is
+//! checked, and a block that never sees a word ends the launch with a trap.
 
 use tegra_hcq::{Arg, Buffer, GraphBuilder, Kernel, Program};
 
 use super::engine::{
-    BLOCK, Inner, MAX_CHUNKS, STAGES, Stage, rounded_bytes, rounds, tiles_bytes, vector_bytes, word,
+    BLOCK, Inner, MAX_CHUNKS, STAGES, Stage, rounded_bytes, rounds, tiles_bytes, vector_bytes,
 };
-use super::parameters::{Attention, Decode, Product};
 use super::places::Addresses;
 use super::session::Layers;
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
-
-const DECODE: [&[u8]; 2] = [
-    include_bytes!("../../kernels/llm/decode.cubin"),
-    include_bytes!("../../kernels/sm_90/llm/decode.cubin"),
-];
+use crate::launch::{cubins, word, words};
+use crate::parameters::{AttentionParams, DecodeParams, ProductParams};
 
 /// Formats for which there is a kernel.
 const FORMATS: [BlockType; 4] = [BlockType::F16, BlockType::Q4K, BlockType::Q8_0, BlockType::Q6K];
@@ -85,7 +81,7 @@ impl Exchange {
     }
 
     /// A half whose words are absent: `ABSENT` and `ABSENT_ROUNDED` of `decode.cu`. The last chunk of a rounded vector
-    /// may have groups that nobody writes.
+    /// may contain groups that are never written.
     fn absent(&self) -> Vec<u8> {
         let mut layer = vec![0xff; self.layer_bytes];
         if let Some(columns) = self.rounded {
@@ -103,7 +99,7 @@ impl Exchange {
     }
 
     /// Sets the addresses of all phases: those of the first half.
-    fn connect(&self, base: u64, products: &mut [Product], attentions: &mut [Attention]) {
+    fn connect(&self, base: u64, products: &mut [ProductParams], attentions: &mut [AttentionParams]) {
         // CAST: usize is at most 64 bits.
         let place = |layer: usize, at: usize| base + (layer * self.layer_bytes + at) as u64;
         let (layers, rest) = products.as_chunks_mut::<LAYER_PRODUCTS>();
@@ -130,7 +126,7 @@ impl Exchange {
 
 /// The fastest kernel of a format that the device has room for, and its shared memory: `others` bytes and the tiles.
 fn kernel(engine: &Inner, block: BlockType, others: usize) -> Result<(Kernel, u32)> {
-    let program = Program::load_fitting(&engine.device, &DECODE)?;
+    let program = Program::load_fitting(&engine.device, &cubins!("llm/decode"))?;
     let of = |form: &str, stages: usize| {
         let name = format!("decode_{form}{}_{}", block.name().to_lowercase(), engine.lanes());
         let kernel = program.kernel(&name)?;
@@ -154,10 +150,10 @@ fn kernel(engine: &Inner, block: BlockType, others: usize) -> Result<(Kernel, u3
 /// The launch of a session.
 pub(super) struct Persistent {
     kernel: Kernel,
-    /// What `parameters` points to, kept for the launch; only tests read it.
+    /// Memory that `parameters` points to; only tests read it.
     #[cfg_attr(not(test), expect(dead_code, reason = "keeps the memory"))]
-    pub(super) memory: (Buffer<Product>, Buffer<Attention>, Buffer<u32>, Buffer<u8>),
-    pub(super) parameters: Decode,
+    pub(super) memory: (Buffer<ProductParams>, Buffer<AttentionParams>, Buffer<u32>, Buffer<u8>),
+    pub(super) parameters: DecodeParams,
     /// Number of blocks.
     grid: u32,
     shared_bytes: u32,
@@ -218,7 +214,7 @@ impl Persistent {
             return Err(Error::Persistent("gate and up are apart".to_owned()));
         }
         let front = vector.next_multiple_of(16);
-        let parameters = products.len() * size_of::<Product>() + layers * size_of::<Attention>();
+        let parameters = products.len() * size_of::<ProductParams>() + layers * size_of::<AttentionParams>();
         let (kernel, shared_bytes) = kernel(engine, block, front + parameters)?;
         let (device, heads) = (&engine.device, engine.shape.heads);
         let (grid, sms) = (word(engine.sms)?, device.info().sm_count);
@@ -240,18 +236,21 @@ impl Persistent {
         );
         // CAST: usize is at most 64 bits.
         let tiles_end = engine.weights.matrices.gpu_va() + engine.weights.matrices.len() as u64;
-        let parameters = Decode {
+        let chunks = (engine.sms / heads).clamp(1, MAX_CHUNKS);
+        let [layers, count, heads, chunks, front_bytes] =
+            words([layers, products.len(), heads, chunks, front])?;
+        let parameters = DecodeParams {
             products: memory.0.gpu_va(),
             attentions: memory.1.gpu_va(),
             counter: memory.2.gpu_va(),
             exchange: memory.3.gpu_va(),
             half_bytes: halves.bytes() as u64,
             tiles_end,
-            layers: word(layers)?,
-            count: word(products.len())?,
-            heads: word(heads)?,
-            chunks: word((engine.sms / heads).clamp(1, MAX_CHUNKS))?,
-            front_bytes: word(front)?,
+            layers,
+            count,
+            heads,
+            chunks,
+            front_bytes,
             patience: PATIENCE,
         };
         Ok(Self { kernel, memory, parameters, grid, shared_bytes })

@@ -60,7 +60,7 @@ impl Inner {
             best: cut.next(self.logits_blocks() * 8),
             parts: cut.next(parts * 4),
             tickets: cut.next(tickets * 4),
-            rotation: cut.next(self.turns.len() * 8),
+            rotation: cut.next(self.frequencies.len() * 8),
             ..Addresses::default()
         };
         (places, cut.0)

@@ -6,7 +6,6 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bytemuck::{Pod, Zeroable};
 use tegra_hcq::{Arg, Buffer, Device, Dim3, Fence, Kernel, Program, Queue};
 
 use super::engine::{Inner, TIMEOUT};
@@ -14,15 +13,13 @@ use super::memory::Sizes;
 use super::places::Addresses;
 use super::weights::{self, Packed};
 use crate::blocks::BlockType;
-use crate::error::{Error, Result};
-use crate::model::{NormKind, Positions, RopePairs, Shape};
-use crate::product::few::Sequences;
-use crate::product::packed::{self, After, Call, is_float};
-
-const PROMPT: [&[u8]; 2] = [
-    include_bytes!("../../kernels/gemm/prompt.cubin"),
-    include_bytes!("../../kernels/sm_90/gemm/prompt.cubin"),
-];
+use crate::error::Result;
+use crate::gemm::packed::{PackedCall, PackedKernels, is_float};
+use crate::launch::{cubins, word, words};
+use crate::model::Shape;
+use crate::parameters::{
+    AttendParams, EmbedParams, Epilogue, Prologue, RotateParams, RoundParams, SequenceView,
+};
 
 /// Tokens of a prompt that are computed together, unless a session's options say otherwise.
 pub(super) const TOKENS: usize = 512;
@@ -39,41 +36,6 @@ const ATTEND_BLOCK: u32 = 128;
 const ATTEND_TILE: usize = 64;
 const ATTEND_TILES: usize = 5;
 
-/// `Embed` of `prompt.cu`.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-struct Embed {
-    tiles: u64,
-    tokens: u64,
-    positions: u64,
-    turns: u64,
-    x: u64,
-    rotation: u64,
-    history: u64,
-    start: u32,
-    width: u32,
-    pairs: u32,
-    block: u32,
-    magnitude: f32,
-    unused: u32,
-}
-
-/// `Round` of `prompt.cu`.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-pub(super) struct Round {
-    input: u64,
-    weight: u64,
-    bias: u64,
-    output: u64,
-    factors: u64,
-    columns: u32,
-    norm: u32,
-    keep: u32,
-    epsilon: f32,
-    sequences: Sequences,
-}
-
 /// GPU addresses of rounded vectors and of their factors.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rounded {
@@ -81,100 +43,52 @@ pub(super) struct Rounded {
     pub(super) factors: u64,
 }
 
-impl Round {
-    /// Rounds vectors for a product with `matrix`.
-    pub(super) fn new(
-        engine: &Inner,
-        matrix: &Packed,
-        norm: Option<weights::Norm>,
-        input: u64,
-        sequences: Sequences,
-        to: Rounded,
-    ) -> Result<Self> {
-        let kind = match (norm, engine.shape.norm) {
-            (None, _) => NO_NORM,
-            (Some(_), NormKind::Rms) => 0,
-            (Some(_), NormKind::Layer) => 1,
-        };
-        let norm = norm.unwrap_or_default();
-        Ok(Self {
-            input,
-            weight: norm.weight,
-            bias: norm.bias,
-            output: to.vectors,
-            factors: to.factors,
-            columns: word(matrix.place.columns)?,
-            norm: kind,
-            keep: u32::from(is_float(matrix.place.block)),
-            epsilon: engine.shape.epsilon as f32,
-            sequences,
-        })
-    }
+/// Parameters of the rounding of vectors for a product with `matrix`.
+pub(super) fn round(
+    engine: &Inner,
+    matrix: &Packed,
+    norm: Option<weights::Norm>,
+    input: u64,
+    sequences: SequenceView,
+    to: Rounded,
+) -> Result<RoundParams> {
+    let kind = norm.map_or(Prologue::Nothing, |_| engine.norm_kind());
+    let weights::Norm { weight, bias } = norm.unwrap_or_default();
+    Ok(RoundParams {
+        input,
+        weight,
+        bias,
+        output: to.vectors,
+        factors: to.factors,
+        columns: word(matrix.place.columns)?,
+        norm: kind as u32,
+        keep: u32::from(is_float(matrix.place.block)),
+        epsilon: engine.shape.epsilon as f32,
+        sequences,
+    })
 }
-
-/// `Turn` of `prompt.cu`.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-struct Turn {
-    qkv: u64,
-    query_norm: u64,
-    key_norm: u64,
-    rotation: u64,
-    queries: u64,
-    keys: u64,
-    values: u64,
-    start: u32,
-    heads: u32,
-    key_heads: u32,
-    head_size: u32,
-    context: u32,
-    rotate: u32,
-    rotated: u32,
-    scale: f32,
-    epsilon: f32,
-    unused: u32,
-}
-
-/// `Attend` of `prompt.cu`.
-#[derive(Clone, Copy, Debug, Default, Pod, Zeroable)]
-#[repr(C)]
-struct Attend {
-    queries: u64,
-    keys: u64,
-    values: u64,
-    output: u64,
-    m: u32,
-    start: u32,
-    heads: u32,
-    key_heads: u32,
-    head_size: u32,
-    context: u32,
-}
-
-/// No norm before a product.
-const NO_NORM: u32 = 2;
 
 /// The kernels for prompts.
 #[derive(Debug)]
-pub(super) struct Kernels {
-    pub(super) products: packed::Kernels,
+pub(super) struct PromptKernels {
+    pub(super) products: PackedKernels,
     embed: Kernel,
     pub(super) round: Kernel,
-    turn: Kernel,
+    rotate: Kernel,
     attend: Kernel,
     /// Columns of a head in shared memory.
     head: usize,
 }
 
-impl Kernels {
+impl PromptKernels {
     pub(super) fn load(device: &Device, shape: &Shape, wanted: impl Fn(BlockType) -> bool) -> Result<Self> {
-        let program = Program::load_fitting(device, &PROMPT)?;
+        let program = Program::load_fitting(device, &cubins!("gemm/prompt"))?;
         let head = if shape.head_size <= 64 { 64 } else { 128 };
         Ok(Self {
-            products: packed::Kernels::load(device, wanted)?,
+            products: PackedKernels::load(device, wanted)?,
             embed: program.kernel("embed")?,
             round: program.kernel("round_rows")?,
-            turn: program.kernel("turn")?,
+            rotate: program.kernel("turn")?,
             attend: program.kernel(&format!("attend_{head}"))?,
             head,
         })
@@ -199,7 +113,7 @@ impl Scratch {
         let bytes = layout(shape, tokens, 0).1 as usize;
         let mut shared = self.lock();
         if bytes > shared.vectors.as_ref().map_or(0, Buffer::len) {
-            shared.settle()?;
+            shared.wait()?;
             shared.vectors = Some(device.alloc::<u8>(bytes)?.named("vectors of prompts"));
         }
         Ok(())
@@ -212,7 +126,7 @@ impl Scratch {
 
 impl Shared {
     /// Waits until the last batch has ended.
-    fn settle(&mut self) -> Result<()> {
+    fn wait(&mut self) -> Result<()> {
         match self.end.as_ref().map_or(Ok(()), |end| end.wait(TIMEOUT)) {
             Err(error @ tegra_hcq::Error::Timeout { .. }) => Err(error.into()),
             // A fault has ended the batch; the session that it belongs to reports it.
@@ -290,8 +204,8 @@ pub(super) struct Source {
     pub(super) tokens: u64,
     /// GPU address of the context's tokens.
     pub(super) history: u64,
-    /// GPU address of the turns per position.
-    pub(super) turns: u64,
+    /// GPU address of [`Inner::frequencies`].
+    pub(super) frequencies: u64,
     /// Position of the first token.
     pub(super) start: usize,
     /// Number of tokens.
@@ -307,10 +221,6 @@ struct Run<'a> {
     source: Source,
 }
 
-fn word(size: usize) -> Result<u32> {
-    u32::try_from(size).map_err(|_| Error::TooLarge(size))
-}
-
 impl Inner {
     /// Appends tokens to the cache and to the context's tokens, `most` together. [`Scratch::reserve`] has made room for
     /// as many.
@@ -322,7 +232,7 @@ impl Inner {
         source: Source,
     ) -> Result<()> {
         let mut shared = self.scratch.lock();
-        shared.settle()?;
+        shared.wait()?;
         // PANIC: a session reserves when it is created.
         let base = shared.vectors.as_ref().expect("reserved memory").gpu_va();
         let (vectors, _) = layout(&self.shape, most, base);
@@ -341,10 +251,10 @@ impl Inner {
         appended
     }
 
-    /// A product of `count` rounded vectors with a matrix. What becomes of it is missing.
-    pub(super) fn packed_call<'a>(&self, matrix: &Packed, count: usize, from: Rounded) -> Call<'a> {
+    /// A product of `count` rounded vectors with a matrix. The caller sets output and epilogue.
+    pub(super) fn packed_call<'a>(&self, matrix: &Packed, count: usize, from: Rounded) -> PackedCall<'a> {
         let place = &matrix.place;
-        Call {
+        PackedCall {
             block: place.block,
             vectors: count,
             rows: place.rows,
@@ -356,7 +266,7 @@ impl Inner {
             gate: Arg::U64(0),
             output: Arg::U64(0),
             output_row: 0,
-            after: After::Store,
+            after: Epilogue::Store,
             activation: self.activation(),
         }
     }
@@ -373,18 +283,18 @@ impl Run<'_> {
     fn embed(&mut self) -> Result<()> {
         let (engine, source) = (self.engine, self.source);
         let embedding = &engine.weights.embedding.place;
-        let parameters = Embed {
+        let parameters = EmbedParams {
             tiles: engine.weights.address(embedding),
             tokens: source.tokens,
             positions: engine.weights.positions,
-            turns: source.turns,
+            frequencies: source.frequencies,
             x: self.vectors.x,
             rotation: self.vectors.rotation,
             history: source.history,
             start: word(source.start)?,
             width: word(engine.shape.width)?,
-            pairs: word(engine.turns.len())?,
-            block: embedding.block.id(),
+            pairs: word(engine.frequencies.len())?,
+            block_type: embedding.block.id(),
             magnitude: 1.0,
             unused: 0,
         };
@@ -394,15 +304,15 @@ impl Run<'_> {
     /// Rounds rows of floats for a product with `matrix`.
     fn round(&mut self, input: u64, norm: Option<weights::Norm>, matrix: &Packed) -> Result<()> {
         let to = Rounded { vectors: self.vectors.rounded, factors: self.vectors.factors };
-        let parameters = Round::new(self.engine, matrix, norm, input, Sequences::default(), to)?;
+        let parameters = round(self.engine, matrix, norm, input, SequenceView::default(), to)?;
         self.launch(&self.engine.prompt.round, word(self.source.count)?, bytemuck::bytes_of(&parameters))
     }
 
     /// Multiplies the rounded rows with a matrix; `output_row` is the distance between the outputs of two tokens.
-    fn product(&mut self, matrix: &Packed, after: After, output: u64, output_row: usize) -> Result<()> {
+    fn product(&mut self, matrix: &Packed, after: Epilogue, output: u64, output_row: usize) -> Result<()> {
         let engine = self.engine;
         let from = Rounded { vectors: self.vectors.rounded, factors: self.vectors.factors };
-        let call = Call {
+        let call = PackedCall {
             gate: Arg::U64(self.vectors.gate),
             output: Arg::U64(output),
             output_row,
@@ -414,15 +324,13 @@ impl Run<'_> {
     }
 
     /// Rotates queries and keys, and appends keys and values to the cache of a layer.
-    fn turn(&mut self, number: usize) -> Result<()> {
+    fn rotate(&mut self, number: usize) -> Result<()> {
         let (shape, layer) = (&self.engine.shape, &self.engine.weights.layers[number]);
-        let (rotate, rotated) = match shape.positions {
-            Positions::Learned => (0, 0),
-            Positions::Rope { pairs: RopePairs::Neighbours, .. } => (1, shape.head_size),
-            Positions::Rope { pairs: RopePairs::Halves, .. } => (2, shape.head_size),
-        };
+        let (rotate, rotated) = self.engine.rotation()?;
+        let [start, heads, key_heads, head_size] =
+            words([self.source.start, shape.heads, shape.kv_heads, shape.head_size])?;
         let cache = self.cache(number);
-        let parameters = Turn {
+        let parameters = RotateParams {
             qkv: self.vectors.qkv,
             query_norm: layer.query_norm,
             key_norm: layer.key_norm,
@@ -430,20 +338,20 @@ impl Run<'_> {
             queries: self.vectors.queries,
             keys: self.at.keys + cache,
             values: self.at.values + cache,
-            start: word(self.source.start)?,
-            heads: word(shape.heads)?,
-            key_heads: word(shape.kv_heads)?,
-            head_size: word(shape.head_size)?,
+            start,
+            heads,
+            key_heads,
+            head_size,
             context: self.at.context,
-            rotate,
-            rotated: word(rotated)?,
+            rotate: rotate as u32,
+            rotated,
             scale: 1.0 / (shape.head_size as f32).sqrt(),
             epsilon: shape.epsilon as f32,
             unused: 0,
         };
-        let heads = shape.heads + 2 * shape.kv_heads;
-        let grid = (word(self.source.count)?, word(heads.div_ceil(HEADS))?);
-        self.launch(&self.engine.prompt.turn, grid, bytemuck::bytes_of(&parameters))
+        let blocks = (shape.heads + 2 * shape.kv_heads).div_ceil(HEADS);
+        let grid = (word(self.source.count)?, word(blocks)?);
+        self.launch(&self.engine.prompt.rotate, grid, bytemuck::bytes_of(&parameters))
     }
 
     /// Bytes before a layer's keys or values.
@@ -454,16 +362,18 @@ impl Run<'_> {
 
     fn attend(&mut self, number: usize) -> Result<()> {
         let (shape, cache) = (&self.engine.shape, self.cache(number));
-        let parameters = Attend {
+        let sizes = [self.source.count, self.source.start, shape.heads, shape.kv_heads, shape.head_size];
+        let [m, start, heads, key_heads, head_size] = words(sizes)?;
+        let parameters = AttendParams {
             queries: self.vectors.queries,
             keys: self.at.keys + cache,
             values: self.at.values + cache,
             output: self.vectors.attended,
-            m: word(self.source.count)?,
-            start: word(self.source.start)?,
-            heads: word(shape.heads)?,
-            key_heads: word(shape.kv_heads)?,
-            head_size: word(shape.head_size)?,
+            m,
+            start,
+            heads,
+            key_heads,
+            head_size,
             context: self.at.context,
         };
         let grid = (word(self.source.count.div_ceil(ATTEND_TILE))?, word(shape.heads)?);
@@ -483,33 +393,33 @@ impl Run<'_> {
             for (part, first) in &layer.qkv.parts {
                 self.round(v.x, Some(layer.attention_norm), part)?;
                 // CAST: usize is at most 64 bits.
-                self.product(part, After::Store, v.qkv + *first as u64 * 4, qkv_row)?;
+                self.product(part, Epilogue::Store, v.qkv + *first as u64 * 4, qkv_row)?;
             }
-            self.turn(number)?;
+            self.rotate(number)?;
             if number + 1 == engine.weights.layers.len() {
                 break;
             }
             self.attend(number)?;
             self.round(v.attended, None, &layer.output)?;
-            self.product(&layer.output, After::Add, v.x, shape.width)?;
+            self.product(&layer.output, Epilogue::Add, v.x, shape.width)?;
 
             let norm = Some(layer.feed_forward_norm);
             match &layer.up {
                 weights::Up::Pairs(up) | weights::Up::Plain(up) => {
                     let pairs = matches!(layer.up, weights::Up::Pairs(_));
                     self.round(v.x, norm, up)?;
-                    let after = if pairs { After::Pair } else { After::Activate };
+                    let after = if pairs { Epilogue::Pair } else { Epilogue::Activate };
                     self.product(up, after, v.hidden, shape.ffn)?;
                 }
                 weights::Up::Apart { gate, up } => {
                     self.round(v.x, norm, gate)?;
-                    self.product(gate, After::Store, v.gate, shape.ffn)?;
+                    self.product(gate, Epilogue::Store, v.gate, shape.ffn)?;
                     self.round(v.x, norm, up)?;
-                    self.product(up, After::Gate, v.hidden, shape.ffn)?;
+                    self.product(up, Epilogue::Gate, v.hidden, shape.ffn)?;
                 }
             }
             self.round(v.hidden, None, &layer.down)?;
-            self.product(&layer.down, After::Add, v.x, shape.width)?;
+            self.product(&layer.down, Epilogue::Add, v.x, shape.width)?;
         }
         Ok(())
     }

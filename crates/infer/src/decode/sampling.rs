@@ -1,7 +1,7 @@
 //! How the next token is chosen.
 
-use super::parameters::Settings;
 use crate::error::{Error, Result};
+use crate::parameters::SamplingParams;
 
 /// Most tokens that the penalty for repetitions concerns.
 pub const MAX_WINDOW: u32 = 1024;
@@ -46,7 +46,7 @@ impl Default for Sampling {
 }
 
 impl Sampling {
-    /// Refuses numbers that have no meaning.
+    /// Returns an error if a number is out of range.
     ///
     /// # Errors
     ///
@@ -74,8 +74,9 @@ impl Sampling {
         Err(Error::Sampling { what: "window", value, least: 0.0, most })
     }
 
-    pub(super) fn settings(&self) -> Settings {
+    /// The same for the kernels.
+    pub(super) fn parameters(&self) -> SamplingParams {
         let Self { temperature, top_k, top_p, min_p, penalty, window, seed } = *self;
-        Settings { temperature, top_p, min_p, penalty, top_k, window, seed }
+        SamplingParams { temperature, top_p, min_p, penalty, top_k, window, seed }
     }
 }

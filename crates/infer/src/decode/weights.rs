@@ -82,15 +82,15 @@ pub(super) struct Weights {
 
 /// The matrices and vectors to load, with their places.
 #[derive(Default)]
-struct Plan<'a> {
+struct Layout<'a> {
     matrices: Vec<(Place, Rows<'a>)>,
     end: usize,
     vectors: Vec<(usize, Vec<f32>)>,
     floats: usize,
 }
 
-impl<'a> Plan<'a> {
-    /// Adds a matrix; its bias has an element per row. The bias is an offset until [`Plan::address`].
+impl<'a> Layout<'a> {
+    /// Adds a matrix; its bias has an element per row. The bias is an offset until [`Layout::address`].
     fn matrix(&mut self, rows: Rows<'a>, bias: Option<Vec<f32>>) -> Packed {
         let place = Place::new(self.end, &rows);
         self.end = place.end;
@@ -170,21 +170,22 @@ impl<'a> Plan<'a> {
 
 /// The bytes that a model's weights need on a device.
 pub(super) fn bytes(model: &Model) -> u64 {
-    let (plan, ..) = plan(model);
+    let (layout, ..) = lay_out(model);
     // CAST: usize is at most 64 bits.
-    (plan.end + plan.floats * 4) as u64
+    (layout.end + layout.floats * 4) as u64
 }
 
-type Planned<'a> = (Plan<'a>, Vec<Layer>, Norm, Packed, Packed, u64);
+type Parts<'a> = (Layout<'a>, Vec<Layer>, Norm, Packed, Packed, u64);
 
-fn plan(model: &Model) -> Planned<'_> {
-    let mut plan = Plan::default();
-    let layers = (0..model.shape().layers).map(|number| plan.layer(model.layer(number))).collect();
-    let output_norm = plan.norm(model.output_norm());
-    let output = plan.matrix(Rows::of(model.output()), None);
-    let embedding = if model.shape().tied { output } else { plan.matrix(Rows::of(model.embedding()), None) };
-    let positions = model.position_embedding().map_or(0, |matrix| plan.floats(dense(matrix)));
-    (plan, layers, output_norm, embedding, output, positions)
+fn lay_out(model: &Model) -> Parts<'_> {
+    let mut layout = Layout::default();
+    let layers = (0..model.shape().layers).map(|number| layout.layer(model.layer(number))).collect();
+    let output_norm = layout.norm(model.output_norm());
+    let output = layout.matrix(Rows::of(model.output()), None);
+    let embedding =
+        if model.shape().tied { output } else { layout.matrix(Rows::of(model.embedding()), None) };
+    let positions = model.position_embedding().map_or(0, |matrix| layout.floats(dense(matrix)));
+    (layout, layers, output_norm, embedding, output, positions)
 }
 
 /// The rows of a small matrix.
@@ -198,17 +199,17 @@ fn dense(matrix: Matrix<'_>) -> Vec<f32> {
 impl Weights {
     /// Copies a model's weights to a device. `progress` gets the bytes that are done, and all bytes.
     pub(super) fn load(device: &Device, model: &Model, mut progress: impl FnMut(u64, u64)) -> Result<Self> {
-        let (plan, mut layers, mut output_norm, mut embedding, mut output, mut positions) = plan(model);
-        for (_, rows) in &plan.matrices {
+        let (layout, mut layers, mut output_norm, mut embedding, mut output, mut positions) = lay_out(model);
+        for (_, rows) in &layout.matrices {
             rows.matrices().iter().try_for_each(check)?;
         }
-        let mut floats = vec![0.0; plan.floats];
-        for (start, vector) in &plan.vectors {
+        let mut floats = vec![0.0; layout.floats];
+        for (start, vector) in &layout.vectors {
             floats[*start..][..vector.len()].copy_from_slice(vector);
         }
         let floats = device.alloc_from(&floats)?.named("norms and biases");
-        let mut matrices = device.alloc::<u8>(plan.end)?.named("weights");
-        fill(device, model, &plan, &mut matrices, &mut progress)?;
+        let mut matrices = device.alloc::<u8>(layout.end)?.named("weights");
+        fill(device, model, &layout, &mut matrices, &mut progress)?;
         // Offsets become addresses.
         let base = floats.gpu_va();
         let address = |offset: &mut u64| *offset = if *offset == 0 { 0 } else { base + *offset - 1 };
@@ -254,7 +255,7 @@ impl Weights {
     }
 }
 
-/// Refuses a matrix whose rows the kernels cannot read 16 bytes at a time.
+/// Returns an error if the kernels cannot read the rows of a matrix 16 bytes at a time.
 fn check(matrix: &Matrix<'_>) -> Result<()> {
     let multiple = Unit::of(matrix.block).weights;
     if matrix.inputs.is_multiple_of(multiple) && matrix.outputs > 0 {
@@ -271,19 +272,19 @@ type Write<'a> = dyn FnMut(&Rows<'_>, usize, Range<usize>) -> Result<()> + 'a;
 fn fill(
     device: &Device,
     model: &Model,
-    plan: &Plan<'_>,
+    layout: &Layout<'_>,
     buffer: &mut Buffer<u8>,
     progress: &mut impl FnMut(u64, u64),
 ) -> Result<()> {
     // CAST: usize is at most 64 bits.
-    let (mut done, all) = (0, plan.end as u64);
+    let (mut done, all) = (0, layout.end as u64);
     let mut tell = |bytes: usize| {
         done += bytes as u64;
         progress(done, all);
     };
-    // What was packed is not needed in the file's form.
+    // Packed weights are not needed in the file's form any more.
     let mut each_piece = |write: &mut Write<'_>| {
-        for (place, rows) in &plan.matrices {
+        for (place, rows) in &layout.matrices {
             let (band_bytes, band_rows) = (place.band_bytes(), place.band_rows());
             let step = (PIECE_BYTES / band_bytes).max(1);
             for first in (0..place.bands()).step_by(step) {

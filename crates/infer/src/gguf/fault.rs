@@ -1,4 +1,4 @@
-//! What is wrong with a file.
+//! Faults of files.
 
 use crate::blocks;
 
@@ -66,7 +66,7 @@ pub enum Fault {
     DuplicateTensor(String),
 
     /// The type of a value is unknown.
-    #[error("{0} is not a type of values")]
+    #[error("{0} is not a value type")]
     ValueType(u32),
 
     /// A truth value is neither 0 nor 1.
@@ -109,7 +109,9 @@ pub enum Fault {
     },
 
     /// The rows of a tensor are not whole blocks.
-    #[error("the rows of tensor {name:?} have {width} weights, which are no whole blocks of {block}")]
+    #[error(
+        "the rows of tensor {name:?} have {width} weights each, which is not a multiple of the block size {block}"
+    )]
     Row {
         /// The tensor.
         name: String,
@@ -120,7 +122,7 @@ pub enum Fault {
     },
 
     /// The data of a tensor is not aligned.
-    #[error("the data of tensor {name:?} is at {at}, which is no multiple of the alignment {alignment}")]
+    #[error("the data of tensor {name:?} is at {at}, which is not a multiple of the alignment {alignment}")]
     Misaligned {
         /// The tensor.
         name: String,

@@ -54,7 +54,7 @@ enum Data {
     Mapped { map: Mmap, path: PathBuf, file: fs::File, identity: Identity },
 }
 
-/// What changes if another program writes to a file: its size, and the seconds and nanoseconds of its last change.
+/// Detects writes by other programs: size of the file, and seconds and nanoseconds of its last change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity(u64, i64, i64);
 
@@ -133,7 +133,7 @@ impl File {
         self.bytes().is_empty()
     }
 
-    /// Refuses a file that another program changed since [`File::open`]. Call it after the weights have been read.
+    /// Returns an error if another program changed the file since [`File::open`]. Call it after reading the weights.
     ///
     /// # Errors
     ///

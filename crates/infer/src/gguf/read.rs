@@ -29,7 +29,7 @@ const MOST_DIMENSIONS: u32 = 4;
 /// Alignment of a file without `general.alignment`.
 const DEFAULT_ALIGNMENT: u64 = 32;
 
-/// What the file says about a tensor.
+/// The description of a tensor.
 #[derive(Clone, Debug)]
 pub(super) struct Info {
     pub(super) dims: Vec<usize>,

@@ -1,4 +1,4 @@
-//! What is wrong with a model.
+//! Faults of models.
 
 use super::Architecture;
 use crate::blocks::BlockType;
@@ -39,7 +39,7 @@ pub enum ModelFault {
     },
 
     /// A number is out of range.
-    #[error("`{key}` is {value}, which makes no sense")]
+    #[error("`{key}` is {value}, which is out of range")]
     Float {
         /// The key.
         key: String,
@@ -48,13 +48,13 @@ pub enum ModelFault {
     },
 
     /// A key contradicts the rest of the file.
-    #[error("`{key}` is {value}, but the rest of the file says {needed}")]
+    #[error("`{key}` is {value}, but the rest of the file implies {needed}")]
     Differs {
         /// The key.
         key: String,
         /// Its value.
         value: usize,
-        /// What the rest of the file says.
+        /// The value that the rest of the file implies.
         needed: usize,
     },
 
@@ -79,7 +79,7 @@ pub enum ModelFault {
     Unsupported {
         /// The part.
         what: &'static str,
-        /// The key that says so.
+        /// The key with that value.
         key: String,
     },
 
@@ -92,13 +92,13 @@ pub enum ModelFault {
     MissingTensor(String),
 
     /// A tensor has dimensions that the model's keys contradict.
-    #[error("tensor `{name}` has dimensions {dims:?}; the keys demand {needed:?}")]
+    #[error("tensor `{name}` has dimensions {dims:?}; the keys require {needed:?}")]
     Dimensions {
         /// The tensor.
         name: String,
         /// Its dimensions.
         dims: Vec<usize>,
-        /// What the keys demand.
+        /// The value that the keys require.
         needed: Vec<usize>,
     },
 

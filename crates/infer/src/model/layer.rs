@@ -80,7 +80,7 @@ impl Vector<'_> {
         elements
     }
 
-    /// Refuses elements that `is_wrong`.
+    /// Returns an error for an element that `is_wrong`.
     pub(super) fn refuse(&self, is_wrong: impl Fn(f32) -> bool) -> Result<()> {
         let elements = self.to_vec();
         match elements.iter().position(|element| is_wrong(*element)) {
@@ -104,7 +104,7 @@ impl Vector<'_> {
 pub struct Linear<'a> {
     /// The weights.
     pub weights: Matrix<'a>,
-    /// What is added to the outputs.
+    /// Added to the outputs.
     pub bias: Option<Vector<'a>>,
 }
 
@@ -117,12 +117,12 @@ impl Linear<'_> {
     }
 }
 
-/// A normalisation; [`Shape`] says of which kind.
+/// A normalisation, of the kind in [`Shape`].
 #[derive(Clone, Copy, Debug)]
 pub struct Norm<'a> {
-    /// What the normalised vector is multiplied with.
+    /// Factors of the normalised vector.
     pub weights: Vector<'a>,
-    /// What is added then; only in layer normalisations.
+    /// Added to the product; only in layer normalisations.
     pub bias: Option<Vector<'a>>,
 }
 
@@ -142,11 +142,11 @@ pub struct FeedForward<'a> {
 pub struct Layer<'a> {
     /// In front of the attention.
     pub attention_norm: Norm<'a>,
-    /// Makes the queries of all heads.
+    /// Computes the queries of all heads.
     pub query: Linear<'a>,
-    /// Makes the keys of all heads.
+    /// Computes the keys of all heads.
     pub key: Linear<'a>,
-    /// Makes the values of all heads.
+    /// Computes the values of all heads.
     pub value: Linear<'a>,
     /// Normalises each query head before rotation; Qwen 3 only.
     pub query_norm: Option<Vector<'a>>,
@@ -160,7 +160,7 @@ pub struct Layer<'a> {
     pub feed_forward: FeedForward<'a>,
 }
 
-/// Finds tensors by name and checks their shapes; remembers which were asked for.
+/// Finds tensors by name and checks their shapes; remembers which were found.
 pub(super) struct Finder<'a> {
     file: &'a File,
     shape: &'a Shape,
@@ -265,7 +265,7 @@ impl<'a> Finder<'a> {
         needed.then(|| self.vector(name, self.shape.head_size)).transpose()
     }
 
-    /// Refuses tensors that nothing asked for.
+    /// Returns an error if the file has tensors that no layer uses.
     pub(super) fn refuse_others(&self) -> Result<()> {
         let found = self.found.borrow();
         let rotated = matches!(self.shape.positions, Positions::Rope { .. });

@@ -1,4 +1,4 @@
-//! What the keys of a file say about a model.
+//! The shape of a model, from the keys of its file.
 
 use core::fmt;
 
@@ -145,7 +145,7 @@ pub struct Shape {
     pub context: usize,
     /// Kind of its normalisations.
     pub norm: NormKind,
-    /// What is added to a variance before its root is taken.
+    /// Added to a variance before its square root is taken.
     pub epsilon: f64,
     /// How positions enter.
     pub positions: Positions,

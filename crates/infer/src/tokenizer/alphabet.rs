@@ -1,6 +1,6 @@
 //! The characters for bytes in vocabularies of byte-level encodings.
 
-/// Whether a byte stands for the character of its own number.
+/// Whether the character of a byte has the same number.
 const fn is_printable(byte: u8) -> bool {
     matches!(byte, 33..=126 | 161..=172 | 174..=255)
 }

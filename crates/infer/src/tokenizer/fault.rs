@@ -1,4 +1,4 @@
-//! What is wrong with a vocabulary.
+//! Faults of vocabularies.
 
 use super::Splitter;
 
@@ -24,7 +24,9 @@ pub enum TokenizerFault {
     NoVocabulary,
 
     /// The vocabulary is one of SentencePiece.
-    #[error("the vocabulary is of SentencePiece (`tokenizer.ggml.model` is llama), which is not supported")]
+    #[error(
+        "the vocabulary is a SentencePiece model (`tokenizer.ggml.model` is llama), which is not supported"
+    )]
     SentencePiece,
 
     /// The vocabulary is of another kind.

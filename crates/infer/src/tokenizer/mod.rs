@@ -43,9 +43,9 @@ const USER_DEFINED: i128 = 4;
 /// What to do with the texts of control tokens in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controls {
-    /// They become those tokens: for texts that the program wrote.
+    /// They become those tokens: for text that the program wrote.
     Find,
-    /// They are texts like all others: for texts of users, who must not end their turn by writing a token's name.
+    /// They are ordinary text: for input of users, which must not end their turn by containing a token's name.
     AsText,
 }
 

@@ -65,6 +65,9 @@ fn only_version_3_for_little_endian_machines_is_read() {
             (4, Fault::Version(version.into()))
         );
     }
+    // 65,535 in big-endian order, and 256 in little-endian order.
+    assert_eq!(header(b"GGUF\0\0\xff\xff").refused(), (4, Fault::BigEndian));
+    assert_eq!(header(b"GGUF\0\x01\0\0").refused(), (4, Fault::Version(256)));
 }
 
 #[test]
@@ -103,6 +106,81 @@ fn counts_and_lengths_are_bounded_by_the_file() {
     truncated(key().u32(9).u32(0).u64(1 << 50), 49, 1 << 50);
     truncated(key().u32(9).u32(8).u64(1 << 50), 49, 8 << 50);
     truncated(key().u32(9).u32(9).u64(1 << 60), 49, 12 << 60);
+}
+
+#[test]
+fn the_largest_names_and_counts_are_read() {
+    // The smallest key and the smallest tensor, with nothing behind them.
+    Raw::new(0, 1).text("k").u32(0).bytes(&[1]).refused_not();
+    Raw::new(0, 1).text(&"k".repeat(65_535)).u32(0).bytes(&[1]).refused_not();
+    Raw::new(1, 0).tensor(&"t".repeat(64), 8, 0, 0).data(32).refused_not();
+    let four = Raw::new(1, 0).text("t").u32(4).u64(8).u64(1).u64(1).u64(1).u32(0).u64(0).data(32);
+    four.refused_not();
+    // Four arrays in each other.
+    let nested = (0..3).fold(Raw::new(0, 1).text("k").u32(9), |raw, _| raw.u32(9).u64(1));
+    nested.u32(0).u64(1).bytes(&[7]).refused_not();
+    // Tensors that follow each other without a gap.
+    Raw::new(2, 0).tensor("t", 8, 0, 0).tensor("u", 8, 0, 32).data(64).refused_not();
+}
+
+#[test]
+fn values_and_arrays_name_their_types_and_count_their_elements() {
+    let arrays = [
+        Array::U8(vec![1; 3]),
+        Array::I8(vec![1; 3]),
+        Array::U16(vec![1; 3]),
+        Array::I16(vec![1; 3]),
+        Array::U32(vec![1; 3]),
+        Array::I32(vec![1; 3]),
+        Array::F32(vec![1.0; 3]),
+        Array::Bool(vec![true; 3]),
+        Array::Texts(["a"; 3].into_iter().collect()),
+        Array::Arrays(vec![Array::U8(Vec::new()); 3]),
+        Array::U64(vec![1; 3]),
+        Array::I64(vec![1; 3]),
+        Array::F64(vec![1.0; 3]),
+    ];
+    for array in arrays {
+        assert!(array.len() == 3 && !array.is_empty(), "{array:?}");
+    }
+    assert!(Array::I8(Vec::new()).is_empty() && Texts::default().is_empty());
+    assert!(!["a"].into_iter().collect::<Texts>().is_empty());
+    let integers = [
+        (Value::U8(5), "u8"),
+        (Value::I8(5), "i8"),
+        (Value::U16(5), "u16"),
+        (Value::I16(5), "i16"),
+        (Value::U32(5), "u32"),
+        (Value::I32(5), "i32"),
+        (Value::U64(5), "u64"),
+        (Value::I64(5), "i64"),
+    ];
+    for (value, kind) in integers {
+        assert_eq!((value.integer(), value.float(), value.kind()), (Some(5), None, kind));
+    }
+    let others = [
+        (Value::F32(0.5), Some(0.5), "f32"),
+        (Value::F64(0.5), Some(0.5), "f64"),
+        (Value::Bool(true), None, "bool"),
+        (Value::Text(String::new()), None, "text"),
+        (Value::Array(Array::U8(Vec::new())), None, "array"),
+    ];
+    for (value, float, kind) in others {
+        assert_eq!((value.integer(), value.float(), value.kind()), (None, float, kind));
+    }
+}
+
+#[test]
+fn rows_that_are_not_whole_blocks_are_not_written() {
+    let mut writer = Writer::new();
+    let error = writer.tensor("t", &[33, 1], BlockType::Q8_0, |_| Vec::new()).unwrap_err();
+    assert!(matches!(error, Error::Length { len: 33, needed: 64, .. }), "{error}");
+    for bytes in [33, 35] {
+        let mut writer = Writer::new();
+        writer.tensor("t", &[32, 1], BlockType::Q8_0, |_| vec![0; bytes]).unwrap();
+        let error = writer.write(&mut Vec::new()).unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::InvalidData, "{bytes} bytes");
+    }
 }
 
 #[test]
@@ -162,6 +240,7 @@ impl Raw {
 #[test]
 fn the_alignment_is_a_power_of_two() {
     let aligned = |alignment: u32| Raw::new(0, 1).text("general.alignment").u32(4).u32(alignment);
+    aligned(8).refused_not();
     aligned(64).refused_not();
     for wrong in [0, 4, 12, 48] {
         assert_eq!(aligned(wrong).refused(), (24, Fault::Alignment(wrong.to_string())));
@@ -191,9 +270,13 @@ fn values_are_read_by_type() {
     writer.key("half", Value::F64(0.5));
     writer.key("nan", Value::F32(f32::NAN));
     writer.key("texts", Value::Array(Array::Texts(["a", "b"].into_iter().collect())));
+    writer.key("yes", Value::Bool(true));
+    writer.key("text", Value::Text("t".to_owned()));
     let mut bytes = Vec::new();
     writer.write(&mut bytes).unwrap();
     let file = File::from_bytes(bytes).unwrap();
+    assert_eq!((file.values().len(), file.is_empty(), file.value("none")), (7, false, None));
+    assert_eq!((file.bool("yes").unwrap(), file.text("text").unwrap()), (Some(true), Some("t")));
     assert_eq!(
         (file.integer("small").unwrap(), file.integer("large").unwrap()),
         (Some(-3_i8), Some(u64::MAX))

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use unicode_normalization::UnicodeNormalization;
 
 /// Texts, and their words for LLaMA 3, Qwen 2 and GPT-2 by the regular expressions of these models.
-const WORDS: [(&str, [&str; 3]); 12] = [
+const WORDS: [(&str, [&str; 3]); 13] = [
     (
         "I'm we'LL they'Ve 'tis'",
         [
@@ -19,6 +19,7 @@ const WORDS: [(&str, [&str; 3]); 12] = [
         ],
     ),
     ("x'ſK don'", ["x|'ſ|K| don|'", "x|'ſ|K| don|'", "x|'|ſK| don|'"]),
+    ("he'd they're i'll it's don't", ["he|'d| they|'re| i|'ll| it|'s| don|'t"; 3]),
     ("  leading trailing  ", [" | leading| trailing|  "; 3]),
     ("a\n\n b\r\n  \n c \t\n", ["a|\n\n| b|\r\n  \n| c| \t\n"; 3]),
     (
@@ -58,6 +59,14 @@ fn words_are_those_of_the_regular_expressions() {
     }
     for (name, splitter) in Splitter::NAMES.iter().zip(splitters) {
         assert_eq!(Splitter::from_name(name), Some(splitter));
+    }
+    for (name, splitter) in [
+        ("llama3", Some(Splitter::Llama3)),
+        ("llama-v3", Some(Splitter::Llama3)),
+        ("deepseek-r1-qwen", Some(Splitter::Qwen2)),
+        ("gpt2", None),
+    ] {
+        assert_eq!(Splitter::from_name(name), splitter, "{name}");
     }
 }
 
@@ -167,6 +176,51 @@ fn control_tokens_are_found_only_where_they_are_wanted() {
     assert!(tokenizer.is_stop(257) && tokenizer.is_control(257) && !tokenizer.is_control(97));
     let off = vocabulary.with("tokenizer.ggml.add_bos_token", Value::Bool(false)).tokenizer();
     assert_eq!(off.bos(), None);
+}
+
+#[test]
+fn answers_end_with_the_tokens_of_the_file_and_with_those_of_known_names() {
+    let stops = [
+        "<|end_of_text|>",
+        "<|eot_id|>",
+        "<|eom_id|>",
+        "<|endoftext|>",
+        "<|im_end|>",
+        "<|end|>",
+        "<end_of_turn>",
+    ];
+    let mut vocabulary =
+        Vocabulary::new("qwen2", &["stop"], &[]).with("tokenizer.ggml.eot_token_id", Value::U32(7));
+    vocabulary.controls = [&stops[..], &["<|other|>"]].concat();
+    let tokenizer = vocabulary.tokenizer();
+    assert_eq!(
+        tokenizer.stops().collect::<Vec<_>>(),
+        [&[7][..], &[257, 258, 259, 260, 261, 262, 263]].concat()
+    );
+    assert!(!tokenizer.is_stop(256) && !tokenizer.is_stop(264));
+    assert_eq!((tokenizer.control("<|end|>"), tokenizer.control("stop")), (Some(262), None));
+    assert_eq!((tokenizer.len(), tokenizer.is_empty()), (256 + 1 + 8, false));
+    assert_eq!((tokenizer.bytes(256), tokenizer.bytes(265)), (&b"stop"[..], &[][..]));
+    let mut decoder = Decoder::default();
+    assert_eq!([97, 264, 256].map(|token| decoder.push(&tokenizer, token)), ["a", "", "stop"]);
+}
+
+#[test]
+fn kinds_of_tokens_may_be_unsigned_or_missing() {
+    let kinds = Value::Array(Array::U32(vec![3; 256]));
+    let controls = Vocabulary::new("qwen2", &[], &[]).with("tokenizer.ggml.token_type", kinds);
+    // No byte is a token of texts.
+    assert_eq!(controls.refused(), TokenizerFault::Byte(0));
+    let file = Vocabulary::new("qwen2", &[], &[]).file();
+    let mut writer = Writer::new();
+    for (key, value) in file.values().filter(|(key, _)| *key != "tokenizer.ggml.token_type") {
+        writer.key(key, value.clone());
+    }
+    let mut bytes = Vec::new();
+    writer.write(&mut bytes).unwrap();
+    let tokenizer = Tokenizer::new(&File::from_bytes(bytes).unwrap()).unwrap();
+    assert!(!tokenizer.is_control(97));
+    assert_eq!(tokenizer.encode("a", Controls::AsText), [97]);
 }
 
 #[test]

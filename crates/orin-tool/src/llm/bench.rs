@@ -37,7 +37,7 @@ pub(crate) struct Options {
     /// Tokens of a prompt; 0 measures none
     #[arg(short, value_name = "N", default_value_t = 512, value_parser = within(0..=1_usize << 24))]
     p: usize,
-    /// Tokens to make; 0 measures none
+    /// Tokens to generate; 0 measures none
     #[arg(short, value_name = "N", default_value_t = 128, value_parser = within(0..=1_usize << 24))]
     n: usize,
     /// Tokens in the context before each measurement
@@ -68,7 +68,7 @@ pub(crate) struct Options {
 }
 
 impl Options {
-    /// Refuses combinations that measure nothing.
+    /// Returns an error for combinations that measure nothing.
     fn check(&self) -> Result<(), UsageError> {
         if self.p == 0 && self.n == 0 {
             return Err(UsageError("nothing to measure: give -p or -n".to_owned()));
@@ -116,12 +116,12 @@ impl Test {
     }
 }
 
-/// The middle of some numbers; 0 of none.
+/// The median; 0 if there are no numbers.
 fn median(numbers: &[f64]) -> f64 {
     share(numbers, 0.5)
 }
 
-/// The number below which `share` of some numbers are; 0 of none.
+/// The quantile `share`; 0 if there are no numbers.
 fn share(numbers: &[f64], share: f64) -> f64 {
     let mut sorted = numbers.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -130,7 +130,7 @@ fn share(numbers: &[f64], share: f64) -> f64 {
     sorted[(share * last as f64).round() as usize]
 }
 
-/// What was measured.
+/// Results of a test.
 struct Measured {
     prefill: Test,
     decode: Test,
@@ -139,7 +139,7 @@ struct Measured {
     batches: Vec<Batched>,
 }
 
-/// What was measured with several sequences.
+/// Results with several sequences.
 #[derive(Debug, Default)]
 struct Batched {
     sequences: usize,
@@ -274,7 +274,7 @@ fn prefill(options: &Options, model: &Model, session: &mut Session) -> Result<Du
     Ok(start.elapsed())
 }
 
-/// The time of each token that is made.
+/// The time of each generated token.
 fn decode(options: &Options, model: &Model, session: &mut Session, stop: &Stop) -> Result<Vec<f64>> {
     prepare(model, options.depth + 1, session)?;
     let mut steps = Vec::with_capacity(options.n);
@@ -316,8 +316,8 @@ fn decode_batch(
         }
     }
     let launches = batch.launches_per_step();
-    for seat in batch.seats().collect::<Vec<_>>() {
-        loaded.sessions.push(batch.leave(seat)?);
+    for slot in batch.slots().collect::<Vec<_>>() {
+        loaded.sessions.push(batch.leave(slot)?);
     }
     Ok((steps, launches))
 }
@@ -380,7 +380,7 @@ fn report(
     })
 }
 
-/// Prints a report for people.
+/// Prints the results as text.
 fn print(report: &Value) -> Result<()> {
     let mut out = stdout();
     let text = |key: &str| report[key].as_str().unwrap_or_default().escape_debug().to_string();

@@ -1,4 +1,4 @@
-//! A model on a device, and what its speed is compared with.
+//! A model on a device, and the bandwidth that limits its speed.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use tegra_hcq::{Device, DeviceKind, DeviceName, Properties};
 
 use super::{megabytes, refused};
 
-/// Positions of a context if none are asked for.
+/// Default positions of a context.
 const DEFAULT_CONTEXT: usize = 4096;
 
 /// Options of the commands that run a model.
@@ -108,7 +108,7 @@ impl Loaded {
     }
 }
 
-/// Positions of a session: what was asked for, or the default, or what the model has.
+/// Positions of a session: the requested ones, or the default, or the model's if it has fewer.
 pub(super) fn context(asked: Option<usize>, model: &Model) -> usize {
     asked.unwrap_or_else(|| DEFAULT_CONTEXT.min(model.shape().context))
 }

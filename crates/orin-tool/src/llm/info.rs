@@ -1,4 +1,4 @@
-//! `orin llm info`: what a model's file says, and what follows from it.
+//! `orin llm info`: the properties of a model's file, the memory that it needs and the limit of its speed.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -27,7 +27,7 @@ The limit of the speed is computed: each token reads all weights once, and the k
 pub(crate) struct Options {
     #[command(flatten)]
     model: ModelOption,
-    /// Positions of the context for which memory is computed [default: 4096, or what the model has]
+    /// Positions of the context for which memory is computed [default: 4096, or the model's if it is shorter]
     #[arg(long, value_name = "N", value_parser = within(1..=1_usize << 30))]
     ctx: Option<usize>,
     /// Contexts for which memory is computed, as a server has them
@@ -44,7 +44,7 @@ pub(crate) struct Options {
 /// Prints the properties of a model.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if !(options.bandwidth.is_finite() && options.bandwidth > 0.0) {
-        return Err(UsageError(format!("a bandwidth of {} GB/s makes no sense", options.bandwidth)).into());
+        return Err(UsageError(format!("a bandwidth of {} GB/s is out of range", options.bandwidth)).into());
     }
     let model = options.model.open()?;
     let context = context(options.ctx, &model);
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitStatus::Success.into())
 }
 
-/// A value for people.
+/// A value as text.
 fn text(name: &str, value: &Value) -> String {
     match value {
         Value::Number(number) if name.ends_with("_bytes") => {
@@ -144,7 +144,7 @@ fn add_formats(rows: &mut Map<String, Value>, model: &Model) {
     rows.insert("formats".to_owned(), Value::Object(formats));
 }
 
-/// What the vocabulary and the template allow.
+/// The tokenizer and the chat format, or why they are missing.
 fn add_texts(rows: &mut Map<String, Value>, model: &Model) {
     let mut row = |name: &str, value: Value| rows.insert(name.to_owned(), value);
     match Tokenizer::new(model.file()) {

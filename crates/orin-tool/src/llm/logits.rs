@@ -1,4 +1,4 @@
-//! `orin llm logits`: the logits of every position, for comparisons from outside.
+//! `orin llm logits`: the logits of every position, for comparison with other programs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -76,7 +76,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// The logits in 64-bit floats; `None` if a signal came.
+/// The logits in 64-bit floats; `None` if interrupted.
 fn exact(model: &Model, tokens: &[u32], stop: &Stop) -> Result<Option<Vec<u8>>> {
     let progress = Progress::new("converting weights");
     let mut reference = Reference::new(model, CacheFormat::Half)?;
@@ -92,7 +92,7 @@ fn exact(model: &Model, tokens: &[u32], stop: &Stop) -> Result<Option<Vec<u8>>> 
     Ok(Some(bytes))
 }
 
-/// The logits of a device; `None` if a signal came.
+/// The logits of a device; `None` if interrupted.
 fn on_device(options: &DeviceOptions, model: &Model, tokens: &[u32], stop: &Stop) -> Result<Option<Vec<u8>>> {
     let device = options.open()?;
     let mut loaded = Loaded::new(&device, model, tokens.len(), 1)?;

@@ -60,7 +60,7 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
     }
 }
 
-/// An error about a model's file; a wrong request if the file cannot be opened.
+/// An error about a model's file; a usage error if the file cannot be opened.
 fn explained(path: &Path, error: Error) -> anyhow::Error {
     match error {
         Error::Open { .. } => UsageError(error.to_string()).into(),
@@ -68,7 +68,7 @@ fn explained(path: &Path, error: Error) -> anyhow::Error {
     }
 }
 
-/// An error of a request to a model; a wrong request if it asks for something impossible.
+/// An error of a request to a model; a usage error if the request is impossible.
 fn refused(error: Error) -> anyhow::Error {
     match error {
         Error::PromptTooLong { .. }
@@ -79,7 +79,7 @@ fn refused(error: Error) -> anyhow::Error {
     }
 }
 
-/// Bytes for people.
+/// Bytes as text.
 fn megabytes(bytes: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
     match UNITS.iter().find(|(size, _)| bytes >= *size) {

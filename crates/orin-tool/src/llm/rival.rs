@@ -14,7 +14,7 @@ use serde_json::Value;
 /// Longest run of a rival.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// Time between looks at Ctrl-C.
+/// Interval between checks for Ctrl-C.
 const BEAT: Duration = Duration::from_millis(100);
 
 /// llama.cpp rounds the context of a sequence up to a multiple of this.
@@ -54,7 +54,7 @@ pub(super) struct Rival {
 pub(super) struct Sample {
     pub(super) prompt: usize,
     pub(super) made: usize,
-    /// What distinguishes its settings.
+    /// Its settings.
     pub(super) setting: String,
     /// Tokens per second.
     pub(super) rate: f64,
@@ -63,7 +63,7 @@ pub(super) struct Sample {
 /// Rates that `llama-batched-bench` has reported.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct BatchSample {
-    /// What distinguishes its settings.
+    /// Its settings.
     pub(super) setting: String,
     /// Tokens of all sequences per second, in the order of [`BatchTest::batches`].
     pub(super) rates: Vec<f64>,
@@ -90,7 +90,7 @@ impl Rival {
         self
     }
 
-    /// Refuses a path without a program. A name without a folder is searched for when it is run.
+    /// Returns an error for a path without a program. A name without a folder is searched for when it is run.
     pub(super) fn check(&self) -> Result<(), UsageError> {
         if self.path.parent() == Some(Path::new("")) {
             return Ok(());
@@ -105,7 +105,7 @@ impl Rival {
         Err(UsageError(format!("{}={}: {reason}", self.tool.name(), self.path.display())))
     }
 
-    /// Runs all tests of `llama-bench` once, with and without flash attention; `None` if a signal came.
+    /// Runs all tests of `llama-bench` once, with and without flash attention; `None` if interrupted.
     pub(super) fn run(
         &self,
         model: &Path,
@@ -121,8 +121,8 @@ impl Rival {
         output.map(|output| samples(&output).with_context(|| self.of_output())).transpose()
     }
 
-    /// Runs `llama-batched-bench` once with and once without flash attention; `None` if a signal came. Returns what
-    /// each setting made.
+    /// Runs `llama-batched-bench` once with and once without flash attention; `None` if interrupted. Returns the
+    /// results of each setting.
     pub(super) fn run_batches(
         &self,
         model: &Path,
@@ -154,7 +154,7 @@ impl Rival {
         format!("the output of {}", self.path.display())
     }
 
-    /// The standard output of a run; `None` if a signal came.
+    /// The standard output of a run; `None` if interrupted.
     fn output(&self, mut command: Command, stop: &Stop) -> Result<Option<Vec<u8>>> {
         command.args(&self.arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().with_context(|| format!("starting {}", self.path.display()))?;
@@ -188,19 +188,19 @@ impl Rival {
     }
 }
 
-/// What `llama-batched-bench` measures: sequences that make tokens together after prompts.
+/// A test of `llama-batched-bench`: sequences that generate tokens together after prompts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchTest<'a> {
     /// Tokens in the context of each sequence; the program needs at least one.
     pub(super) prompt: usize,
-    /// Tokens that each sequence makes.
+    /// Tokens to generate per sequence.
     pub(super) made: usize,
     /// Numbers of sequences.
     pub(super) batches: &'a [usize],
 }
 
 impl BatchTest<'_> {
-    /// Positions of all sequences. The program leaves out, without a word, what has no room.
+    /// Positions of all sequences. The program silently skips tests that do not fit.
     fn context(&self) -> usize {
         let most = self.batches.iter().copied().max().unwrap_or(1);
         most * (self.prompt + self.made).next_multiple_of(CONTEXT_STEP)

@@ -1,4 +1,4 @@
-//! `orin llm run`: text from a model, as it comes.
+//! `orin llm run`: text from a model, printed token by token.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     n: Option<usize>,
     #[command(flatten)]
     sampling: SamplingOptions,
-    /// Positions of the context [default: 4096, or what the model has]
+    /// Positions of the context [default: 4096, or the model's if it is shorter]
     #[arg(long, value_name = "N", value_parser = within(1..=1_usize << 30))]
     ctx: Option<usize>,
     /// How the layers of a token are computed
@@ -89,14 +89,14 @@ impl SamplingOptions {
     }
 }
 
-/// What a run has done so far.
+/// Statistics of a run.
 #[derive(Default)]
 struct Statistics {
     fed: usize,
     feeding: Duration,
     made: usize,
     making: Duration,
-    /// Bytes that the made tokens read.
+    /// Bytes that the generated tokens read.
     bytes: f64,
 }
 
@@ -134,7 +134,7 @@ impl Statistics {
     }
 }
 
-/// A conversation or a text, and the session that knows its start.
+/// A conversation or a text, and the session with its context.
 struct Run<'a> {
     options: &'a Options,
     model: &'a Model,
@@ -167,7 +167,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
     };
     run.check(&tokens)?;
-    // Everything that the request can have wrong has been refused; now memory is used.
+    // The request has been checked; now memory is used.
     let device = options.device.open()?;
     let mut loaded = Loaded::with(&device, &model, context, (1, &options.layers.session()))?;
     loaded.sessions[0].set_sampling(&sampling)?;
@@ -185,7 +185,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 impl Run<'_> {
-    /// Refuses a prompt that has no tokens or does not fit.
+    /// Returns an error for a prompt that has no tokens or does not fit.
     fn check(&self, tokens: &[u32]) -> Result<()> {
         self.model.shape().admit(tokens.len(), self.context).map_err(refused)?;
         if tokens.is_empty() && self.options.prompt.is_some() {
@@ -206,7 +206,7 @@ impl Run<'_> {
         while !self.stop.is_requested() {
             if shows_prompt {
                 let mut errors = std::io::stderr().lock();
-                // The conversation goes on without the sign.
+                // The conversation continues without the prompt sign.
                 let _ = write!(errors, "> ").and_then(|()| errors.flush());
             }
             let Some(line) = lines.next().transpose()? else { break };
@@ -219,7 +219,8 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Continues `tokens`, prints the text as it comes, and returns it. The session keeps what both have at the start.
+    /// Continues `tokens`, prints the text token by token, and returns it. The session keeps the
+    /// tokens that both start with.
     fn answer(&mut self, tokens: &[u32], session: &mut Session) -> Result<String> {
         let start = Instant::now();
         let known = session.context_tokens().iter().zip(tokens).take_while(|(old, new)| old == new).count();

@@ -1,8 +1,8 @@
 //! Whole networks. Each runs as launches of a queue and as a recorded graph; both must give the same bits.
 
 use fastrand::Rng;
-use infer::networks::{BlockWeights, Cnn, CnnWeights, HalfMlp, Mlp, Model, Shape, TransformerBlock};
-use infer::weights::MlpWeights;
+use networks::weights::MlpWeights;
+use networks::{BlockWeights, Cnn, CnnWeights, HalfMlp, Mlp, Model, Shape, TransformerBlock};
 use test_harness::{Check, Context};
 use test_support::Numbers;
 

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use half::{bf16, f16};
-use infer::product::{Factor, Form, Products, Shape, Target};
+use infer::gemm::{Factor, Form, Gemm, Shape, Target};
 use tegra_hcq::{Buffer, Device};
 use test_harness::{Check, Context};
 
@@ -73,7 +73,7 @@ impl Case {
     }
 
     /// Runs the product; the target has floats or elements like the factors.
-    fn run(&self, context: &Context, device: &Device, products: &Products, floats: bool) -> Check {
+    fn run(&self, context: &Context, device: &Device, gemm: &Gemm, floats: bool) -> Check {
         let Shape { batch, m, n, .. } = self.shape;
         let (len, is_half) = (batch * m * n, self.is_half);
         let a = device.alloc_from(&self.a.bits(is_half))?;
@@ -92,7 +92,7 @@ impl Case {
         };
         let mut queue = device.queue()?;
         let (a, b) = (factor((&a).into()), factor((&b).into()));
-        products.multiply(&mut queue, &self.shape, a, b, Some((&bias).into()), target)?;
+        gemm.multiply(&mut queue, &self.shape, a, b, Some((&bias).into()), target)?;
         queue.wait(context.patience(PATIENCE))?;
         let mut rng = Rng::with_seed(1);
         let places: Vec<_> = [0, len - 1].into_iter().chain((2..CHECKED).map(|_| rng.usize(..len))).collect();
@@ -116,7 +116,7 @@ impl Case {
 /// Halves and bfloat16 in both forms. The last tiles are partly outside, and so is the last step of the sums.
 pub(super) fn large(context: &Context) -> Check {
     let device = context.device()?;
-    let products = Products::load(device)?;
+    let gemm = Gemm::load(device)?;
     let mut rng = Rng::with_seed(900);
     // Four tiles of columns, and one more of rows than needed.
     // CAST: usize has at least 32 bits.
@@ -125,10 +125,10 @@ pub(super) fn large(context: &Context) -> Check {
     for form in [Form::Rows, Form::Columns] {
         for is_half in [true, false] {
             let plain = Shape::new(m, n, k, form);
-            Case::new(&mut rng, plain, is_half).run(context, device, &products, true)?;
+            Case::new(&mut rng, plain, is_half).run(context, device, &gemm, true)?;
             let batch = if context.is_model() { 1 } else { 3 };
             let shape = Shape { batch, scale: 0.5, accumulate: true, ..plain };
-            Case::new(&mut rng, shape, is_half).run(context, device, &products, false)?;
+            Case::new(&mut rng, shape, is_half).run(context, device, &gemm, false)?;
         }
     }
     Ok(())

@@ -4,8 +4,10 @@
 //! images are ordered batch, channel, row, column.
 
 use half::f16;
-use infer::networks::{BlockWeights, Cnn, CnnWeights, Shape};
-use infer::weights::{Activation, ConvShape, ConvWeights, LinearWeights, MlpWeights, NormWeights, Pooling};
+use networks::weights::{
+    Activation, ConvShape, ConvWeights, LinearWeights, MlpWeights, NormWeights, Pooling,
+};
+use networks::{BlockWeights, Cnn, CnnWeights, Shape};
 
 /// The GPU's numbers, converted for the reference.
 pub(super) fn widen(values: &[f32]) -> Vec<f64> {

@@ -2,10 +2,10 @@
 
 use fastrand::Rng;
 use half::f16;
-use infer::Error;
-use infer::kernels::{Binary, Kernels, Product, Unary};
-use infer::layers::{Conv, HalfLinear, Linear, Norm};
-use infer::weights::{Activation, ConvShape, ConvWeights, LinearWeights, NormWeights, Pooling, gelu};
+use networks::Error;
+use networks::kernels::{Binary, Kernels, Product, Unary};
+use networks::layers::{Conv, HalfLinear, Linear, Norm};
+use networks::weights::{Activation, ConvShape, ConvWeights, LinearWeights, NormWeights, Pooling, gelu};
 use tegra_hcq::{Buffer, Queue};
 use test_harness::{Check, Context};
 use test_support::Numbers;
@@ -248,7 +248,7 @@ pub(super) fn wrong_sizes_are_refused(context: &Context) -> Check {
     ];
     for (at, result) in wrong.into_iter().enumerate() {
         match result {
-            Err(Error::Length { .. } | Error::Rows { .. } | Error::Stride { .. }) => (),
+            Err(Error::Sizes(_)) => (),
             Err(error) => return Err(format!("request {at} was refused for another reason: {error}").into()),
             Ok(_) => return Err(format!("request {at} was not refused").into()),
         }

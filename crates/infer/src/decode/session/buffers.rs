@@ -7,14 +7,14 @@ use core::sync::atomic::{Ordering, fence};
 use tegra_hcq::{Buffer, MemoryUse};
 
 use crate::decode::engine::{Ahead, Inner};
-use crate::decode::parameters::{Settings, State};
 use crate::decode::places::Addresses;
 use crate::decode::sampling::Sampling;
 use crate::error::{Error, Result};
+use crate::parameters::{SamplingParams, SequenceState};
 
 /// Tokens that are uploaded together.
 pub(super) const PENDING: usize = 512;
-/// Tokens that the ring holds.
+/// Produced tokens that the device keeps for the CPU.
 pub(super) const RING: usize = 64;
 
 /// Memory of a session.
@@ -24,21 +24,22 @@ pub(super) struct Buffers {
     /// Vectors, at the places of [`Inner::places`].
     pub(super) scratch: Buffer<u8>,
     pub(super) logits: Range<usize>,
-    pub(super) state: Buffer<State>,
-    pub(super) settings: Buffer<Settings>,
+    pub(super) state: Buffer<SequenceState>,
+    pub(super) settings: Buffer<SamplingParams>,
     pub(super) pending: Buffer<u32>,
-    pub(super) ring: Buffer<u64>,
-    /// Where the CPU sees the ring.
-    ring_at: NonNull<u64>,
-    /// Turns per position of each pair.
-    pub(super) turns: Buffer<f64>,
+    /// The newest produced tokens: token `n`, from 1, is in slot `(n - 1) % RING`.
+    pub(super) token_ring: Buffer<u64>,
+    /// CPU address of `token_ring`.
+    ring_address: NonNull<u64>,
+    /// [`Inner::frequencies`].
+    pub(super) frequencies: Buffer<f64>,
 }
 
-// SAFETY: `ring_at` points into `ring`, which any thread may read and which lives as long.
+// SAFETY: `ring_address` points into `token_ring`, which any thread may read and which lives as long.
 unsafe impl Send for Buffers {}
 
 impl Buffers {
-    /// Allocates everything; returns the addresses, too.
+    /// Allocates everything. Returns also the addresses, and that of the context's tokens.
     pub(super) fn new(engine: &Inner, context: usize, ahead: Ahead) -> Result<(Self, Addresses, u64)> {
         let (shape, device) = (&engine.shape, &engine.device);
         let half = shape.kv_bytes(context).ok_or(Error::TooLarge(context))? / 4;
@@ -46,7 +47,7 @@ impl Buffers {
         let (places, end) = engine.places();
         let history = end;
         let scratch = device.alloc_zeroed::<u8>(end + context * 4)?.named("vectors of a session");
-        let state = device.alloc_zeroed::<State>(1)?.named("state of a session");
+        let state = device.alloc_zeroed::<SequenceState>(1)?.named("state of a session");
         let base = scratch.gpu_va();
         // CAST: a place in a buffer.
         let first = places.logits as usize;
@@ -58,41 +59,41 @@ impl Buffers {
         at.keys = cache.gpu_va();
         // CAST: usize is at most 64 bits.
         at.values = cache.gpu_va() + half as u64 * 2;
-        let ring = device.alloc_for::<u64>(RING, MemoryUse::ReadBack)?.named("produced tokens");
+        let token_ring = device.alloc_for::<u64>(RING, MemoryUse::ReadBack)?.named("produced tokens");
         // PANIC: only memory of `MemoryUse::Device` may be invisible.
-        let ring_at = ring.cpu_address()?.expect("memory for reading back is visible");
+        let ring_address = token_ring.cpu_address()?.expect("memory for reading back is visible");
         // An empty buffer has no address.
-        let turns = if engine.turns.is_empty() { &[0.0] } else { engine.turns.as_slice() };
+        let frequencies = if engine.frequencies.is_empty() { &[0.0] } else { engine.frequencies.as_slice() };
         let buffers = Self {
             _cache: cache,
             scratch,
             logits,
             state,
-            settings: device.alloc_from(&[Sampling::default().settings()])?,
+            settings: device.alloc_from(&[Sampling::default().parameters()])?,
             pending: device.alloc::<u32>(PENDING)?,
-            ring,
-            ring_at,
-            turns: device.alloc_from(turns)?,
+            token_ring,
+            ring_address,
+            frequencies: device.alloc_from(frequencies)?,
         };
-        buffers.clear_ring();
+        buffers.clear_tokens();
         // CAST: usize is at most 64 bits.
         Ok((buffers, at, base + history as u64))
     }
 
-    /// Marks all tokens of the ring as not produced. No work that writes it may be in flight.
-    pub(super) fn clear_ring(&self) {
+    /// Marks all slots of the token ring as empty. No work that writes it may be in flight.
+    pub(super) fn clear_tokens(&self) {
         for slot in 0..RING {
             // SAFETY: inside the ring, which lives as long as `self`.
-            unsafe { self.ring_at.add(slot).write_volatile(0) };
+            unsafe { self.ring_address.add(slot).write_volatile(0) };
         }
     }
 
-    /// The number of a token in the ring and the token; number 0 if there is none.
-    pub(super) fn ring(&self, number: u32) -> (u32, u32) {
+    /// The token in the slot of token `number`, with its own number, which is 0 if the slot is empty.
+    pub(super) fn read_token(&self, number: u32) -> (u32, u32) {
         let slot = (number as usize).wrapping_sub(1) % RING;
         // SAFETY: inside the ring, which lives as long as `self`; aligned, and written by the GPU in one piece.
-        let entry = unsafe { self.ring_at.add(slot).read_volatile() };
-        // The token's other effects follow in memory.
+        let entry = unsafe { self.ring_address.add(slot).read_volatile() };
+        // Whatever the GPU wrote before the token is visible after it.
         fence(Ordering::Acquire);
         // CAST: the halves of the entry.
         ((entry >> 32) as u32, entry as u32)

@@ -15,18 +15,19 @@ pub use tokens::Tokens;
 
 use super::engine::{Engine, Inner, TIMEOUT};
 use super::memory::Sizes;
-use super::parameters::{Seat, State, Step};
 use super::persistent::Persistent;
 use super::places::Addresses;
 use super::prompt::{self, Source};
 use super::sampling::Sampling;
 use crate::error::{Error, Result};
+use crate::launch::words;
+use crate::parameters::{SampleParams, SequenceMemory, SequenceState};
 
 /// Steps that are submitted before the first one's token is read.
 const RUN_AHEAD: usize = 3;
 /// Replays in flight while a prompt is fed.
 const INSTANCES: usize = 8;
-/// Reads of the ring between two looks at the step's end.
+/// Iterations of the spin loop between two reads of the token ring.
 const SPINS: u32 = 64;
 
 /// A context and the tokens that continue it.
@@ -56,11 +57,11 @@ const SPINS: u32 = 64;
 pub struct Session {
     // Declared first: dropped before the memory that their launches use. `drop` waits for the queue.
     /// Appends a pending token.
-    feed: Graph,
+    feed_graph: Graph,
     /// Chooses a token and appends it.
-    step: Graph,
+    sample_graph: Graph,
     /// Makes logits.
-    logits: Graph,
+    logits_graph: Graph,
     queue: Queue,
     /// One launch for all layers, if it is used. Its steps begin with the choice of a token: the step before has made
     /// the logits.
@@ -73,9 +74,9 @@ pub struct Session {
     /// Addresses of the launches, and of the context's tokens.
     at: Addresses,
     history: u64,
-    /// What its steps get, and where its memory is.
-    parameters: Step,
-    seat: Seat,
+    /// For the kernels of a batch.
+    sample: SampleParams,
+    memory: SequenceMemory,
     pub(super) engine: Arc<Inner>,
     context: usize,
     /// The tokens of the context.
@@ -122,27 +123,28 @@ impl Session {
         let ahead = options.ahead.unwrap_or_default();
         let (buffers, at, history) = Buffers::new(engine, context, ahead)?;
         let persistent = Persistent::wanted(options.layers, engine, &at)?;
-        let word = |size: usize| u32::try_from(size).map_err(|_| Error::TooLarge(size));
+        let [vocabulary, width, pairs, blocks, ring_length] =
+            words([shape.vocabulary, shape.width, engine.frequencies.len(), engine.logits_blocks(), RING])?;
         let embedding = &engine.weights.embedding.place;
-        let step = Step {
+        let sample = SampleParams {
             state: buffers.state.gpu_va(),
             settings: buffers.settings.gpu_va(),
             history,
             pending: buffers.pending.gpu_va(),
-            ring: buffers.ring.gpu_va(),
+            token_ring: buffers.token_ring.gpu_va(),
             logits: at.logits,
             best: at.best,
             tiles: engine.weights.address(embedding),
             positions: engine.weights.positions,
-            turns: buffers.turns.gpu_va(),
+            frequencies: buffers.frequencies.gpu_va(),
             rotation: at.rotation,
             x: at.x,
-            vocabulary: word(shape.vocabulary)?,
-            width: word(shape.width)?,
-            block: embedding.block.id(),
-            pairs: word(engine.turns.len())?,
-            blocks: word(engine.logits_blocks())?,
-            ring_length: word(RING)?,
+            vocabulary,
+            width,
+            block_type: embedding.block.id(),
+            pairs,
+            blocks,
+            ring_length,
             magnitude: 1.0,
             unused: 0,
         };
@@ -155,29 +157,29 @@ impl Session {
             Ok::<_, Error>(builder.build()?)
         };
         Ok(Self {
-            feed: graph(&|builder| {
-                engine.step(builder, &engine.take, &step)?;
+            feed_graph: graph(&|builder| {
+                engine.launch_sample(builder, &engine.take, &sample)?;
                 match &persistent {
                     Some(one) => one.record(builder, false),
                     None => engine.layers(builder, &at),
                 }
             })?,
-            step: graph(&|builder| {
+            sample_graph: graph(&|builder| {
                 if let Some(one) = &persistent {
-                    engine.step(builder, &engine.sample, &step)?;
+                    engine.launch_sample(builder, &engine.sample, &sample)?;
                     return one.record(builder, true);
                 }
                 engine.logits(builder, &at)?;
-                engine.step(builder, &engine.sample, &step)?;
+                engine.launch_sample(builder, &engine.sample, &sample)?;
                 engine.layers(builder, &at)
             })?,
-            logits: graph(&|builder| engine.logits(builder, &at))?,
+            logits_graph: graph(&|builder| engine.logits(builder, &at))?,
             queue: engine.device.queue_with(&QueueOptions::default().wait(options.wait))?,
             persistent,
             needs_logits: true,
-            parameters: step,
-            seat: Seat {
-                memory: buffers.scratch.gpu_va(),
+            sample,
+            memory: SequenceMemory {
+                vectors: buffers.scratch.gpu_va(),
                 keys: at.keys,
                 values: at.values,
                 position: at.position,
@@ -220,7 +222,7 @@ impl Session {
 
     /// Number of launches for each produced token.
     pub fn launches_per_token(&self) -> usize {
-        self.step.len()
+        self.sample_graph.len()
     }
 
     /// Appends tokens to the context. Returns when the device has all commands; it may still compute.
@@ -245,7 +247,7 @@ impl Session {
             self.buffers.pending.slice_mut(..piece.len())?.copy_from_slice(piece)?;
             let batched = self.append_batch(piece, left == 0)?;
             for token in &piece[batched..] {
-                self.queue.replay(&mut self.feed)?;
+                self.queue.replay(&mut self.feed_graph)?;
                 self.tokens.push(*token);
             }
             self.is_current = batched < piece.len();
@@ -265,13 +267,18 @@ impl Session {
         self.is_current = false;
         // CAST: at most the context, which fits 32 bits.
         let (end, pending) = ((start + count) as u32, count as u32);
-        let state =
-            State { position: end - 1, count: end, produced: self.produced, pending, ..State::default() };
+        let state = SequenceState {
+            position: end - 1,
+            count: end,
+            produced: self.produced,
+            pending,
+            ..SequenceState::default()
+        };
         self.buffers.state.copy_from_slice(&[state])?;
         let source = Source {
             tokens: self.buffers.pending.gpu_va(),
             history: self.history,
-            turns: self.buffers.turns.gpu_va(),
+            frequencies: self.buffers.frequencies.gpu_va(),
             start,
             count,
         };
@@ -302,7 +309,7 @@ impl Session {
             return Err(Error::Length { what: "a slice for logits", len: logits.len(), needed });
         }
         self.refresh()?;
-        self.queue.replay(&mut self.logits)?.wait(TIMEOUT)?;
+        self.queue.replay(&mut self.logits_graph)?.wait(TIMEOUT)?;
         let made = self.buffers.scratch.slice(self.buffers.logits.clone())?;
         Ok(made.copy_to_slice(bytemuck::cast_slice_mut(logits))?)
     }
@@ -325,9 +332,9 @@ impl Session {
     pub fn set_sampling(&mut self, sampling: &Sampling) -> Result<()> {
         sampling.check()?;
         self.queue.wait(TIMEOUT)?;
-        self.buffers.settings.copy_from_slice(&[sampling.settings()])?;
+        self.buffers.settings.copy_from_slice(&[sampling.parameters()])?;
         self.produced = 0;
-        self.buffers.clear_ring();
+        self.buffers.clear_tokens();
         self.write_state()
     }
 
@@ -358,7 +365,7 @@ impl Session {
     /// Tokens that continue the context, at most `limit` and at most as many as the context has room for. Each is part
     /// of the context once the iterator has returned it.
     ///
-    /// The device works ahead of the iterator. What it produced in excess is dropped with the iterator.
+    /// The device works ahead of the iterator. Tokens that the iterator did not return are discarded with it.
     ///
     /// # Errors
     ///
@@ -404,12 +411,16 @@ impl Session {
     fn write_state(&mut self) -> Result<()> {
         // CAST: at most the context, which fits 32 bits.
         let count = self.tokens.len() as u32;
-        let state =
-            State { position: count.saturating_sub(1), count, produced: self.produced, ..State::default() };
+        let state = SequenceState {
+            position: count.saturating_sub(1),
+            count,
+            produced: self.produced,
+            ..SequenceState::default()
+        };
         Ok(self.buffers.state.copy_from_slice(&[state])?)
     }
 
-    /// Computes the newest token's vector again, if another one took its place.
+    /// Computes the newest token's vector again, if a later one replaced it.
     fn refresh(&mut self) -> Result<()> {
         self.needs_logits = true;
         if self.is_current {
@@ -426,10 +437,10 @@ impl Session {
     /// Replays a step, after the logits that it begins with.
     fn replay(&mut self) -> Result<Fence> {
         if self.persistent.is_some() && self.needs_logits {
-            self.queue.replay(&mut self.logits)?;
+            self.queue.replay(&mut self.logits_graph)?;
             self.needs_logits = false;
         }
-        Ok(self.queue.replay(&mut self.step)?)
+        Ok(self.queue.replay(&mut self.sample_graph)?)
     }
 
     /// Submits a step.
@@ -443,21 +454,22 @@ impl Session {
     fn receive(&mut self) -> Result<u32> {
         // PANIC: callers submit before they receive.
         let fence = self.in_flight.pop_front().expect("a step is in flight");
-        self.take(&fence)
+        self.token_of(&fence)
     }
 
-    /// The next token, which the step with this fence makes.
-    pub(super) fn take(&mut self, fence: &Fence) -> Result<u32> {
+    /// Waits for the token of the step that ends with this fence.
+    pub(super) fn token_of(&mut self, fence: &Fence) -> Result<u32> {
         let number = self.produced + 1;
-        while self.wait == WaitPolicy::Spin && self.buffers.ring(number).0 != number && !fence.is_done() {
+        while self.wait == WaitPolicy::Spin && self.buffers.read_token(number).0 != number && !fence.is_done()
+        {
             for _ in 0..SPINS {
                 core::hint::spin_loop();
             }
         }
-        if self.buffers.ring(number).0 != number {
+        if self.buffers.read_token(number).0 != number {
             fence.wait(TIMEOUT)?;
         }
-        let (found, token) = self.buffers.ring(number);
+        let (found, token) = self.buffers.read_token(number);
         if found != number {
             return Err(Error::LostToken { number, found });
         }
@@ -467,20 +479,20 @@ impl Session {
     }
 
     /// Prepares the session for steps of a batch: its vector is that of the newest token, and nothing is in flight.
-    pub(super) fn sit(&mut self) -> Result<(Seat, Step)> {
+    pub(super) fn prepare_for_batch(&mut self) -> Result<(SequenceMemory, SampleParams)> {
         self.refresh()?;
         self.queue.wait(TIMEOUT)?;
-        Ok((self.seat, self.parameters))
+        Ok((self.memory, self.sample))
     }
 
-    /// One token, without working ahead.
-    pub(super) fn one(&mut self) -> Result<u32> {
+    /// Produces one token, without working ahead.
+    pub(super) fn produce_one(&mut self) -> Result<u32> {
         self.submit()?;
         self.receive()
     }
 
-    /// Takes back steps in flight.
-    fn settle(&mut self) -> Result<()> {
+    /// Waits for the steps in flight and discards their tokens.
+    fn discard_in_flight(&mut self) -> Result<()> {
         if self.in_flight.is_empty() {
             return Ok(());
         }

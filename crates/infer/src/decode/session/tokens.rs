@@ -29,7 +29,7 @@ impl Tokens<'_> {
     /// The end of the step with the next token, unless the token is known already; `None` at the end.
     pub(in crate::decode) fn oldest(&self) -> Option<Option<Fence>> {
         let session = &self.session;
-        let is_known = session.buffers.ring(session.produced + 1).0 == session.produced + 1;
+        let is_known = session.buffers.read_token(session.produced + 1).0 == session.produced + 1;
         let fence = || session.in_flight.front().cloned();
         (self.to_return > 0).then(|| if is_known { None } else { fence() })
     }
@@ -58,7 +58,7 @@ impl Iterator for Tokens<'_> {
 impl Drop for Tokens<'_> {
     fn drop(&mut self) {
         // A failure appears again at the session's next use.
-        if self.session.settle().is_err() {
+        if self.session.discard_in_flight().is_err() {
             self.session.is_current = false;
         }
     }

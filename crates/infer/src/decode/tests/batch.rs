@@ -50,14 +50,14 @@ fn compare(recipe: &Recipe, count: usize, steps: usize) {
     }
     let mut made = vec![Vec::new(); count];
     for _ in 0..steps {
-        for (seat, token) in batch.step().unwrap() {
-            made[seat.number()].push(*token);
+        for (slot, token) in batch.step().unwrap() {
+            made[slot.number()].push(*token);
         }
     }
     let what = format!("{} {}, {count} sequences", recipe.architecture, recipe.block);
-    for ((seat, tokens, logits), made) in expected.into_iter().zip(&made) {
+    for ((slot, tokens, logits), made) in expected.into_iter().zip(&made) {
         assert_eq!(made, &tokens, "{what}");
-        let mut left = batch.leave(seat).unwrap();
+        let mut left = batch.leave(slot).unwrap();
         assert!(left.context_tokens().ends_with(&tokens), "{what}");
         assert!(bits(&mut left) == logits, "{what}: other logits");
     }
@@ -89,8 +89,8 @@ fn many_sessions_share_a_step() {
     compare(&tiny, 9, 1);
 }
 
-/// What a session of a batch has after some steps: its tokens, the bits of the logits that gave the last one, and of
-/// those that follow.
+/// The state of a session of a batch after some steps: its tokens, the bits of the logits that gave the last one, and
+/// of those that follow.
 type After = (Vec<u32>, Vec<u32>, Vec<u32>);
 
 /// A greedy session after a prompt.
@@ -100,23 +100,23 @@ fn greedy(engine: &Engine, prompt: Vec<u32>) -> Session {
 
 /// Makes steps of sessions, which then have their contexts back.
 fn after(steps: usize, batch: &mut Batch, sessions: &mut [Option<Session>]) -> Vec<After> {
-    let mut seats = Vec::new();
+    let mut slots = Vec::new();
     for session in &mut *sessions {
-        seats.push(batch.join(session.take().unwrap()).unwrap());
+        slots.push(batch.join(session.take().unwrap()).unwrap());
     }
     for _ in 0..steps {
         batch.step().unwrap();
     }
     let bits = |logits: Vec<f32>| logits.into_iter().map(f32::to_bits).collect::<Vec<_>>();
-    let mut after = |(session, seat): (&mut Option<Session>, _)| {
-        let mut left = batch.leave(seat).unwrap();
+    let mut after = |(session, slot): (&mut Option<Session>, _)| {
+        let mut left = batch.leave(slot).unwrap();
         let chosen_from = left.chosen_from();
         let after = (left.context_tokens().to_vec(), bits(chosen_from), bits(left.logits().unwrap()));
         left.truncate(left.len() - steps).unwrap();
         *session = Some(left);
         after
     };
-    sessions.iter_mut().zip(seats).map(&mut after).collect()
+    sessions.iter_mut().zip(slots).map(&mut after).collect()
 }
 
 /// The largest error of both logits, relative to their norm, and checks that the last token has the largest logit.
@@ -203,7 +203,7 @@ fn sessions_join_and_leave_between_steps() {
     let mut batch = engine.batch(2).unwrap();
     assert!(batch.step().unwrap().is_empty() && batch.is_empty());
     let mut made = [Vec::new(), Vec::new(), Vec::new()];
-    // One alone; two; the first leaves and a short one joins in its seat, whose context is soon full.
+    // One alone; two; the first leaves and a short one joins in its slot, whose context is soon full.
     let first = batch.join(session(&engine, 64, &prompts[0])).unwrap();
     made[0].push(batch.step().unwrap()[0].1);
     let second = batch.join(session(&engine, 64, &prompts[1])).unwrap();
@@ -215,13 +215,13 @@ fn sessions_join_and_leave_between_steps() {
     assert!(matches!(batch.join(session(&engine, 64, &prompts[2])), Err(Error::BatchFull(2))));
     let left = batch.leave(first).unwrap();
     assert_eq!(left.len(), prompts[0].0.len() + 3);
-    assert!(matches!(batch.leave(first), Err(Error::EmptySeat(0))));
+    assert!(matches!(batch.leave(first), Err(Error::EmptySlot(0))));
     let context = prompts[2].0.len() + 2;
     let third = batch.join(session(&engine, context, &prompts[2])).unwrap();
-    assert_eq!((third, batch.seats().collect::<Vec<_>>()), (first, vec![first, second]));
+    assert_eq!((third, batch.slots().collect::<Vec<_>>()), (first, vec![first, second]));
     for _ in 0..4 {
-        for (seat, token) in batch.step().unwrap() {
-            made[if *seat == third { 2 } else { 1 }].push(*token);
+        for (slot, token) in batch.step().unwrap() {
+            made[if *slot == third { 2 } else { 1 }].push(*token);
         }
     }
     assert_eq!(made.each_ref().map(Vec::len), [3, 6, 2]);

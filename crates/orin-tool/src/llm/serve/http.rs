@@ -45,7 +45,7 @@ const BODY_LIMIT: Duration = Duration::from_secs(30);
 /// The body of an answer.
 type Answer = Either<Full<Bytes>, Parts>;
 
-/// What all connections share.
+/// State that all connections share.
 struct Shared {
     facts: Arc<Facts>,
     jobs: SyncSender<Job>,
@@ -55,7 +55,7 @@ struct Shared {
     is_local: bool,
 }
 
-/// A server that listens.
+/// A listening server.
 pub(super) struct Server {
     runtime: Runtime,
     listener: tokio::net::TcpListener,
@@ -84,16 +84,16 @@ impl Server {
         Ok(Self { runtime, listener, address, shared, stop })
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub(super) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until a signal comes.
+    /// Serves until a signal arrives.
     pub(super) fn run(self) -> io::Result<()> {
         let Self { runtime, listener, shared, stop, .. } = self;
         runtime.block_on(accept(&listener, &shared, &stop));
-        // Connections that still have an answer to come are closed.
+        // Connections with unfinished answers are closed.
         runtime.shutdown_timeout(BEAT);
         Ok(())
     }
@@ -122,7 +122,7 @@ async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>, stop: 
             });
             let mut builder = hyper::server::conn::http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).max_buf_size(MOST_HEAD_BYTES);
-            // A connection's failure concerns nobody else.
+            // A failed connection does not affect the others.
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;
             drop(place);
         });
@@ -183,7 +183,7 @@ impl Shared {
         }
     }
 
-    /// Refuses pages of the web that reach this machine by a name of theirs.
+    /// Rejects web pages that reach this machine by a DNS name of their own.
     fn check_host(&self, request: &Request<Incoming>) -> Result<(), Refusal> {
         let host = request.headers().get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|c| c.is_ascii_digit()));
@@ -258,11 +258,11 @@ fn line(value: &Value) -> Vec<u8> {
     format!("data: {value}\n\n").into_bytes()
 }
 
-/// An answer that is sent in parts. Dropped, for example because the connection has ended, it ends the answer.
+/// An answer that is sent in parts. Dropping it, for example when the connection ends, cancels the answer.
 struct Parts {
     frame: Frame,
     events: UnboundedReceiver<Event>,
-    /// What is sent first.
+    /// Sent first.
     first: Vec<u8>,
     counts: bool,
     is_done: bool,

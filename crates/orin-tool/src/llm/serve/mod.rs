@@ -27,7 +27,7 @@ use super::device::{DeviceOptions, Loaded, context};
 use super::{ModelOption, megabytes, refused};
 use work::Worker;
 
-/// Time between looks at Ctrl-C.
+/// Interval between checks for Ctrl-C.
 const BEAT: Duration = Duration::from_millis(100);
 
 /// Options of the command.
@@ -56,14 +56,14 @@ pub(crate) struct Options {
     /// Requests that may wait; more are refused with status 503
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = within(1..=1024_usize))]
     queue: usize,
-    /// Positions of the context [default: 4096, or what the model has]
+    /// Positions of the context [default: 4096, or the model's if it is shorter]
     #[arg(long, value_name = "N", value_parser = within(1..=1_usize << 30))]
     ctx: Option<usize>,
     #[command(flatten)]
     device: DeviceOptions,
 }
 
-/// A request as the thread with the model gets it.
+/// A request for the thread with the model.
 struct Job {
     tokens: Vec<u32>,
     sampling: Sampling,
@@ -74,7 +74,7 @@ struct Job {
     reply: UnboundedSender<Event>,
 }
 
-/// What happens to a request.
+/// An event of a request.
 #[derive(Debug)]
 enum Event {
     /// A part of the answer.
@@ -85,7 +85,7 @@ enum Event {
     Failed(String),
 }
 
-/// What the threads that speak HTTP know of the model.
+/// Properties of the model that the HTTP threads use.
 struct Facts {
     name: String,
     tokenizer: Tokenizer,
@@ -95,7 +95,7 @@ struct Facts {
     vocabulary: usize,
 }
 
-/// Loads the model and answers requests until a signal comes.
+/// Loads the model and answers requests until a signal arrives.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let model = options.model.open()?;
     let tokenizer = Tokenizer::new(model.file())?;

@@ -13,7 +13,7 @@ pub(super) enum Kind {
     Chat,
 }
 
-/// What all parts of an answer have in common.
+/// Fields that all parts of an answer share.
 #[derive(Clone, Debug)]
 pub(super) struct Frame {
     pub(super) kind: Kind,
@@ -61,7 +61,7 @@ impl Frame {
         value
     }
 
-    /// The part of a stream that says who speaks; `None` if there is none.
+    /// The part of a stream with the role; `None` if there is none.
     pub(super) fn start(&self) -> Option<Value> {
         let delta = json!({ "role": "assistant", "content": "" });
         let choice = json!({ "index": 0, "delta": delta, "finish_reason": null });
@@ -78,7 +78,7 @@ impl Frame {
         self.object(json!([choice]), true)
     }
 
-    /// The part of a stream that says why the answer ends.
+    /// The part of a stream with the reason of the end.
     pub(super) fn end(&self, is_cut: bool) -> Value {
         let mut choice = json!({ "index": 0, "finish_reason": reason(is_cut) });
         match self.kind {

@@ -26,7 +26,7 @@ impl Refusal {
     }
 }
 
-/// What is asked for.
+/// A request.
 #[derive(Debug, PartialEq)]
 pub(super) struct Request {
     pub(super) tokens: Vec<u32>,
@@ -39,7 +39,7 @@ pub(super) struct Request {
     pub(super) counts: bool,
 }
 
-/// Tokens of an answer to a text if nothing else is asked for, as OpenAI's interface has it.
+/// Default tokens of an answer to a text, as OpenAI's interface has it.
 const DEFAULT_LIMIT: usize = 16;
 
 /// Most texts that end an answer.
@@ -48,7 +48,7 @@ const MOST_STOPS: usize = 16;
 /// Longest such text in bytes.
 const MOST_STOP_BYTES: usize = 256;
 
-/// Fields whose meaning is not supported, and the values that ask for nothing.
+/// Fields whose meaning is not supported, and their neutral values.
 const UNSUPPORTED: [(&str, &[&str]); 12] = [
     ("n", &["1"]),
     ("best_of", &["1"]),
@@ -132,7 +132,7 @@ fn parsed(body: &[u8]) -> Result<Value, Refusal> {
     Ok(value)
 }
 
-/// Reads what both kinds of requests have.
+/// Reads the fields that both kinds of requests have.
 fn request(
     value: &Value,
     tokens: Vec<u32>,
@@ -143,7 +143,7 @@ fn request(
         return Err(Refusal::field("prompt", "the prompt is empty"));
     }
     if tokens.len() >= facts.context {
-        let text = format!("the prompt has {} tokens, but the context only {}", tokens.len(), facts.context);
+        let text = format!("the prompt has {} tokens, but the context holds {}", tokens.len(), facts.context);
         return Err(Refusal { code: Some("context_length_exceeded"), ..Refusal::new(400, text) });
     }
     let room = facts.context - tokens.len();

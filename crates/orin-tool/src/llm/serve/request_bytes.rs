@@ -1,5 +1,5 @@
-//! Bodies of requests: the committed seeds, then mutations of them for as long as `NVGPU_FUZZ_SECONDS` says, by default
-//! one second.
+//! Bodies of requests: the committed seeds, then mutations of them for `NVGPU_FUZZ_SECONDS` seconds, by
+//! default one.
 //!
 //! For any body, reading ends with a request that can be answered or with a refusal. A text ends before its stops,
 //! however it is cut.
@@ -39,7 +39,7 @@ fn hashed(value: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// Checks what was read; returns its behaviour.
+/// Checks the request that was read; returns its behaviour.
 fn checked(read: Result<Request, Refusal>) -> (u64, Vec<String>) {
     let request = match read {
         Err(refusal) => {

@@ -4,7 +4,7 @@
 #[derive(Debug)]
 pub(super) struct Stops {
     stops: Vec<String>,
-    /// What may be the start of a stop.
+    /// Possible start of a stop.
     held: String,
     is_found: bool,
 }
@@ -20,7 +20,7 @@ impl Stops {
         self.is_found
     }
 
-    /// Adds a part of the text; returns what is certainly in front of a stop.
+    /// Adds a part of the text; returns the part that is certainly in front of a stop.
     pub(super) fn push(&mut self, part: &str) -> String {
         if self.is_found {
             return String::new();

@@ -1,14 +1,14 @@
 //! The thread with the model: several requests are answered together.
 //!
-//! Each request gets a session that is free, best one that knows the start of its tokens: a conversation that goes on
-//! keeps its part of the context. A prompt is read in pieces between the steps of the others; then its session joins
-//! the batch, until its answer ends.
+//! Each request gets a session that is free, if possible one whose context starts with the same tokens: a continued
+//! conversation reuses its part of the context. A prompt is read in pieces between the steps of the others; then its
+//! session joins the batch, until its answer ends.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Instant;
 
 use anyhow::Result;
-use infer::decode::{Batch, Engine, Seat, Session};
+use infer::decode::{Batch, Engine, Session, Slot};
 use infer::tokenizer::{Decoder, Tokenizer};
 use orin_cli::{Stop, warn};
 
@@ -25,10 +25,10 @@ pub(super) struct Worker<'a> {
     free: Vec<Session>,
     /// Requests whose prompts are read, in turn.
     reading: Vec<(Session, Answer)>,
-    writing: Vec<(Seat, Answer)>,
+    writing: Vec<(Slot, Answer)>,
 }
 
-/// An answer in the making.
+/// An unfinished answer.
 struct Answer {
     job: Job,
     start: Instant,
@@ -40,7 +40,7 @@ struct Answer {
     made: usize,
 }
 
-/// Whether an answer goes on.
+/// Whether an answer continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     More,
@@ -48,7 +48,7 @@ enum Progress {
     End {
         is_cut: bool,
     },
-    /// The asker has left.
+    /// The client has disconnected.
     Gone,
 }
 
@@ -86,7 +86,7 @@ impl Answer {
     /// Sends the rest.
     fn end(mut self, is_cut: bool) {
         let rest = self.stops.push(&self.decoder.finish()) + &self.stops.finish();
-        // The asker may leave at any time.
+        // The client may disconnect at any time.
         if !rest.is_empty() {
             let _ = self.job.reply.send(Event::Text(rest));
         }
@@ -100,7 +100,7 @@ impl Answer {
     }
 
     fn fail(&self, reason: &str) {
-        // The asker may have left; the program ends all the same.
+        // The client may have disconnected; the program ends anyway.
         let _ = self.job.reply.send(Event::Failed(reason.to_owned()));
     }
 }
@@ -116,7 +116,7 @@ impl<'a> Worker<'a> {
         Ok(Self { tokenizer, batch, free: sessions, reading: Vec::new(), writing: Vec::new() })
     }
 
-    /// Answers requests until a signal comes or the device fails.
+    /// Answers requests until a signal arrives or the device fails.
     pub(super) fn run(mut self, jobs: &Receiver<Job>, stop: &Stop) -> Result<()> {
         let result = self.answer(jobs, stop);
         let reason = match &result {
@@ -139,8 +139,8 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Takes jobs while sessions are free; waits for one if there is nothing else to do. Returns false if no job can
-    /// come any more.
+    /// Takes jobs while sessions are free; waits for one if there is nothing else to do. Returns false if no more
+    /// jobs can arrive.
     fn accept(&mut self, jobs: &Receiver<Job>) -> Result<bool> {
         while !self.free.is_empty() {
             let is_idle = self.reading.is_empty() && self.writing.is_empty();
@@ -153,11 +153,11 @@ impl<'a> Worker<'a> {
             } else {
                 match jobs.try_recv() {
                     Ok(job) => job,
-                    // What was begun is completed in any case.
+                    // Answers in progress are completed.
                     Err(TryRecvError::Empty | TryRecvError::Disconnected) => return Ok(true),
                 }
             };
-            // Who asked may have left while the request waited.
+            // The client may have disconnected while the request waited.
             if job.reply.is_closed() {
                 continue;
             }
@@ -188,30 +188,30 @@ impl<'a> Worker<'a> {
             return Ok(());
         }
         session.set_sampling(&answer.job.sampling)?;
-        let seat = self.batch.join(session)?;
-        self.writing.push((seat, answer));
+        let slot = self.batch.join(session)?;
+        self.writing.push((slot, answer));
         Ok(())
     }
 
-    /// Makes a token of each answer.
+    /// Produces a token of each answer.
     fn write(&mut self) -> Result<()> {
         if self.writing.is_empty() {
             return Ok(());
         }
         let (tokenizer, writing) = (self.tokenizer, &mut self.writing);
         let mut ended = Vec::new();
-        for (seat, token) in self.batch.step()? {
-            let place = writing.iter().position(|(own, _)| own == seat);
+        for (slot, token) in self.batch.step()? {
+            let place = writing.iter().position(|(own, _)| own == slot);
             // PANIC: each session of the batch has an answer.
             let place = place.expect("an answer for each session");
             let progress = writing[place].1.push(tokenizer, *token);
             if progress != Progress::More {
-                let (seat, answer) = writing.swap_remove(place);
-                ended.push((seat, answer, progress));
+                let (slot, answer) = writing.swap_remove(place);
+                ended.push((slot, answer, progress));
             }
         }
-        for (seat, answer, progress) in ended {
-            self.free.push(self.batch.leave(seat)?);
+        for (slot, answer, progress) in ended {
+            self.free.push(self.batch.leave(slot)?);
             if let Progress::End { is_cut } = progress {
                 answer.end(is_cut);
             }
