@@ -2,8 +2,8 @@
 
 /// The reason for which the driver stopped a channel.
 ///
-/// Most reasons have a number that all of NVIDIA's drivers report: `ROBUST_CHANNEL_*` of `nverror.h` (open-gpu-kernel-modules),
-/// the Xid of the desktop driver. A driver whose numbers differ decodes these itself.
+/// Most reasons have a number that all of NVIDIA's drivers report: `ROBUST_CHANNEL_*` of `nverror.h`
+/// (open-gpu-kernel-modules), the Xid of the desktop driver. A driver whose numbers differ decodes these itself.
 ///
 /// ```
 /// use gpu_hal::ErrorCode;

@@ -78,9 +78,9 @@ pub struct MapRequest {
 /// The callers rely on the answers as on the kernel's:
 ///
 /// - [`Door::open`] returns a new descriptor, which the caller owns.
-/// - [`Door::mmap`] returns `len` bytes of address space that no reference covers, until [`Door::munmap`]. They are valid
-///   for volatile accesses of the requested kind as far as the object behind the descriptor extends; an access beyond
-///   its end, or to what was cut off since, raises `SIGBUS`.
+/// - [`Door::mmap`] returns `len` bytes of address space that no reference covers, until [`Door::munmap`]. They are
+///   valid for volatile accesses of the requested kind as far as the object behind the descriptor extends; an access
+///   beyond its end, or to what was cut off since, raises `SIGBUS`.
 /// - A request writes to its argument and through its pointers no more than the kernel does.
 ///
 /// ```

@@ -43,8 +43,8 @@ impl Kmsg {
         Ok(log)
     }
 
-    /// Passes each record since the last call to `take`, oldest first, but at most `most` of them. Returns how often the
-    /// kernel had overwritten records before they were read.
+    /// Passes each record since the last call to `take`, oldest first, but at most `most` of them. Returns how often
+    /// the kernel had overwritten records before they were read.
     ///
     /// # Errors
     ///
@@ -90,8 +90,8 @@ fn read_records(
 
 /// The texts of new kernel-log records that match a filter.
 ///
-/// Many users may not read the log (`kernel.dmesg_restrict`). That is not an error: the reader then yields no lines, and
-/// [`KernelLog::unavailable`] returns the reason.
+/// Many users may not read the log (`kernel.dmesg_restrict`). That is not an error: the reader then yields no lines,
+/// and [`KernelLog::unavailable`] returns the reason.
 ///
 /// ```
 /// use std::sync::Arc;

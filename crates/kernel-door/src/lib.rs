@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 //! # Where to find what
 //!
-//! - System calls: [`Door`], [`LinuxDoor`], their arguments [`MapRequest`], [`OpenFlags`], [`Protection`], [`Events`], and
-//!   [`Errno`].
+//! - System calls: [`Door`], [`LinuxDoor`], their arguments [`MapRequest`], [`OpenFlags`], [`Protection`], [`Events`],
+//!   and [`Errno`].
 //! - Owners: [`DoorFd`], [`DoorMapping`].
 //! - The kernel log: [`Kmsg`], [`KernelLog`], [`KMSG`].
 //! - Requests: [`requests!`], [`Request`], [`ValueRequest`], [`RequestInfo`], [`Direction`], [`encode()`].

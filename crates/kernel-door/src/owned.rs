@@ -120,8 +120,8 @@ unsafe impl Send for DoorMapping {}
 unsafe impl Sync for DoorMapping {}
 
 impl DoorMapping {
-    /// Pointer to the first byte; `len` bytes are mapped while `self` is alive. See [`Door::mmap`] for a descriptor whose
-    /// object is shorter.
+    /// Pointer to the first byte; `len` bytes are mapped while `self` is alive. See [`Door::mmap`] for a descriptor
+    /// whose object is shorter.
     pub fn pointer(&self) -> NonNull<u8> {
         self.pointer
     }

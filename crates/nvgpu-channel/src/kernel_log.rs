@@ -17,21 +17,6 @@ pub fn open_kernel_log(door: &Arc<dyn Door>) -> KernelLog {
 }
 
 /// A reader of `/dev/kmsg` that returns each record once.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # use std::sync::Arc;
-/// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
-/// # let gpu = nvgpu_channel::Gpu::open(&door)?;
-/// use nvgpu_channel::KmsgReader;
-///
-/// let mut reader = KmsgReader::open(&door)?;
-/// for record in reader.read_new()? {
-///     println!("{}", record.text);
-/// }
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Debug)]
 pub struct KmsgReader {
     log: Kmsg,

@@ -66,8 +66,8 @@ pub struct Nvmap {
 /// Serial numbers of memory. The kernel never gives one out twice.
 type Serials = Arc<Mutex<BTreeSet<u64>>>;
 
-/// The set of imported memory: one for the process, whose serial numbers are system-wide. Each software kernel has serial
-/// numbers of its own, so a client of one has its own set.
+/// The set of imported memory: one for the process, whose serial numbers are system-wide. Each software kernel has
+/// serial numbers of its own, so a client of one has its own set.
 fn host_memory(door: &Arc<dyn Door>) -> Serials {
     static OF_LINUX: LazyLock<Serials> = LazyLock::new(Arc::default);
     if door.software().is_none() { Arc::clone(&OF_LINUX) } else { Arc::default() }

@@ -38,9 +38,9 @@ impl Nvmap {
     /// Creates a new handle and descriptor for the memory of `fd`, a dma-buf descriptor of this process
     /// or received from another one (over a Unix socket, or inherited). `fd` may be closed afterwards.
     ///
-    /// Memory of [`Nvmap::import_host`] is recognised, and cannot be mapped, if this process has imported it: on Linux by
-    /// any client, on a software kernel by this client or its clones. The kernel maps such memory of another process, but
-    /// each access raises SIGSEGV; do not pass its dma-buf on.
+    /// Memory of [`Nvmap::import_host`] is recognised, and cannot be mapped, if this process has imported it: on Linux
+    /// by any client, on a software kernel by this client or its clones. The kernel maps such memory of another
+    /// process, but each access raises SIGSEGV; do not pass its dma-buf on.
     ///
     /// # Errors
     ///

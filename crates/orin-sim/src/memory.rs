@@ -114,7 +114,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// EINVAL if the file is shorter or may shrink, because accesses beyond its end would raise SIGBUS; the errno of mmap.
+    /// EINVAL if the file is shorter or may shrink, because accesses beyond its end would raise SIGBUS; the errno of
+    /// mmap.
     pub fn map(file: Arc<OwnedFd>, len: usize) -> Result<Self, Errno> {
         let seals = rustix::fs::fcntl_get_seals(&file)?;
         // CAST: a length has at most 64 bits.

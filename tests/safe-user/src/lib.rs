@@ -10,7 +10,10 @@ use core::ptr::NonNull;
 /// Declares a hole: code that does not compile with the first variant of a part of it, and compiles with the second. A
 /// nightly rustdoc also compares the error code.
 macro_rules! hole {
-    ($(#[$meta:meta])* $name:ident, $code:literal, [$without:literal, $with:literal], $before:literal, $after:literal) => {
+    (
+        $(#[$meta:meta])*
+        $name:ident, $code:literal, [$without:literal, $with:literal], $before:literal, $after:literal
+    ) => {
         $(#[$meta])*
         #[doc = concat!("\n```compile_fail,", $code, "\n", $before, "\n", $without, "\n", $after, "\n```")]
         #[doc = concat!("\n```no_run\n", $before, "\n", $with, "\n", $after, "\n```")]

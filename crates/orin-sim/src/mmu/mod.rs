@@ -197,8 +197,8 @@ impl AddressSpace {
     ///
     /// # Panics
     ///
-    /// Panics if the range is not of whole pages, overlaps another one or leaves its memory, which is a bug of the kernel
-    /// model.
+    /// Panics if the range is not of whole pages, overlaps another one or leaves its memory, which is a bug of the
+    /// kernel model.
     pub fn map(&self, range: MappedRange) {
         let is_aligned = |value: u64| value.is_multiple_of(PAGE_BYTES);
         assert!(is_aligned(range.va) && is_aligned(range.len) && is_aligned(range.offset) && range.len > 0);
