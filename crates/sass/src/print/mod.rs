@@ -205,9 +205,8 @@ impl Printer<'_> {
     fn a(&mut self, signs: Signs, after: Suffix) {
         let i = self.i;
         let source = if i.row().is_uniform() { Source::Uniform(i.a) } else { Source::Register(i.a) };
-        let after = suffix(i, after);
-        let text = self.source(source, Role::A, (signs, i.a_sign()), after, Style::PATTERN);
-        self.push(text);
+        let style = Style { signs, ..Style::PATTERN };
+        self.push(self.source(source, Role::A, i.a_sign(), suffix(i, after), style));
     }
 
     /// Returns the second source.
@@ -216,47 +215,41 @@ impl Printer<'_> {
         let role = if i.row().layout.is_sum() { Role::C } else { Role::B };
         let upper = i.is_swapped() && i.row().layout.is_ternary();
         let after = suffix(i, if upper { style.upper } else { style.slot });
-        self.source(i.b, role, (style.signs, i.b_sign), after, style)
+        self.source(i.b, role, i.b_sign, after, style)
     }
 
     /// Returns the third source.
     fn c(&self, style: Style) -> String {
         let i = self.i;
         let after = suffix(i, if i.is_swapped() { style.slot } else { style.upper });
-        self.source(i.c, Role::C, (style.signs, i.c_sign), after, style)
+        self.source(i.c, Role::C, i.c_sign, after, style)
     }
 
-    /// Returns a source with its signs and its suffix.
-    fn source(
-        &self,
-        source: Source,
-        role: Role,
-        (signs, sign): (Signs, Sign),
-        suffix: &str,
-        style: Style,
-    ) -> String {
-        let text = match source {
+    /// Returns a source with its sign and its suffix.
+    fn source(&self, source: Source, role: Role, sign: Sign, suffix: &str, style: Style) -> String {
+        let mut text = match source {
             Source::Immediate(bits) => return self.immediate(bits, style.number),
             Source::Register(number) => general(number),
             Source::Uniform(number) => uniform(number),
             Source::Constant { bank, offset } => self.constant(bank, offset & !3, style.spaced),
         };
-        let before = match signs {
-            Signs::None => "",
+        let is_register = matches!(source, Source::Register(_));
+        let is_absolute = style.signs == Signs::Float && sign.absolute;
+        if is_absolute {
+            // The halves of a register are selected after the absolute value.
+            let inside = if is_register { "" } else { suffix };
+            text = format!("|{text}{inside}|");
+        }
+        let before = match style.signs {
             _ if !sign.negate => "",
+            Signs::None => "",
             Signs::Complement => "~",
             Signs::Carry if self.i.bit(field::EXTENDED) => "~",
             Signs::Minus | Signs::Carry | Signs::Float => "-",
         };
-        let reuse = if matches!(source, Source::Register(_)) && self.is_reused(role) { ".reuse" } else { "" };
-        if !(signs == Signs::Float && sign.absolute) {
-            return format!("{before}{text}{reuse}{suffix}");
-        }
-        // The halves of a register are selected after the absolute value.
-        match source {
-            Source::Register(_) => format!("{before}|{text}|{reuse}{suffix}"),
-            _ => format!("{before}|{text}{suffix}|"),
-        }
+        let reuse = if is_register && self.is_reused(role) { ".reuse" } else { "" };
+        let after = if is_absolute && !is_register { "" } else { suffix };
+        format!("{before}{text}{reuse}{after}")
     }
 
     fn immediate(&self, bits: u32, number: Number) -> String {
