@@ -25,37 +25,26 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    const ALL: [Self; 10] = [
-        Self::Device,
-        Self::Buffer,
-        Self::Program,
-        Self::Kernel,
-        Self::Queue,
-        Self::Fence,
-        Self::Signal,
-        Self::Builder,
-        Self::Graph,
-        Self::Profile,
+    const ALL: [(Self, &'static str); 10] = [
+        (Self::Device, "device"),
+        (Self::Buffer, "buffer"),
+        (Self::Program, "program"),
+        (Self::Kernel, "kernel"),
+        (Self::Queue, "queue"),
+        (Self::Fence, "fence"),
+        (Self::Signal, "signal"),
+        (Self::Builder, "graph builder"),
+        (Self::Graph, "graph"),
+        (Self::Profile, "profile"),
     ];
 
     pub(crate) fn from_number(number: u64) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| *kind as u64 == number)
+        Self::ALL.into_iter().map(|(kind, _)| kind).find(|kind| *kind as u64 == number)
     }
 
     /// Name in messages.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Device => "device",
-            Self::Buffer => "buffer",
-            Self::Program => "program",
-            Self::Kernel => "kernel",
-            Self::Queue => "queue",
-            Self::Fence => "fence",
-            Self::Signal => "signal",
-            Self::Builder => "graph builder",
-            Self::Graph => "graph",
-            Self::Profile => "profile",
-        }
+        Self::ALL[self as usize - 1].1
     }
 }
 

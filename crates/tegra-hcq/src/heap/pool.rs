@@ -53,29 +53,20 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    const ALL: [Self; 8] = [
-        Self::Buffer,
-        Self::Program,
-        Self::Pushbuffer,
-        Self::LaunchRecords,
-        Self::LocalMemory,
-        Self::Signal,
-        Self::Graph,
-        Self::Profile,
+    const ALL: [(Self, &'static str); 8] = [
+        (Self::Buffer, "buffer"),
+        (Self::Program, "program"),
+        (Self::Pushbuffer, "pushbuffer"),
+        (Self::LaunchRecords, "launch records"),
+        (Self::LocalMemory, "local memory"),
+        (Self::Signal, "signal"),
+        (Self::Graph, "graph"),
+        (Self::Profile, "profile"),
     ];
 
     /// Name of the content in reports.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            Self::Buffer => "buffer",
-            Self::Program => "program",
-            Self::Pushbuffer => "pushbuffer",
-            Self::LaunchRecords => "launch records",
-            Self::LocalMemory => "local memory",
-            Self::Signal => "signal",
-            Self::Graph => "graph",
-            Self::Profile => "profile",
-        }
+        Self::ALL[self as usize].1
     }
 }
 
@@ -146,7 +137,7 @@ impl Memory {
 
     /// Content of the block.
     pub(crate) fn content(&self) -> Content {
-        Content::ALL[usize::from(self.content.load(Ordering::Relaxed)) % Content::ALL.len()]
+        Content::ALL[usize::from(self.content.load(Ordering::Relaxed)) % Content::ALL.len()].0
     }
 
     /// Name given by the user, if any.
