@@ -1,4 +1,4 @@
-//! What limits a kernel, as far as counts can tell.
+//! Names the likely bottleneck of a kernel from its counters.
 
 use super::access::ratio;
 use super::report::{InstructionProfile, KernelProfile, Totals};

@@ -1,6 +1,7 @@
 //! Profiles as text.
 
-use core::fmt::Write;
+use core::fmt;
+use std::borrow::Cow;
 
 use super::access::{Passes, Traffic, ratio};
 use super::advice::advice;
@@ -42,28 +43,28 @@ pub(super) fn extent([x, y, z]: [u32; 3]) -> String {
 /// assert_eq!(orin_sim::kernel_profile::text(&[]), "");
 /// ```
 pub fn text(profiles: &[KernelProfile]) -> String {
-    let mut out = String::new();
-    for (index, profile) in profiles.iter().enumerate() {
-        if index > 0 {
-            out.push('\n');
-        }
-        // Writing to a string does not fail.
-        let _ = one(&mut out, profile);
-    }
-    out
+    let texts: Vec<String> = profiles.iter().map(KernelProfile::to_string).collect();
+    texts.join("\n")
 }
 
-fn one(out: &mut String, profile: &KernelProfile) -> core::fmt::Result {
-    writeln!(out, "{}", title(profile))?;
-    let totals = profile.totals();
-    for (name, value) in facts(profile, &totals) {
-        writeln!(out, "  {name:<15} {value}")?;
+/// Title, summary, advice, and the most executed lines.
+impl fmt::Display for KernelProfile {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{}\n{}\n", title(self), self.summary())?;
+        table(out, self, self.totals().all.executed)
     }
-    let advice = advice(profile, &totals);
-    for (index, sentence) in advice.iter().enumerate() {
-        writeln!(out, "  {:<15} {sentence}", if index == 0 { "advice" } else { "" })?;
+}
+
+impl KernelProfile {
+    /// Facts and advice, one per line.
+    pub(super) fn summary(&self) -> String {
+        let totals = self.totals();
+        let advice = advice(self, &totals).into_iter().enumerate();
+        let advice =
+            advice.map(|(index, sentence)| (Cow::from(if index == 0 { "advice" } else { "" }), sentence));
+        let lines = facts(self, &totals).into_iter().chain(advice);
+        lines.map(|(name, value)| format!("  {name:<15} {value}\n")).collect()
     }
-    table(out, profile, &totals)
 }
 
 /// Kernel, shape and launches.
@@ -81,11 +82,11 @@ pub(super) fn title(profile: &KernelProfile) -> String {
 }
 
 /// Names and values of the summary.
-pub(super) fn facts(profile: &KernelProfile, totals: &Totals) -> Vec<(&'static str, String)> {
+fn facts(profile: &KernelProfile, totals: &Totals) -> Vec<(Cow<'static, str>, String)> {
     let occupancy = &profile.occupancy;
     let mut facts = vec![
         (
-            "occupancy",
+            "occupancy".into(),
             format!(
                 "{} of {} warps per SM ({:.0} %): {} blocks, limited by {}; {:.2} waves on {} SMs",
                 occupancy.warps_per_sm,
@@ -97,9 +98,9 @@ pub(super) fn facts(profile: &KernelProfile, totals: &Totals) -> Vec<(&'static s
                 occupancy.sms
             ),
         ),
-        ("limits", limits(profile)),
+        ("limits".into(), limits(profile)),
         (
-            "instructions",
+            "instructions".into(),
             format!(
                 "{} by warps, {} by threads; {:.1} threads per warp, {:.1} not predicated off",
                 number(totals.all.executed),
@@ -108,9 +109,9 @@ pub(super) fn facts(profile: &KernelProfile, totals: &Totals) -> Vec<(&'static s
                 totals.active_per_warp()
             ),
         ),
-        ("mix", mix(totals)),
+        ("mix".into(), mix(totals)),
         (
-            "branches",
+            "branches".into(),
             format!(
                 "{}, {} divergent ({})",
                 number(totals.branches),
@@ -123,40 +124,25 @@ pub(super) fn facts(profile: &KernelProfile, totals: &Totals) -> Vec<(&'static s
         ("loads", &totals.loads),
         ("stores", &totals.stores),
         ("atomics", &totals.atomics),
-        ("async copies", &totals.copies),
+        ("copies", &totals.copies),
     ];
     for (name, counts) in groups {
         let spaces = [("global", &counts.global), ("local", &counts.local)];
         for (space, traffic) in spaces.into_iter().filter(|(_, traffic)| traffic.requests > 0) {
-            facts.push((label(space, name), transfers(traffic)));
+            facts.push((format!("{space} {name}").into(), transfers(traffic)));
         }
         if counts.shared.requests > 0 {
-            facts.push((label("shared", name), passes(&counts.shared)));
+            facts.push((format!("shared {name}").into(), passes(&counts.shared)));
         }
     }
     if totals.all.global.requests > 0 {
         let (read, written) = (number(profile.read_bytes), number(profile.written_bytes));
         facts.push((
-            "global data",
+            "global data".into(),
             format!("{read} distinct bytes read, {written} written, in whole sectors"),
         ));
     }
     facts
-}
-
-fn label(space: &str, name: &str) -> &'static str {
-    match (space, name) {
-        ("global", "loads") => "global loads",
-        ("global", "stores") => "global stores",
-        ("global", "atomics") => "global atomics",
-        ("global", _) => "global copies",
-        ("local", "loads") => "local loads",
-        ("local", _) => "local stores",
-        (_, "loads") => "shared loads",
-        (_, "stores") => "shared stores",
-        (_, "atomics") => "shared atomics",
-        _ => "shared copies",
-    }
 }
 
 fn limits(profile: &KernelProfile) -> String {
@@ -204,7 +190,7 @@ fn passes(shared: &Passes) -> String {
 }
 
 /// The source lines with most executions, or the instructions if the program has no lines.
-fn table(out: &mut String, profile: &KernelProfile, totals: &Totals) -> core::fmt::Result {
+fn table(out: &mut fmt::Formatter<'_>, profile: &KernelProfile, all: u64) -> fmt::Result {
     let lines = profile.lines();
     let mut rows: Vec<LineProfile> = match lines.is_empty() {
         false => lines,
@@ -227,7 +213,7 @@ fn table(out: &mut String, profile: &KernelProfile, totals: &Totals) -> core::fm
     shown.sort_unstable();
     writeln!(
         out,
-        "\n  {:>14} {:>5} {:>7} {:>9} {:>11} {:>10}  where",
+        "  {:>14} {:>5} {:>7} {:>9} {:>11} {:>10}  where",
         "instructions", "share", "threads", "divergent", "sectors/req", "passes/req"
     )?;
     for row in shown.iter().map(|&row| &rows[row]) {
@@ -239,7 +225,7 @@ fn table(out: &mut String, profile: &KernelProfile, totals: &Totals) -> core::fm
             out,
             "  {:>14} {:>5} {:>7.1} {:>9} {:>11} {:>10}  {}",
             number(counts.executed),
-            percent(counts.executed, totals.all.executed),
+            percent(counts.executed, all),
             ratio(counts.active, counts.executed),
             or_none(counts.divergent, number(counts.divergent)),
             or_none(moved.requests, format!("{:.1}", moved.sectors_per_request())),
