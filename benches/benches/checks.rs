@@ -94,7 +94,7 @@ fn main() {
         Seat::new("plain", Device::open(DeviceKind::Sim).expect("a software Orin")),
         Seat::new("off", open(Tools::empty())),
         Seat::new("memcheck", open(Tools::MEMCHECK)),
-        Seat::new("all", open(Tools::all())),
+        Seat::new("all", open(Tools::KERNELS)),
     ];
     let works = [
         Work {

@@ -183,6 +183,19 @@ fn run_kernel_finds_an_overrun() {
         .unwrap();
     assert_eq!(unaware.status.code(), Some(1));
     assert!(text(&unaware.stderr).contains("3 findings"), "{}", text(&unaware.stderr));
+    // The order check has a variable of its own.
+    let buffers = ["--arg", "f32:2", "--arg", "in:x.bin", "--arg", "inout:y.bin:z.bin", "--arg", "u32:1000"];
+    for (action, code) in [("9", 0), ("3", 1)] {
+        let strict = example("run_kernel", folder.path())
+            .env("ORIN_SIM_STRICT", "1")
+            .env("NVGPU_PCAS_ACTION", action)
+            .command(&[&start[..], &buffers].concat())
+            .output()
+            .unwrap();
+        let report = text(&strict.stderr);
+        assert_eq!(strict.status.code(), Some(code), "{report}");
+        assert_eq!(report.contains("ordering: unproven: "), code == 1, "{report}");
+    }
 }
 
 #[test]

@@ -13,11 +13,13 @@ use ampere_cmd::gpfifo::{Entry, Segment, userd};
 use ampere_cmd::qmd::{QmdV3_0, v3_0 as q};
 use ampere_cmd::{Encoder, Method, Subchannel, compute_c7c0 as class, usermode_c561};
 use cubin::Cubin;
+use orin_sim::check::{Checker, Tools};
 use orin_sim::gpu::{
     Activity, ChannelFault, ChannelGroup, ChannelSetup, FaultHandler, Gpu, GpuConfig, Preemption,
 };
 use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
+use orin_sim::sm::SmOptions;
 
 const CODE: u64 = 0x12_1000_0000;
 /// Pushbuffers of both channels, constant banks, semaphores and the kernels' data.
@@ -69,9 +71,9 @@ impl Program<'_> {
     }
 }
 
-fn map(space: &AddressSpace, va: u64, len: usize, strict: bool) -> Arc<Memory> {
+fn map(space: &AddressSpace, va: u64, len: usize, ordered: bool) -> Arc<Memory> {
     let memory = Memory::new("fuzz", len.next_multiple_of(4096)).expect("memory");
-    let memory = Arc::new(if strict { memory.watched(true) } else { memory });
+    let memory = Arc::new(if ordered { memory.watched(true) } else { memory });
     let len = memory.len() as u64;
     space.map(MappedRange { va, len, memory: Arc::clone(&memory), offset: 0, writable: true, cached: false });
     memory
@@ -144,6 +146,7 @@ impl Kernels {
 /// A GPU with two channels; one is for the program's descriptors.
 struct Bench {
     gpu: Gpu,
+    checker: Checker,
     faults: Arc<Faults>,
     page: Arc<Memory>,
     data: Arc<Memory>,
@@ -153,19 +156,21 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(kernels: &Kernels, strict: bool) -> Self {
+    fn new(kernels: &Kernels, ordered: bool) -> Self {
         let faults = Arc::new(Faults::default());
+        let checker = Checker::new(if ordered { Tools::ORDERING } else { Tools::empty() });
+        let sm = SmOptions { check: Some(checker.clone()), ..SmOptions::default() };
         let gpu = Gpu::start(
-            GpuConfig { sm_count: SM_COUNT, strict, ..GpuConfig::default() },
+            GpuConfig { sm_count: SM_COUNT, sm, ..GpuConfig::default() },
             Arc::clone(&faults) as _,
         )
         .expect("a thread");
         let page = Arc::new(Memory::new("usermode", 0x1_0000).expect("memory"));
         gpu.add_doorbell_page(Arc::clone(&page));
         let space = Arc::new(AddressSpace::new());
-        map(&space, CODE, kernels.image.len(), strict);
+        map(&space, CODE, kernels.image.len(), ordered);
         space.view().write(CODE, &kernels.image).expect("mapped");
-        let data = map(&space, DATA, DATA_BYTES, strict);
+        let data = map(&space, DATA, DATA_BYTES, ordered);
         space.view().write(DATA + BANK, &kernels.bank()).expect("mapped");
         map(&space, LOCAL, LOCAL_PER_TPC as usize, false);
         let ring = |id| {
@@ -185,7 +190,7 @@ impl Bench {
             (ring, userd)
         };
         let rings = [ring(1), ring(2)];
-        Self { gpu, faults, page, data, space, rings }
+        Self { gpu, checker, faults, page, data, space, rings }
     }
 
     /// Submits words to a channel as its first entry.
@@ -304,8 +309,8 @@ fn words(bench: &Bench, kernels: &Kernels, program: &mut Program<'_>) -> Vec<u32
     encoder.into_sink()
 }
 
-/// Runs a program, in strict mode if its first byte is odd. Returns the behaviour for the fuzzer: the outcome, the
-/// words of the fault, and the kinds of strict mode's findings.
+/// Runs a program, with the order check if its first byte is odd. Returns the behaviour for the fuzzer: the outcome,
+/// the words of the fault, and the kinds of the order check's findings.
 pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let kernels = Kernels::new();
     let mut program = Program { rest: data };
@@ -329,9 +334,10 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         }
         None => core::mem::discriminant(&activity).hash(&mut hasher),
     }
-    let found = bench.gpu.strict_reports().into_iter().map(|report| {
+    let found = bench.checker.findings().into_iter().map(|finding| {
         let mut hasher = DefaultHasher::new();
-        format!("{:?}", report.violation).hash(&mut hasher);
+        let access = finding.access.expect("the finding has an access");
+        (finding.kind, access.space).hash(&mut hasher);
         hasher.finish()
     });
     core::iter::once(hasher.finish()).chain(found).collect()

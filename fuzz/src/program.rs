@@ -73,7 +73,7 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let options = SmOptions {
         coverage: Some(coverage.clone()),
         // Half of the programs are checked.
-        check: data.get(1).filter(|byte| **byte % 2 != 0).map(|_| Checker::new(Tools::all())),
+        check: data.get(1).filter(|byte| **byte % 2 != 0).map(|_| Checker::new(Tools::KERNELS)),
         // Half of both kinds are profiled.
         profile: data.get(1).filter(|byte| **byte % 4 < 2).map(|_| Profiler::new(Selection::default())),
         threads: Some(1),

@@ -7,16 +7,13 @@ use nvgpu_sys::ctrl::Characteristics;
 use rustix::io::Errno;
 
 use crate::board::{Profile, SMS_PER_TPC};
-use crate::check::Checker;
+use crate::check::{Checker, Tools};
 use crate::chip::CHIP;
 use crate::kernel_profile::Profiler;
 use crate::quirks::Quirks;
 use crate::segments::SegmentWatcher;
 use crate::settings::{SETTINGS_VARIABLE, Settings, SettingsError};
 use crate::sm::SmOptions;
-
-/// Environment variable that enables strict mode for programs that open their own software Orin.
-pub const STRICT_VARIABLE: &str = "ORIN_SIM_STRICT";
 
 /// Whether a device node can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -206,8 +203,6 @@ pub struct Config {
     /// Period after which the kernel counts a context-switch time-out of a TSG that keeps the graphics engine although
     /// another one waits. The 31st ends the TSG, as on a board; its period is 100 ms.
     pub switch_timeout: Duration,
-    /// Strict mode: reports errors that a board would hide. See [`crate::strict`].
-    pub strict: bool,
     /// Disturbances.
     pub faults: FaultPlan,
     /// Injected failures.
@@ -246,7 +241,6 @@ impl Config {
             deadlock_after: Duration::from_secs(1),
             switch_timeout: Duration::from_millis(100),
             sm: SmOptions::default(),
-            strict: false,
             faults: FaultPlan::default(),
             failures: Vec::new(),
             refusals: Vec::new(),
@@ -257,11 +251,10 @@ impl Config {
         }
     }
 
-    /// The board that [`BOARD_VARIABLE`](crate::board::BOARD_VARIABLE) names, with strict mode on if the environment
-    /// variable [`STRICT_VARIABLE`] is set and neither empty nor `0`, with the checks that
-    /// [`CHECK_VARIABLE`](crate::check::CHECK_VARIABLE) names, with profiles of kernels if
-    /// [`PROFILE_VARIABLE`](crate::kernel_profile::PROFILE_VARIABLE) is set, and with the settings of the file that
-    /// [`SETTINGS_VARIABLE`] names, which apply on top of the board.
+    /// The board that [`BOARD_VARIABLE`](crate::board::BOARD_VARIABLE) names, with the checks that
+    /// [`CHECK_VARIABLE`](crate::check::CHECK_VARIABLE) and [`STRICT_VARIABLE`](crate::check::STRICT_VARIABLE) ask for,
+    /// with profiles of kernels if [`PROFILE_VARIABLE`](crate::kernel_profile::PROFILE_VARIABLE) is set, and with the
+    /// settings of the file that [`SETTINGS_VARIABLE`] names, which apply on top of the board.
     ///
     /// # Errors
     ///
@@ -276,15 +269,25 @@ impl Config {
     ///
     /// As [`Settings::read`] and [`Settings::apply`].
     pub fn from_environment_on(profile: Profile) -> Result<Self, SettingsError> {
-        let value = std::env::var_os(STRICT_VARIABLE).unwrap_or_default();
         let mut config = Self::of(profile);
-        config.strict = !value.is_empty() && value != "0";
         config.sm.check = Checker::from_environment()?;
         config.sm.profile = Profiler::from_environment()?;
         if let Some(path) = std::env::var_os(SETTINGS_VARIABLE).filter(|path| !path.is_empty()) {
             Settings::read(path.as_ref())?.apply(&mut config)?;
         }
         Ok(config)
+    }
+
+    /// The same board with these checks, besides those that it has.
+    #[must_use]
+    pub fn with_checks(mut self, tools: Tools) -> Self {
+        self.sm.check.get_or_insert_with(|| Checker::new(Tools::empty())).add_tools(tools);
+        self
+    }
+
+    /// Whether one of these tools is on.
+    pub(crate) fn checks(&self, tools: Tools) -> bool {
+        self.sm.check.as_ref().is_some_and(|checker| checker.tools().intersects(tools))
     }
 
     /// Number of SMs: two per TPC (`hal_ga10b_litter.c`).

@@ -6,8 +6,8 @@
 //! - Settings from the environment: [`Settings`], [`SettingsError`], [`RefusedRequest`] in [`settings`] and [`config`].
 //! - Disturbances: [`Failure`], [`Call`], [`RandomFailures`], [`FaultPlan`], [`Stall`], [`Refusal`], [`MmuOrder`],
 //!   [`Node`], [`Nodes`]; encodings that do not work in [`quirks`]: [`Quirks`], [`BrokenChain`], [`ChainEffect`].
-//! - What a test observes: [`LiveCounts`], [`ProcessCounts`], [`NodeKind`], [`SegmentWatcher`]; reports of strict mode
-//!   in [`strict`]; errors of kernels in [`check`], their costs in [`kernel_profile`].
+//! - What a test observes: [`LiveCounts`], [`ProcessCounts`], [`NodeKind`], [`SegmentWatcher`]; errors of
+//!   kernels and drivers in [`check`], costs of kernels in [`kernel_profile`].
 //! - The process that the model serves: its memory ([`CallerMemory`]), or all of it ([`Caller`]), in [`caller`]:
 //!   [`CallerFile`](caller::CallerFile), [`CallerMapping`](caller::CallerMapping),
 //!   [`parse_mapping`](caller::parse_mapping).
@@ -31,7 +31,6 @@ mod segments;
 pub mod serve;
 pub mod settings;
 pub mod sm;
-pub mod strict;
 
 pub use board::{Board, PowerMode, Profile};
 pub use caller::{Caller, CallerMemory};

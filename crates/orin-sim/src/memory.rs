@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::caller::guard::Guard;
-use crate::strict::Shadow;
+use crate::check::Shadow;
 
 /// Receives GPU writes to memory that counts them instead of storing them, such as a syncpoint's window.
 pub(crate) trait WriteCounter: Send + Sync + fmt::Debug {
@@ -32,7 +32,7 @@ pub(crate) trait WriteCounter: Send + Sync + fmt::Debug {
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     file: Arc<OwnedFd>,
-    /// The file's shadow in strict mode.
+    /// The file's shadow for the order check.
     shadow: Option<Arc<Shadow>>,
     /// First byte of the part in the file, page aligned.
     offset: u64,
@@ -76,7 +76,7 @@ pub struct Memory {
     requested: usize,
     counter: Option<Arc<dyn WriteCounter>>,
     label: String,
-    /// The shadow in strict mode; `None` for memory composed of parts.
+    /// The shadow for the order check; `None` for memory composed of parts.
     shadow: Option<Arc<Shadow>>,
 }
 
@@ -200,20 +200,20 @@ impl Memory {
         self.requested as u64
     }
 
-    /// Enables tracking by strict mode ([`crate::strict`]). `poison` fills the memory with
-    /// [`POISON`](crate::strict::POISON), so that unwritten words can be detected.
+    /// Enables tracking by the order check ([`crate::check`]). `poison` fills the memory with
+    /// [`POISON`](crate::check::POISON), so that unwritten words can be detected.
     #[must_use]
     pub fn watched(mut self, poison: bool) -> Self {
         if poison {
             for offset in (0..self.len).step_by(4) {
-                self.word(offset).store(crate::strict::POISON, Ordering::Relaxed);
+                self.word(offset).store(crate::check::POISON, Ordering::Relaxed);
             }
         }
         self.shadow = Some(Arc::new(Shadow::new(poison)));
         self
     }
 
-    /// Zeroes the words that strict mode has filled and that have not been written since, like fresh memory of a board.
+    /// Zeroes the words that were poisoned and that have not been written since, like fresh memory of a board.
     pub(crate) fn clear_poison(&self) {
         if !self.shadow.as_ref().is_some_and(|shadow| shadow.is_poisoned()) {
             return;
@@ -221,7 +221,7 @@ impl Memory {
         for offset in (0..self.len).step_by(4) {
             let word = self.word(offset);
             // A concurrent write takes precedence.
-            let _ = word.compare_exchange(crate::strict::POISON, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = word.compare_exchange(crate::check::POISON, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 

@@ -39,7 +39,8 @@ Examples:
 
 Exit codes: 1 if anything is found; otherwise the program's own. See docs/check.md.")]
 pub(crate) struct Options {
-    /// The tools: memcheck, racecheck, initcheck, synccheck, leakcheck, several separated by commas, or all
+    /// The tools: memcheck, racecheck, initcheck, synccheck, leakcheck, ordering, several separated by commas, or all,
+    /// which is all but ordering
     #[arg(long, value_name = "TOOLS", default_value = "all")]
     tool: Tools,
     /// Print the findings as one JSON object on standard output instead of text on standard error

@@ -7,7 +7,7 @@
 //! use tegra_hcq::check::{self, Tools};
 //! use tegra_hcq::{Program, args};
 //!
-//! let device = check::open(Tools::all())?;
+//! let device = check::open(Tools::KERNELS)?;
 //! let program = Program::load(&device, cubin)?;
 //! let (a, b) = (device.alloc_from(&[1.0_f32; 100])?.named("a"), device.alloc_from(&[2.0_f32; 100])?.named("b"));
 //! let sums = device.alloc::<f32>(90)?.named("sums");
@@ -93,7 +93,7 @@ pub fn findings_at_end(device: &Device) -> Vec<Finding> {
 ///
 /// With the findings as text.
 pub fn clean<T>(test: impl FnOnce(&Device) -> Result<T>) -> T {
-    clean_of(Tools::all(), test)
+    clean_of(Tools::KERNELS, test)
 }
 
 /// As [`clean`], with other tools.

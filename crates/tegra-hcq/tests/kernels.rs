@@ -226,7 +226,7 @@ fn a_struct_goes_by_value() {
 #[test]
 fn code_may_use_the_address_of_a_parameter() {
     let path = format!("{}/../../kernels/params.cubin", env!("CARGO_MANIFEST_DIR"));
-    let device = check::open(check::Tools::all()).unwrap();
+    let device = check::open(check::Tools::KERNELS).unwrap();
     let program = Program::load(&device, &std::fs::read(path).unwrap()).unwrap();
     let kernel = program.kernel("param_by_reference").unwrap();
     let out = device.alloc_zeroed::<i32>(8).unwrap();

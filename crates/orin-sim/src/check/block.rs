@@ -8,15 +8,15 @@ use std::sync::Arc;
 
 use super::Tools;
 use super::finding::{Accessing, Finding, Kind, Place, Worker};
-use super::grid::{GridCheck, Request, Site, Space, name};
+use super::grid::{GridCheck, Request, Site, name};
 use super::mapped;
 use super::objects::{Extent, Found};
 use super::race::BlockRace;
 use super::sync::BlockSync;
 use crate::mmu::Access;
-use crate::sm::{Arrival, Row, lanes};
+use crate::sm::{Arrival, Row, Space, lanes};
 
-/// Number of extents that a block keeps at hand.
+/// Number of extents that a block caches.
 const KEPT: usize = 16;
 
 /// Distance from an object within which an access to an unmapped address is an overrun of that object, in bytes.
@@ -146,7 +146,7 @@ impl BlockCheck {
         Ok(at)
     }
 
-    /// Holds global accesses against the objects. Returns the lanes with errors, and those to be dropped.
+    /// Checks global accesses against the objects. Returns the lanes with errors, and those to be dropped.
     #[inline]
     fn memcheck(&mut self, request: &Request, site: &Site<'_>) -> (u32, u32) {
         self.refresh();

@@ -29,7 +29,7 @@ impl Rows {
 }
 
 impl Checker {
-    /// Holds one side of a transfer against the objects. `unit` names the engine.
+    /// Checks one side of a transfer against the objects. `unit` names the engine.
     pub(crate) fn transfer(&self, view: &View, unit: &'static str, rows: Rows, access: Access) {
         let space = view.space();
         if rows.bytes == 0 || !self.tools().contains(Tools::MEMCHECK) {

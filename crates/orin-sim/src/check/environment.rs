@@ -9,6 +9,8 @@ use crate::settings::SettingsError;
 
 /// Environment variable with the tools for programs that open their own software Orin.
 pub const CHECK_VARIABLE: &str = "ORIN_SIM_CHECK";
+/// Environment variable that adds [`Tools::ORDERING`], unless it is empty or `0`.
+pub const STRICT_VARIABLE: &str = "ORIN_SIM_STRICT";
 /// Environment variable with the path of a file to which findings are appended, one JSON object per line. Without it
 /// they are printed to standard error.
 pub const REPORT_VARIABLE: &str = "ORIN_SIM_CHECK_REPORT";
@@ -21,7 +23,7 @@ pub const EXIT_CODE: i32 = 1;
 
 /// The checkers of this process that report at the end.
 static OPEN: Mutex<Vec<Checker>> = Mutex::new(Vec::new());
-/// Findings reported so far.
+/// Number of findings reported so far.
 static REPORTED: Mutex<u64> = Mutex::new(0);
 
 impl Checker {
@@ -33,9 +35,11 @@ impl Checker {
     pub(crate) fn from_environment() -> Result<Option<Self>, SettingsError> {
         let value = std::env::var(CHECK_VARIABLE).unwrap_or_default();
         let invalid = |field, value: String, error: String| SettingsError::Check { field, value, error };
-        let tools: Tools = value
+        let mut tools: Tools = value
             .parse()
             .map_err(|error: super::UnknownTool| invalid(CHECK_VARIABLE, value.clone(), error.to_string()))?;
+        let strict = std::env::var_os(STRICT_VARIABLE).unwrap_or_default();
+        tools.set(Tools::ORDERING, tools.contains(Tools::ORDERING) || !strict.is_empty() && strict != "0");
         if tools.is_empty() {
             return Ok(None);
         }

@@ -6,160 +6,88 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Suppressions, Tools};
+use super::suppress::Suppressions;
+use super::tools::Tools;
 
 /// Maximum number of findings.
 const MOST: usize = 10_000;
 
-/// Kind of an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[non_exhaustive]
-pub enum Kind {
-    /// An access to mapped memory that belongs to no live object.
-    OutOfBounds,
-    /// An access to an object that was freed.
-    UseAfterFree,
-    /// An access to memory of the driver: commands, launch descriptors, code.
-    DriverMemory,
-    /// An access to an address that is not mapped.
-    Unmapped,
-    /// A store to a mapping without the right to write.
-    ReadOnly,
-    /// An address that is not a multiple of the size of the access.
-    Misaligned,
-    /// An access beyond the shared memory of the block.
-    BeyondShared,
-    /// An access below the stack frame, or outside of the thread's local memory.
-    BeyondFrame,
-    /// A load beyond a constant bank.
-    BeyondConstant,
-    /// A constant bank of a launch descriptor that lies outside of live objects.
-    Descriptor,
-    /// Another error that ends a grid on hardware: an illegal instruction, a trap.
-    Fault,
-    /// Two warps access the same bytes of shared memory without a barrier between them.
-    SharedRace,
-    /// Two warps of one grid access the same bytes of global memory without ordering.
-    GlobalRace,
-    /// A store of the GPU to an object that the CPU has a view of.
-    CpuRace,
-    /// A load of memory that was never written.
-    Uninitialised,
-    /// Threads of one warp arrive at a barrier of the block from different places.
-    DivergentBarrier,
-    /// A barrier of the whole block is passed without threads that have exited.
-    ExitedThreads,
-    /// Arrivals with different numbers of threads, or a number that is wrong for the block.
-    BarrierCount,
-    /// Threads arrived at a barrier that was never completed.
-    UnfinishedBarrier,
-    /// A mask of `__syncwarp` that does not name the calling thread, or names one that has exited.
-    WarpMask,
-    /// All threads of a block wait.
-    Deadlock,
-    /// An object that is alive at the end.
-    Leak,
+/// Declares [`Kind`]: one row for each, with its name, its tool, and a sentence about it.
+macro_rules! kinds {
+    ($($kind:ident $id:literal $tool:ident $text:literal;)*) => {
+        /// Kind of an error.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[non_exhaustive]
+        pub enum Kind {
+            $(
+                #[doc = $text]
+                #[serde(rename = $id)]
+                $kind,
+            )*
+        }
+
+        impl Kind {
+            /// All kinds.
+            pub const ALL: &'static [Self] = &[$(Self::$kind),*];
+
+            fn row(self) -> (&'static str, Tools, &'static str) {
+                match self {
+                    $(Self::$kind => ($id, Tools::$tool, $text),)*
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    OutOfBounds "out-of-bounds" MEMCHECK "An access to memory that belongs to no live object.";
+    UseAfterFree "use-after-free" MEMCHECK "An access to an object that was freed.";
+    DriverMemory "driver-memory" MEMCHECK "An access of a kernel to memory of the driver.";
+    Unmapped "unmapped" MEMCHECK "An access to an address that is not mapped.";
+    ReadOnly "read-only" MEMCHECK "A store to a read-only mapping.";
+    Misaligned "misaligned" MEMCHECK "An address that is not a multiple of the size of the access.";
+    BeyondShared "beyond-shared" MEMCHECK "An access beyond the shared memory of the block.";
+    BeyondFrame "beyond-frame" MEMCHECK "An access below the stack frame, or outside of local memory.";
+    BeyondConstant "beyond-constant" MEMCHECK "A load beyond a constant bank.";
+    Descriptor "descriptor" MEMCHECK "A constant bank of a launch descriptor outside of live objects.";
+    Fault "fault" MEMCHECK "An error that ends the grid on hardware.";
+    SharedRace "shared-race" RACECHECK "Two warps access the same shared memory without a barrier between them.";
+    GlobalRace "global-race" RACECHECK "Two warps of a grid access the same global memory without ordering.";
+    CpuRace "cpu-race" RACECHECK "A store of the GPU to an object that the CPU has a view of.";
+    Uninitialised "uninitialised" INITCHECK "A load of memory that was never written.";
+    DivergentBarrier "divergent-barrier" SYNCCHECK "Threads of one warp arrive at a barrier from different places.";
+    ExitedThreads "exited-threads" SYNCCHECK "A barrier of the block is passed without threads that have exited.";
+    BarrierCount "barrier-count" SYNCCHECK "The number of threads of a barrier is wrong.";
+    UnfinishedBarrier "unfinished-barrier" SYNCCHECK "Threads arrived at a barrier that was never completed.";
+    WarpMask "warp-mask" SYNCCHECK "A mask of __syncwarp that is wrong for its threads.";
+    Deadlock "deadlock" SYNCCHECK "All threads of a block wait.";
+    Leak "leak" LEAKCHECK "An object that is alive at the end.";
+    Unwritten "unwritten" ORDERING "The GPU reads a word that was never written.";
+    Unordered "unordered" ORDERING "Two pieces of work access a word without order, and at least one writes it.";
+    Stale "stale" ORDERING "A cache may hold a stale copy of the line that is read.";
+    UnmappedBank "unmapped-bank" ORDERING "A launch descriptor declares a constant bank that is not mapped completely.";
+    Unproven "unproven" ORDERING "Work is started by an encoding that no board has been seen to accept.";
 }
 
 impl Kind {
-    /// All kinds.
-    pub const ALL: [Self; 22] = [
-        Self::OutOfBounds,
-        Self::UseAfterFree,
-        Self::DriverMemory,
-        Self::Unmapped,
-        Self::ReadOnly,
-        Self::Misaligned,
-        Self::BeyondShared,
-        Self::BeyondFrame,
-        Self::BeyondConstant,
-        Self::Descriptor,
-        Self::Fault,
-        Self::SharedRace,
-        Self::GlobalRace,
-        Self::CpuRace,
-        Self::Uninitialised,
-        Self::DivergentBarrier,
-        Self::ExitedThreads,
-        Self::BarrierCount,
-        Self::UnfinishedBarrier,
-        Self::WarpMask,
-        Self::Deadlock,
-        Self::Leak,
-    ];
-
     /// The name in JSON, in SARIF and in suppressions.
     pub fn id(self) -> &'static str {
-        match self {
-            Self::OutOfBounds => "out-of-bounds",
-            Self::UseAfterFree => "use-after-free",
-            Self::DriverMemory => "driver-memory",
-            Self::Unmapped => "unmapped",
-            Self::ReadOnly => "read-only",
-            Self::Misaligned => "misaligned",
-            Self::BeyondShared => "beyond-shared",
-            Self::BeyondFrame => "beyond-frame",
-            Self::BeyondConstant => "beyond-constant",
-            Self::Descriptor => "descriptor",
-            Self::Fault => "fault",
-            Self::SharedRace => "shared-race",
-            Self::GlobalRace => "global-race",
-            Self::CpuRace => "cpu-race",
-            Self::Uninitialised => "uninitialised",
-            Self::DivergentBarrier => "divergent-barrier",
-            Self::ExitedThreads => "exited-threads",
-            Self::BarrierCount => "barrier-count",
-            Self::UnfinishedBarrier => "unfinished-barrier",
-            Self::WarpMask => "warp-mask",
-            Self::Deadlock => "deadlock",
-            Self::Leak => "leak",
-        }
+        self.row().0
     }
 
     /// Name of the tool that finds it.
     pub fn tool(self) -> &'static str {
-        match self {
-            Self::SharedRace | Self::GlobalRace | Self::CpuRace => Tools::RACECHECK,
-            Self::Uninitialised => Tools::INITCHECK,
-            Self::DivergentBarrier
-            | Self::ExitedThreads
-            | Self::BarrierCount
-            | Self::UnfinishedBarrier
-            | Self::WarpMask
-            | Self::Deadlock => Tools::SYNCCHECK,
-            Self::Leak => Tools::LEAKCHECK,
-            _ => Tools::MEMCHECK,
-        }
-        .name()
+        self.row().1.name()
+    }
+
+    /// The kind with this name.
+    pub fn of(id: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.id() == id)
     }
 
     /// One sentence about the kind, for lists of rules.
     pub fn description(self) -> &'static str {
-        match self {
-            Self::OutOfBounds => "An access to memory that belongs to no live object.",
-            Self::UseAfterFree => "An access to an object that was freed.",
-            Self::DriverMemory => "An access of a kernel to memory of the driver.",
-            Self::Unmapped => "An access to an address that is not mapped.",
-            Self::ReadOnly => "A store to a read-only mapping.",
-            Self::Misaligned => "An address that is not a multiple of the size of the access.",
-            Self::BeyondShared => "An access beyond the shared memory of the block.",
-            Self::BeyondFrame => "An access below the stack frame, or outside of local memory.",
-            Self::BeyondConstant => "A load beyond a constant bank.",
-            Self::Descriptor => "A constant bank of a launch descriptor outside of live objects.",
-            Self::Fault => "An error that ends the grid on hardware.",
-            Self::SharedRace => "Two warps access the same shared memory without a barrier between them.",
-            Self::GlobalRace => "Two warps of a grid access the same global memory without ordering.",
-            Self::CpuRace => "A store of the GPU to an object that the CPU has a view of.",
-            Self::Uninitialised => "A load of memory that was never written.",
-            Self::DivergentBarrier => "Threads of one warp arrive at a barrier from different places.",
-            Self::ExitedThreads => "A barrier of the block is passed without threads that have exited.",
-            Self::BarrierCount => "The number of threads of a barrier is wrong.",
-            Self::UnfinishedBarrier => "Threads arrived at a barrier that was never completed.",
-            Self::WarpMask => "A mask of __syncwarp that is wrong for its threads.",
-            Self::Deadlock => "All threads of a block wait.",
-            Self::Leak => "An object that is alive at the end.",
-        }
+        self.row().2
     }
 }
 
@@ -168,7 +96,7 @@ impl Kind {
 pub struct Accessing {
     /// `"read"`, `"write"` or `"atomic"`.
     pub what: Cow<'static, str>,
-    /// `"global"`, `"shared"`, `"local"` or `"constant"`.
+    /// `"global"`, `"shared"`, `"local"` or `"constant"`; for ordering a memory, cache or encoding.
     pub space: Cow<'static, str>,
     /// Size in bytes; 0 if unknown.
     pub bytes: u32,
@@ -349,6 +277,9 @@ pub struct Finding {
     /// The first thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<Worker>,
+    /// The channel of the work.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub channel: Option<u32>,
     /// The access.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access: Option<Accessing>,
@@ -370,6 +301,7 @@ impl Finding {
             message,
             at: None,
             worker: None,
+            channel: None,
             access: None,
             object: None,
             other: None,
@@ -385,6 +317,9 @@ impl fmt::Display for Finding {
         }
         if let Some(worker) = &self.worker {
             write!(f, "\n    by {worker}")?;
+        }
+        if let Some(channel) = self.channel {
+            write!(f, "\n    on channel {channel}")?;
         }
         if let Some(other) = &self.other {
             let [x, y, z] = other.block;
@@ -428,14 +363,14 @@ pub(super) struct Findings {
 
 impl Findings {
     /// Counts a finding. Of one cause, `finding` makes the first; `change` may change a later one, and returns whether
-    /// the finding is to be made again.
+    /// the finding is to be made again. Returns the finding if it is the first one, and not suppressed.
     pub(super) fn add(
         &mut self,
         cause: (Kind, u64),
         count: u64,
         change: impl FnOnce(&mut Finding) -> bool,
         finding: impl FnOnce() -> Finding,
-    ) {
+    ) -> Option<&Finding> {
         match self.by_cause.get(&cause) {
             Some(None) => self.suppressed += count,
             Some(&Some(at)) => {
@@ -461,16 +396,18 @@ impl Findings {
                     Some(self.found.len() - 1)
                 };
                 self.by_cause.insert(cause, at);
+                return at.map(|at| &self.found[at]);
             }
         }
+        None
     }
 
     pub(super) fn all(&self) -> Vec<Finding> {
         self.found.clone()
     }
 
-    /// Whether there is a finding of memcheck about an instruction.
-    pub(super) fn has_about(&self, pc: u64) -> bool {
+    /// Whether memcheck has reported the instruction.
+    pub(super) fn has_memory_error_at(&self, pc: u64) -> bool {
         self.by_cause.keys().any(|(kind, key)| *key == pc && kind.tool() == "memcheck")
     }
 
@@ -480,5 +417,84 @@ impl Findings {
 
     pub(super) fn suppressed(&self) -> u64 {
         self.suppressed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(address: u64) -> Finding {
+        let at = Located {
+            kernel: "saxpy".to_owned(),
+            offset: 0x90,
+            instruction: "LDG.E R2, [R2.64]".to_owned(),
+            file: Some("saxpy.cu".to_owned()),
+            line: Some(17),
+        };
+        let access =
+            Accessing { what: "read".into(), space: "global".into(), bytes: 4, address, last: address };
+        let object = NearObject {
+            name: "x".to_owned(),
+            va: 0x1000,
+            bytes: 4000,
+            place: Place::Past(0),
+            argument: Some(1),
+            allocated: vec!["main".to_owned()],
+            freed: vec!["end".to_owned()],
+            viewed: vec!["look".to_owned()],
+        };
+        Finding {
+            at: Some(at.clone()),
+            worker: Some(Worker { block: [3, 0, 0], thread: [232, 0, 0] }),
+            channel: Some(511),
+            access: Some(access),
+            object: Some(object),
+            other: Some(OtherSide { what: "write".into(), at, block: [1, 2, 3], warp: 4 }),
+            ..Finding::new(Kind::OutOfBounds, format!("read of 4 bytes out of bounds, at {address:#x}"))
+        }
+    }
+
+    #[test]
+    fn kinds_have_their_own_names_and_a_tool() {
+        for kind in Kind::ALL {
+            assert_eq!(Kind::of(kind.id()), Some(*kind));
+            assert_eq!(serde_json::to_value(kind).unwrap(), kind.id());
+            assert!(kind.tool().parse::<Tools>().is_ok_and(|tool| tool.bits().count_ones() == 1), "{kind:?}");
+            assert!(kind.description().ends_with('.'));
+        }
+        assert_eq!(Kind::of("no-kind"), None);
+    }
+
+    #[test]
+    fn one_cause_is_one_finding_with_its_extremes() {
+        let mut findings = Findings::default();
+        let cause = (Kind::OutOfBounds, 0x90);
+        assert!(findings.add(cause, 2, |_| false, || sample(0x2000)).is_some());
+        assert!(findings.add(cause, 3, |_| false, || panic!("it is not made again")).is_none());
+        // An earlier thread is found later.
+        assert!(findings.add(cause, 1, |_| true, || sample(0x1f00)).is_none());
+        assert!(findings.has_memory_error_at(0x90) && !findings.has_memory_error_at(0x94));
+        assert!(findings.add((Kind::GlobalRace, 0x94), 1, |_| false, || sample(0)).is_some());
+        assert!(!findings.has_memory_error_at(0x94), "not an error of memcheck");
+        let all = findings.all();
+        assert_eq!((all.len(), all[0].count), (2, 6));
+        assert_eq!(
+            all[0].to_string(),
+            "memcheck: out-of-bounds: read of 4 bytes out of bounds, at 0x1f00\n    \
+             at saxpy+0x90 (saxpy.cu:17): LDG.E R2, [R2.64]\n    \
+             by thread (232,0,0) of block (3,0,0)\n    \
+             on channel 511\n    \
+             and a write by warp 4 of block (1,2,3) at saxpy+0x90 (saxpy.cu:17): LDG.E R2, [R2.64]\n    \
+             0 bytes past the end of x (4000 bytes at 0x1000, argument 1 of the kernel)\n    \
+             allocated by\n        main\n    freed by\n        end\n    viewed by\n        look\n    \
+             6 times, at 0x1f00 to 0x2000"
+        );
+        let suppressions = Suppressions::parse("out-of-bounds saxpy saxpy.cu:17").unwrap();
+        findings.suppress(suppressions);
+        for count in [2, 5] {
+            assert!(findings.add((Kind::OutOfBounds, 0x98), count, |_| false, || sample(0)).is_none());
+        }
+        assert_eq!((findings.all().len(), findings.suppressed()), (2, 7));
     }
 }

@@ -9,18 +9,7 @@ use super::race::GridRace;
 use super::watcher::Pointer;
 use super::{Checker, Tools, mapped};
 use crate::mmu::{Access, FaultKind, View};
-use crate::sm::{ConstantBank, Launch, Row, SmFault, SmFaultCause};
-
-/// Space of a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Space {
-    /// Addresses behind the MMU.
-    Global,
-    /// Offsets in the block's shared memory.
-    Shared,
-    /// Offsets in the thread's local window.
-    Local,
-}
+use crate::sm::{ConstantBank, Launch, Row, SmFault, SmFaultCause, Space};
 
 /// What an atomic is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,7 +105,7 @@ fn parts_of(
 }
 
 impl GridCheck {
-    /// Starts checking a launch. Holds its descriptor against the objects.
+    /// Starts checking a launch. Checks its descriptor against the objects.
     pub(crate) fn new(checker: &Checker, launch: &Launch, view: &View) -> Arc<Self> {
         // The checker's own reads are none of the grid's.
         let view = view.watched_by(None);
@@ -150,7 +139,7 @@ impl GridCheck {
         self.race.is_some()
     }
 
-    /// Holds the constant banks against the objects.
+    /// Checks the constant banks against the objects.
     fn descriptor(&self) {
         let (space, pc) = (self.view.space(), self.launch.program_va);
         for (number, bank) in (0..).zip(&self.launch.constants) {
@@ -259,7 +248,7 @@ impl GridCheck {
         let wanted = if kind.tool() == "synccheck" { Tools::SYNCCHECK } else { Tools::MEMCHECK };
         if !self.checker.tools().contains(wanted)
             || matches!(kind, Kind::Unmapped | Kind::BeyondShared | Kind::BeyondFrame)
-                && self.checker.lock().has_about(fault.pc)
+                && self.checker.lock().has_memory_error_at(fault.pc)
         {
             return;
         }

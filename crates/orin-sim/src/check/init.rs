@@ -6,8 +6,8 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use crate::check::POISON;
 use crate::mmu::{Access, View};
-use crate::strict::POISON;
 
 /// Largest object whose bytes are tracked: filling takes real memory even if the object is never used.
 pub(super) const MOST_BYTES: u64 = 16 << 20;

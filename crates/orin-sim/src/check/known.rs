@@ -1,7 +1,7 @@
-//! Cubins of programs that do not tell the model what they load: the user gives them, or a search finds them.
+//! Cubins of programs that do not register what they load: the user gives them, or a search finds them.
 //!
 //! The model recognises a function by its machine code in GPU memory: each instruction that no relocation changes must
-//! be equal. Functions with equal code cannot be told apart; a finding then names all of them.
+//! be equal. Functions with equal code cannot be distinguished; a finding then names all of them.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
@@ -16,7 +16,7 @@ use crate::mmu::View;
 const SM: u32 = 87;
 /// Load address for the comparison. Any would do; this one fits all fields of relocations.
 const BASE: u64 = 1 << 20;
-/// Bytes that tell kernels apart well enough: at worst there is a search less.
+/// Bytes that identify a kernel well enough: a collision costs one search.
 const BEGINNING: usize = 1024;
 /// Number of names of one piece of code that a finding lists.
 const NAMES: usize = 3;
@@ -229,7 +229,7 @@ fn locate(
         };
         own.extend(kernels.iter().filter_map(inside).map(|offset| (image, offset)));
         for offset in cubin.called_at(view, pc) {
-            // Copies of one function are told apart by the distance from their kernel, if they are loaded as linked.
+            // Copies of one function are distinguished by the distance from their kernel, if they are loaded as linked.
             let near = kernels.iter().any(|kernel| same(*kernel) == Some(offset));
             if near { &mut called } else { &mut other }.push((image, offset));
         }

@@ -1,4 +1,4 @@
-//! Memory of programs that do not tell the model about their objects: each mapping is one.
+//! Memory of programs that do not register their objects: each mapping is one.
 //!
 //! A buffer of nvmap has whole pages, but the kernel knows how many bytes the program has asked for. What lies behind
 //! them in the last page belongs to no object. Addresses without a mapping are left to the MMU.

@@ -1,9 +1,9 @@
 //! Checks of programs: errors of kernels that a board does not report.
 //!
 //! A kernel that writes past its buffer into the neighbour's, reads freed memory, races with another warp, or
-//! reads what nobody wrote, usually ends without an error. With a [`Checker`] in
-//! [`SmOptions::check`](crate::sm::SmOptions::check) the model holds each access against what the program has told it,
-//! and records a [`Finding`] for each cause:
+//! reads uninitialised memory, usually ends without an error. With a [`Checker`] in
+//! [`SmOptions::check`](crate::sm::SmOptions::check) the model compares each access with the objects that the program
+//! registered, and records a [`Finding`] for each cause:
 //!
 //! | tool | finds |
 //! |---|---|
@@ -12,11 +12,12 @@
 //! | initcheck | loads of device memory that neither CPU nor GPU has written |
 //! | synccheck | barriers in divergent code, without exited threads, with wrong counts; masks of `__syncwarp` |
 //! | leakcheck | objects that are alive when the board is closed, or the process ends |
+//! | ordering | work without order, stale caches, unwritten words, unproven encodings (`ordering`) |
 //!
 //! # How it works
 //!
-//! A library that cuts its own buffers from large allocations, such as `tegra-hcq`, tells the model where they are,
-//! by a [`Watcher`] of its address space (`objects`). Only then can memcheck tell neighbours apart. `program` knows
+//! A library that cuts its own buffers from large allocations, such as `tegra-hcq`, registers them
+//! with a [`Watcher`] of its address space (`objects`). Only then can memcheck distinguish neighbours. `program` knows
 //! loaded cubins: kernels, parameters and source lines; `known` recognises the code of other cubins. An
 //! instruction that a tool examines is decoded into one that calls `block` before it executes, so the interpreter
 //! without a checker has no further test. Errors that the hardware detects (misaligned, unmapped, beyond shared memory)
@@ -34,96 +35,41 @@ mod init;
 mod known;
 mod mapped;
 mod objects;
+mod ordering;
 mod output;
 mod program;
 mod race;
 mod suppress;
 mod sync;
+mod tools;
 mod watcher;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-pub use environment::{CHECK_VARIABLE, EXIT_CODE, EXIT_VARIABLE, REPORT_VARIABLE, SUPPRESSIONS_VARIABLE};
+pub use environment::{
+    CHECK_VARIABLE, EXIT_CODE, EXIT_VARIABLE, REPORT_VARIABLE, STRICT_VARIABLE, SUPPRESSIONS_VARIABLE,
+};
 pub use finding::{Accessing, Finding, Kind, Located, NearObject, OtherSide, Place, Worker};
 pub use known::BadCubin;
+pub use ordering::POISON;
 pub use output::{json, sarif, text};
 pub use suppress::{BadSuppression, Suppressions};
+pub use tools::{Tools, UnknownTool};
 pub use watcher::{Pointer, Watcher, What};
 
 pub(crate) use block::BlockCheck;
 pub(crate) use copies::Rows;
 pub(crate) use environment::close;
 use finding::Findings;
-pub(crate) use grid::{GridCheck, Request, Role, Site, Space};
+pub(crate) use grid::{GridCheck, Request, Role, Site};
 pub(crate) use known::Known;
 use objects::Objects;
+pub(crate) use ordering::{Accessed, Cache, Encoding, OrderCheck, Shadow, Strength, Unit, Watch};
 pub(crate) use program::Image;
 pub(crate) use suppress::is_like;
 
-bitflags::bitflags! {
-    /// The tools of a [`Checker`].
-    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-    pub struct Tools: u8 {
-        /// Accesses outside of live objects.
-        const MEMCHECK = 1;
-        /// Unordered accesses of two warps.
-        const RACECHECK = 2;
-        /// Loads of memory that was never written.
-        const INITCHECK = 4;
-        /// Misuse of barriers.
-        const SYNCCHECK = 8;
-        /// Objects alive at the end.
-        const LEAKCHECK = 16;
-    }
-}
-
-/// Names of the tools.
-const NAMES: [(&str, Tools); 5] = [
-    ("memcheck", Tools::MEMCHECK),
-    ("racecheck", Tools::RACECHECK),
-    ("initcheck", Tools::INITCHECK),
-    ("synccheck", Tools::SYNCCHECK),
-    ("leakcheck", Tools::LEAKCHECK),
-];
-
-/// A name that is not a tool's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown tool '{0}'; known are memcheck, racecheck, initcheck, synccheck, leakcheck and all")]
-pub struct UnknownTool(pub String);
-
-impl core::str::FromStr for Tools {
-    type Err = UnknownTool;
-
-    /// Names separated by commas; `all` and `1` mean all tools.
-    fn from_str(text: &str) -> Result<Self, UnknownTool> {
-        text.split(',').map(str::trim).filter(|name| !name.is_empty()).try_fold(
-            Self::empty(),
-            |tools, name| {
-                let tool = match name {
-                    "all" | "1" => Some(Self::all()),
-                    "0" => Some(Self::empty()),
-                    _ => NAMES.iter().find(|(known, _)| *known == name).map(|(_, tool)| *tool),
-                };
-                Ok(tools | tool.ok_or_else(|| UnknownTool(name.to_owned()))?)
-            },
-        )
-    }
-}
-
-impl Tools {
-    /// Name of a single tool.
-    fn name(self) -> &'static str {
-        NAMES.iter().find(|(_, tool)| *tool == self).map_or("check", |(name, _)| name)
-    }
-
-    /// Whether the global accesses of kernels must be examined.
-    pub(crate) fn examine_global(self) -> bool {
-        self.intersects(Self::MEMCHECK | Self::RACECHECK | Self::INITCHECK)
-    }
-}
-
-/// What a checker knows and has found; clones are handles to the same.
+/// The tools, the registered objects and the findings; clones are handles to the same.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -144,13 +90,14 @@ pub struct Checker(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    tools: Tools,
+    /// Bits of [`Tools`].
+    tools: AtomicU8,
     objects: RwLock<Objects>,
     /// Changes with `objects`.
     generation: AtomicU64,
     /// Number of objects that the CPU has views of.
     views: AtomicU64,
-    findings: Mutex<Findings>,
+    findings: Arc<Mutex<Findings>>,
     known: Known,
 }
 
@@ -158,11 +105,11 @@ impl Checker {
     /// A checker without findings.
     pub fn new(tools: Tools) -> Self {
         Self(Arc::new(Inner {
-            tools,
+            tools: AtomicU8::new(tools.bits()),
             objects: RwLock::default(),
             generation: AtomicU64::new(0),
             views: AtomicU64::new(0),
-            findings: Mutex::default(),
+            findings: Arc::default(),
             known: Known::default(),
         }))
     }
@@ -172,7 +119,7 @@ impl Checker {
         self.lock().suppress(suppressions);
     }
 
-    /// Adds a cubin with the code of kernels. Programs with driver code of their own do not tell the model what they
+    /// Adds a cubin with the code of kernels. Programs with driver code of their own do not register what they
     /// load: with the cubin, the model recognises a function by its code, and findings from now on have its name and
     /// its source lines.
     ///
@@ -191,7 +138,17 @@ impl Checker {
 
     /// The tools in use.
     pub fn tools(&self) -> Tools {
-        self.0.tools
+        Tools::from_bits_retain(self.0.tools.load(Ordering::Relaxed))
+    }
+
+    /// Adds tools. Call it before the board starts: the model asks for the tools when it allocates, loads and launches.
+    pub fn add_tools(&self, tools: Tools) {
+        self.0.tools.fetch_or(tools.bits(), Ordering::Relaxed);
+    }
+
+    /// The order check of a GPU, with [`Tools::ORDERING`].
+    pub(crate) fn order_check(&self) -> Option<Arc<OrderCheck>> {
+        self.tools().contains(Tools::ORDERING).then(|| OrderCheck::new(Arc::clone(&self.0.findings)))
     }
 
     /// The findings so far, one per cause, oldest first.
@@ -202,11 +159,11 @@ impl Checker {
     /// As [`Checker::findings`], with the objects that are alive now as leaks if [`Tools::LEAKCHECK`] is on. Call it
     /// when the program should have freed everything.
     pub fn findings_at_end(&self) -> Vec<Finding> {
-        if self.0.tools.contains(Tools::LEAKCHECK) {
+        if self.tools().contains(Tools::LEAKCHECK) {
             let leaks = self.objects().leaks();
-            leaks
-                .into_iter()
-                .for_each(|leak| self.lock().add((Kind::Leak, leak.key()), 1, |_| false, || leak.finding()));
+            for leak in leaks {
+                self.add(Kind::Leak, leak.key(), 1, || leak.finding());
+            }
         }
         self.findings()
     }
@@ -234,7 +191,7 @@ impl Checker {
         self.0.objects.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the objects that extents at hand may belong to.
+    /// Changes the objects; cached extents become invalid.
     fn change<R>(&self, change: impl FnOnce(&mut Objects) -> R) -> R {
         let result = change(&mut self.objects_mut());
         self.0.generation.fetch_add(1, Ordering::Release);

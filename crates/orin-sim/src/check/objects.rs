@@ -1,4 +1,4 @@
-//! The objects that programs have told the model about, by address space and address.
+//! The registered objects of programs, by address space and address.
 
 use std::backtrace::Backtrace;
 use std::collections::{BTreeMap, HashMap};

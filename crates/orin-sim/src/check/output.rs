@@ -73,3 +73,35 @@ fn result(finding: &Finding) -> Value {
     }
     result
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Located;
+    use super::*;
+
+    #[test]
+    fn findings_have_a_place_in_every_form() {
+        let at = |file: Option<&str>, line| Located {
+            kernel: "saxpy".to_owned(),
+            file: file.map(str::to_owned),
+            line,
+            ..Located::default()
+        };
+        let finding = |at| Finding { at, count: 3, ..Finding::new(Kind::Unmapped, "lost".to_owned()) };
+        let all = [finding(Some(at(Some("a.cu"), Some(0)))), finding(Some(at(None, None))), finding(None)];
+        assert!(text(&all[..1]).ends_with("\n1 finding\n"));
+        assert!(text(&all).ends_with("\n3 findings\n"));
+        let read: Vec<Finding> = serde_json::from_value(json(&all)["findings"].take()).unwrap();
+        assert_eq!(read, all);
+        let run = &sarif(&all)["runs"][0];
+        assert_eq!(run["tool"]["driver"]["rules"].as_array().map(Vec::len), Some(Kind::ALL.len()));
+        let results = run["results"].as_array().unwrap();
+        assert_eq!((&results[0]["ruleId"], &results[0]["occurrenceCount"]), (&json!("unmapped"), &json!(3)));
+        // Lines count from 1 there.
+        let region = &results[0]["locations"][0]["physicalLocation"]["region"];
+        assert_eq!(region["startLine"], 1);
+        assert_eq!(results[1]["locations"][0]["logicalLocations"][0]["name"], "saxpy");
+        assert!(results[1]["locations"][0].get("physicalLocation").is_none());
+        assert!(results[2].get("locations").is_none());
+    }
+}

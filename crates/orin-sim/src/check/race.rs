@@ -40,7 +40,7 @@ fn join(to: &mut Clock, from: &Clock) {
     }
 }
 
-/// One access to a word; step 0 stands for none.
+/// One access to a word; step 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Use {
     block: u32,

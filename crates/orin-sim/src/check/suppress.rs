@@ -1,6 +1,6 @@
 //! Suppressions: findings that a project knows and accepts.
 
-use super::{Finding, Kind};
+use super::finding::{Finding, Kind};
 
 /// A line of a suppressions file that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -82,12 +82,7 @@ impl Pattern {
         };
         let kind = match kind {
             "*" => None,
-            id => Some(
-                Kind::ALL
-                    .into_iter()
-                    .find(|kind| kind.id() == id)
-                    .ok_or_else(|| format!("'{id}' is neither a kind of finding nor '*'"))?,
-            ),
+            id => Some(Kind::of(id).ok_or_else(|| format!("'{id}' is neither a kind of finding nor '*'"))?),
         };
         let place = match place {
             [] | ["*"] => None,

@@ -1,4 +1,4 @@
-//! How a program tells the model about its objects.
+//! Registration of the objects of a program.
 
 use std::backtrace::Backtrace;
 use std::sync::Arc;

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use ampere_cmd::gpfifo::{ENTRY_BYTES, Entry, Operation, userd};
 use ampere_cmd::pushbuffer::{Header, MethodStream};
 
+use crate::check::{OrderCheck, Watch};
 use crate::gpu::checksum;
 use crate::gpu::compute::Compute;
 use crate::gpu::copy::Copy;
@@ -29,7 +30,6 @@ use crate::mmu::View;
 use crate::quirks::Quirks;
 use crate::segments::SegmentWatcher;
 use crate::sm::Sms;
-use crate::strict::{Strict, Watch};
 
 /// Maximum number of pushbuffer words per slice.
 const SLICE_WORDS: u32 = 8192;
@@ -161,7 +161,7 @@ impl Channel {
         setup: ChannelSetup,
         sms: Arc<Sms>,
         quirks: Arc<Quirks>,
-        strict: Option<&Arc<Strict>>,
+        order: Option<&Arc<OrderCheck>>,
         fetching: Fetching,
     ) -> Self {
         let state = State {
@@ -179,7 +179,7 @@ impl Channel {
                 objects: Vec::new(),
             },
             faulted: false,
-            watch: strict.map(|strict| strict.channel(setup.channel_id)),
+            watch: order.map(|order| order.channel(setup.channel_id)),
             pace: Pace::new(fetching.line_time),
             segments: fetching.segments,
             setup,
@@ -365,7 +365,7 @@ struct State {
     host: Host,
     engines: Engines,
     faulted: bool,
-    /// The channel's watch in strict mode.
+    /// The channel's watch, with the order check.
     watch: Option<Arc<Watch>>,
     pace: Pace,
     segments: Option<SegmentWatcher>,

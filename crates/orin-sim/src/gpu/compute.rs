@@ -20,6 +20,7 @@ use crate::chip::CHIP;
 use crate::gpu::channel::{Flow, Wait};
 use ampere_cmd::words::join;
 
+use crate::check::{Cache, Encoding, Watch};
 use crate::gpu::decoder::{Decoder, MethodWord, Shadow};
 use crate::gpu::inline_upload::InlineUpload;
 use crate::gpu::qmd::Environment;
@@ -29,7 +30,6 @@ use crate::gpu::{Activity, ChannelFault, Effects};
 use crate::mmu::View;
 use crate::quirks::Quirks;
 use crate::sm::Sms;
-use crate::strict::{Cache, Encoding, Watch};
 
 /// Name prefixes of methods whose effect is not modelled.
 const UNMODELLED: &[&str] = &[

@@ -23,13 +23,13 @@ use ampere_cmd::pushbuffer::Subchannel;
 use ampere_cmd::words::join;
 
 use crate::check::Checker;
+use crate::check::{Unit, Watch};
 use crate::gpu::decoder::{Decoder, MethodWord, Shadow};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
 use crate::gpu::surface::{Surface, SurfaceState};
 use crate::gpu::transfer::{Component, Lines, Transfer, Work, components};
 use crate::gpu::{ChannelFault, Effects, Refusal};
 use crate::mmu::View;
-use crate::strict::{Unit, Watch};
 
 /// Bytes that a job moves before other channels are served.
 const SLICE_BYTES: u64 = 1 << 20;
@@ -48,7 +48,7 @@ struct Job {
     transfer: Option<Transfer>,
     semaphore: Option<SemaphoreWrite>,
     interrupt: bool,
-    /// The job's watch in strict mode.
+    /// The job's watch, with the order check.
     watch: Option<Arc<Watch>>,
 }
 
@@ -347,12 +347,12 @@ fn surface(
     Ok(Lines::Blocks(surface))
 }
 
-/// Creates the watch of a job in strict mode. Only pipelined transfers may overlap earlier ones.
+/// Creates the watch of a job, for the order check. Only pipelined transfers may overlap earlier ones.
 fn account(word: MethodWord, watch: &Watch) -> Arc<Watch> {
     let name = "a copy".to_owned();
     if class::LaunchDma::decode(word.data).data_transfer_type == class::LaunchDmaDataTransferType::Pipelined {
-        watch.work(name, Unit::Transfer)
+        watch.issue(name, Unit::Transfer)
     } else {
-        watch.work_in_order(name, Unit::Transfer)
+        watch.issue_in_order(name, Unit::Transfer)
     }
 }

@@ -3,9 +3,9 @@
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::check::POISON;
 use crate::mmu::{Access, FaultKind, MmuFault, Span, View};
 use crate::segments::SegmentWatcher;
-use crate::strict::POISON;
 
 /// Number of bytes that host fetches at once.
 const LINE: u64 = 128;
@@ -83,7 +83,7 @@ impl<'a> Words<'a> {
         // multiples of 4. User space may write the word concurrently.
         let word = unsafe { AtomicU32::from_ptr(pointer.cast()) }.load(Ordering::Relaxed);
         if word == POISON && self.view.watch().is_some() {
-            // Strict mode reports a word that nobody has written.
+            // The order check reports a word that was never written.
             self.view.pointer(va, 4, Access::Read)?;
         }
         Ok(word)

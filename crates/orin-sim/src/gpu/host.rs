@@ -16,12 +16,12 @@ use ampere_cmd::{Method, compute_c7c0, copy_c7b5, host_c76f as class};
 use crate::gpu::channel::{Engines, Flow, Siblings, Wait};
 use ampere_cmd::words::join;
 
+use crate::check::Cache;
 use crate::gpu::decoder::{Decoder, MethodWord, Shadow};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure, atomic32, atomic64};
 use crate::gpu::{Activity, ChannelFault, Effects, Refusal};
 use crate::memory::Memory;
 use crate::mmu::{Access, MmuFault, View};
-use crate::strict::Cache;
 
 static DECODER: LazyLock<Decoder> = LazyLock::new(|| Decoder::new(&class::CLASS_TABLE, &[]));
 

@@ -12,11 +12,11 @@ use ampere_cmd::method::Method;
 use ampere_cmd::words::join;
 
 use crate::check::{Checker, Rows};
+use crate::check::{Unit, Watch};
 use crate::gpu::decoder::{MethodWord, Shadow};
 use crate::gpu::semaphore::{Operation, Reduction, SemaphoreWrite, Structure};
 use crate::gpu::{ChannelFault, Effects};
 use crate::mmu::{Access, View};
-use crate::strict::{Unit, Watch};
 
 /// An upload that expects data.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct InlineUpload {
     done: u64,
     semaphore: Option<SemaphoreWrite>,
     interrupt: bool,
-    /// The upload's watch in strict mode.
+    /// The upload's watch, with the order check.
     watch: Option<Arc<Watch>>,
 }
 
@@ -77,11 +77,11 @@ impl InlineUpload {
             done: 0,
             semaphore,
             interrupt,
-            watch: view.watch().map(|watch| watch.work("an inline upload".to_owned(), Unit::Transfer)),
+            watch: view.watch().map(|watch| watch.issue("an inline upload".to_owned(), Unit::Transfer)),
         })
     }
 
-    /// Holds the target against the objects.
+    /// Checks the target against the objects.
     pub(super) fn check(&self, checker: &Checker, view: &View) {
         let rows = Rows { va: self.line, pitch: self.pitch, bytes: self.length, count: self.lines };
         checker.transfer(view, "upload", rows, Access::Write);

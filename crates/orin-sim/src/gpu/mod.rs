@@ -34,13 +34,13 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::time::ClockId;
 
+use crate::check::Finding;
 use crate::config::Stall;
 use crate::memory::Memory;
 use crate::mmu::{AddressSpace, MmuFault};
 use crate::quirks::Quirks;
 use crate::segments::SegmentWatcher;
 use crate::sm::{SmFault, SmOptions};
-use crate::strict::Report;
 
 /// The parameters of SETUP_BIND.
 ///
@@ -227,10 +227,10 @@ pub trait FaultHandler: Send + Sync {
         let _ = (tsg, abandoned);
     }
 
-    /// Strict mode has a report. Called without any GPU lock held, before the end of the work in question is visible
-    /// other than in memory.
-    fn strict_report(&self, report: &Report) {
-        let _ = report;
+    /// The order check has a new finding. Called without any GPU lock held, before the end of the work in question is
+    /// visible other than in memory.
+    fn finding(&self, finding: &Finding) {
+        let _ = finding;
     }
 
     /// No progress was made for [`GpuConfig::deadlock_after`], and all channels with work wait for semaphores: only the
@@ -304,8 +304,6 @@ pub struct GpuConfig {
     pub switch_timeout: Duration,
     /// Time that host needs for each 128 bytes of a pushbuffer.
     pub slow_fetch: Duration,
-    /// Strict mode: see [`crate::strict`].
-    pub strict: bool,
     /// Encodings of launches that do not work.
     pub quirks: Quirks,
     /// Receives the pushbuffer segments that channels fetch.
@@ -324,7 +322,6 @@ impl Default for GpuConfig {
             deadlock_after,
             switch_timeout,
             slow_fetch: Duration::ZERO,
-            strict: false,
             quirks: Quirks::default(),
             segments: None,
         }
@@ -542,11 +539,6 @@ impl Gpu {
     /// SETUP_BIND: starts serving the channel's doorbell. A channel of the same id is stopped first.
     pub fn bind_channel(&self, setup: ChannelSetup) {
         self.scheduler.bind(setup);
-    }
-
-    /// Returns the findings of strict mode, oldest first; empty if it is off.
-    pub fn strict_reports(&self) -> Vec<Report> {
-        self.scheduler.reports()
     }
 
     /// ALLOC_OBJ_CTX: the channel accepts methods of `class` from now on.

@@ -26,6 +26,7 @@ use ampere_cmd::{Method, usermode_c561 as usermode};
 use rustix::io::Errno;
 
 use crate::caller::guard;
+use crate::check::{Checker, OrderCheck};
 use crate::config::Stall;
 use crate::gpu::channel::{Channel, Siblings, Standing};
 use crate::gpu::fetch::Fetching;
@@ -35,7 +36,6 @@ use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, Preemptio
 use crate::memory::Memory;
 use crate::quirks::Quirks;
 use crate::sm::Sms;
-use crate::strict::{Report, Strict};
 
 /// Value of the doorbell word without a pending token.
 const NO_TOKEN: u32 = u32::MAX;
@@ -136,14 +136,14 @@ pub(super) struct Scheduler {
     sms: Arc<Sms>,
     quirks: Arc<Quirks>,
     fetching: Fetching,
-    strict: Option<Arc<Strict>>,
+    order: Option<Arc<OrderCheck>>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Scheduler {
     pub(super) fn start(config: GpuConfig, faults: Arc<dyn FaultHandler>) -> Result<Self, Errno> {
         let shared = Arc::new(Shared::default());
-        let strict = config.strict.then(|| Arc::new(Strict::default()));
+        let order = config.sm.check.as_ref().and_then(Checker::order_check);
         let worker = Worker {
             shared: Arc::clone(&shared),
             faults,
@@ -158,7 +158,7 @@ impl Scheduler {
             unseen: Cell::new(false),
             round: 0,
             standstill: None,
-            strict: strict.clone(),
+            order: order.clone(),
         };
         let thread = std::thread::Builder::new()
             .name("orin-gpu".to_owned())
@@ -172,7 +172,7 @@ impl Scheduler {
             sms: Sms::new(config.sm_count, config.sm),
             quirks: Arc::new(config.quirks),
             fetching: Fetching { line_time: config.slow_fetch, segments: config.segments },
-            strict,
+            order,
             thread: Some(thread),
         })
     }
@@ -194,7 +194,7 @@ impl Scheduler {
             setup,
             Arc::clone(&self.sms),
             Arc::clone(&self.quirks),
-            self.strict.as_ref(),
+            self.order.as_ref(),
             self.fetching.clone(),
         ));
         let group = channel.group();
@@ -202,10 +202,6 @@ impl Scheduler {
             lists.timeslices.insert(group.tsg, group.timeslice_us);
             lists.channels.push(channel);
         });
-    }
-
-    pub(super) fn reports(&self) -> Vec<Report> {
-        self.strict.as_ref().map_or_else(Vec::new, |strict| strict.reports())
     }
 
     pub(super) fn add_object(&self, channel_id: u32, class: u32) {
@@ -348,7 +344,7 @@ struct Worker {
     /// Number of rounds with progress.
     round: u64,
     standstill: Option<Standstill>,
-    strict: Option<Arc<Strict>>,
+    order: Option<Arc<OrderCheck>>,
 }
 
 /// All channels with work wait for semaphores.
@@ -452,8 +448,8 @@ impl Worker {
         let mut traversal = Traversal::default();
         for channel in &group.channels {
             let served = channel.serve(&Siblings::new(channel, &group.channels));
-            for report in self.strict.as_ref().map_or_else(Vec::new, |strict| strict.take_new()) {
-                self.faults.strict_report(&report);
+            for finding in self.order.as_ref().map_or_else(Vec::new, |order| order.take_unlogged()) {
+                self.faults.finding(&finding);
             }
             if served.interrupted {
                 self.faults.non_stall_interrupt(channel.id());

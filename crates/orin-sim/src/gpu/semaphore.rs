@@ -9,9 +9,9 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use ampere_cmd::Method;
 
+use crate::check::Strength;
 use crate::gpu::ptimer_ns;
 use crate::mmu::{Access, MmuFault, View};
-use crate::strict::Strength;
 
 /// The operation of a reduction, for memory `v` and payload `p`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -181,7 +181,7 @@ impl SemaphoreWrite {
         self.reduction.and_then(|reduction| reduction.refusal(self.wide)).map(str::to_owned)
     }
 
-    /// The new value of the low word, by which strict mode identifies the release that a waiter sees.
+    /// The new value of the low word, by which the order check identifies the release that a waiter sees.
     fn result(&self, memory: u32) -> u32 {
         // CAST: the low word.
         let payload = self.payload as u32;

@@ -27,12 +27,12 @@ use std::sync::Arc;
 
 use ampere_cmd::qmd::QmdV3_0;
 
+use crate::check::{Unit, Watch};
 use crate::gpu::qmd::{self, Dependent, DependentAction, Environment, Grid, refuse};
 use crate::gpu::{Activity, ChannelFault, Effects};
 use crate::mmu::{Access, MmuFault, View};
 use crate::quirks::{ChainEffect, Quirks};
 use crate::sm::{GridRun, Sms, Step};
-use crate::strict::{Unit, Watch};
 
 /// Maximum number of warp instructions per slice: some hundred microseconds.
 const SLICE_FUEL: u64 = 16_384;
@@ -61,7 +61,7 @@ struct Task {
     va: u64,
     copy: Option<QmdV3_0>,
     environment: Environment,
-    /// The grid's watch in strict mode.
+    /// The grid's watch, with the order check.
     watch: Option<Arc<Watch>>,
 }
 
@@ -228,7 +228,8 @@ impl Sked {
             }
             Scheduling::InPlace => None,
         };
-        let watch = view.watch().map(|watch| watch.work(format!("the grid of descriptor {va:#x}"), Unit::Sm));
+        let watch =
+            view.watch().map(|watch| watch.issue(format!("the grid of descriptor {va:#x}"), Unit::Sm));
         self.queue.push_back(Task { va, copy, environment, watch });
         Ok(())
     }

@@ -20,7 +20,7 @@ const PIECE_BYTES: usize = 4096;
 /// Minimum cost of a piece, so that transfers with very short lines are also sliced.
 const PIECE_COST: u64 = 64;
 
-/// The location of one side's lines.
+/// Where the source or the target of a copy lies: address, pitch, layout.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Lines {
     /// The first line starts at `va`, each further one `pitch` bytes after the previous one.
@@ -177,7 +177,7 @@ impl Transfer {
         }
     }
 
-    /// Holds the transfer against the objects, before each slice. Block-linear surfaces are not examined.
+    /// Checks the transfer against the objects, before each slice. Block-linear surfaces are not examined.
     pub(super) fn check(&mut self, checker: &Checker, view: &View) {
         if self.lines == 0 {
             return;

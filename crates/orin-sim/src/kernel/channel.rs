@@ -284,7 +284,7 @@ impl State {
             address_space,
             group,
         };
-        // Entries beyond GP_PUT are never fetched, so strict mode needs no poison there.
+        // Entries beyond GP_PUT are never fetched, so the order check needs no poison there.
         setup.ring.clear_poison();
         let channel = self.channel(id, serial)?;
         channel.ring = Some(Ring { _buffers: buffers.into(), va, kernel: None });

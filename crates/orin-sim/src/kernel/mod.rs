@@ -67,7 +67,6 @@ use crate::gpu::{ChannelStatus, Gpu, GpuConfig};
 use crate::kernel_profile;
 use crate::memory::Memory;
 use crate::settings::SettingsError;
-use crate::strict::Report;
 
 use address_space::{Space, SpaceId};
 use argument::Code;
@@ -243,7 +242,6 @@ impl SoftwareOrin {
             deadlock_after: config.deadlock_after,
             switch_timeout: config.switch_timeout,
             slow_fetch: config.faults.slow_fetch,
-            strict: config.strict,
             quirks: config.quirks.clone(),
             segments: config.segments.clone(),
         };
@@ -276,20 +274,13 @@ impl SoftwareOrin {
         self.board.kernel.log.texts()
     }
 
-    /// Returns the findings of strict mode, oldest first; empty if [`Config::strict`] is off. Each report is also a
-    /// line of the kernel log that begins with `orin-sim: strict: `.
-    pub fn strict_reports(&self) -> Vec<Report> {
-        let mut reports = Vec::new();
-        self.board.kernel.gpu(|gpu| reports = gpu.strict_reports());
-        reports
-    }
-
     /// Returns the kind of the node at `path`, as stat shows it; `None` if the board has no such path.
     pub fn node_kind(&self, path: &CStr) -> Option<NodeKind> {
         self.board.kernel.kind(path)
     }
 
-    /// The checks of kernels, if [`Config::sm`] has a checker.
+    /// The checker of [`Config::sm`]. A finding of [`Tools::ORDERING`] is also a line of the kernel log, with
+    /// `orin-sim: strict: ` at its beginning.
     pub fn checker(&self) -> Option<&Checker> {
         self.board.kernel.config.sm.check.as_ref()
     }

@@ -15,12 +15,12 @@ use nvgpu_sys::channel::{NOTIFICATION_PENDING, Notification};
 use nvgpu_sys::tsg::SmErrorStateRecord;
 use zerocopy::IntoBytes;
 
+use crate::check::Finding;
 use crate::chip::CHIP;
 use crate::gpu::{Activity, ChannelFault, FaultHandler, HostCheck, Refusal, Waiter};
 use crate::memory::Memory;
 use crate::mmu::{Access, FaultKind, MmuFault};
 use crate::sm::{SmFault, SmFaultCause};
-use crate::strict::Report;
 
 use super::Kernel;
 use super::channel::Notifier;
@@ -564,8 +564,9 @@ impl FaultHandler for Kernel {
         });
     }
 
-    fn strict_report(&self, report: &Report) {
-        self.log.model_error(FaultLine::Strict { channel: report.channel, text: report.to_string() });
+    fn finding(&self, finding: &Finding) {
+        let channel = finding.channel.unwrap_or_default();
+        self.log.model_error(FaultLine::Strict { channel, text: finding.message.clone() });
     }
 
     fn non_stall_interrupt(&self, channel_id: u32) {

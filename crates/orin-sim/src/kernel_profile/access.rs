@@ -6,9 +6,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::check::{Request, Space};
+use crate::check::Request;
 use crate::mmu::Access;
-use crate::sm::lanes;
+use crate::sm::{Space, lanes};
 
 /// Unit in which global and local memory moves, in bytes.
 pub(super) const SECTOR: u64 = 32;

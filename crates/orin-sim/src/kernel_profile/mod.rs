@@ -4,7 +4,7 @@
 //! instruction of each kernel, the executions, the threads that were active and those that were predicated off,
 //! divergent branches, the sectors that accesses to global and local memory moved, and the passes that accesses to
 //! shared memory needed. The counts do not depend on the host, on time, or on the number of its threads: equal runs
-//! have equal profiles. Nothing is estimated, and nothing is said about time.
+//! have equal profiles. Nothing is estimated, and times are not modelled.
 //!
 //! | module | contains |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | `class` | the mix |
 //! | `launch` | a running grid, and the launches of a kernel together |
 //! | `report` | the profile of a kernel, its sums and its source lines |
-//! | `text`, `html` | for people |
+//! | `text`, `html`, `advice` | reports to read |
 //! | `environment` | programs that open their own software Orin |
 //!
 //! An instruction of a profiled GPU is decoded into one that counts and then executes it. Without a profiler the
@@ -100,7 +100,7 @@ impl Profiler {
         Self(Arc::new(Inner { selection, state: Mutex::default(), known: Known::default() }))
     }
 
-    /// Adds a cubin with the code of kernels. Programs with driver code of their own do not tell the model what they
+    /// Adds a cubin with the code of kernels. Programs with driver code of their own do not register what they
     /// load: with the cubin, the model recognises a kernel by its code, and knows its name and its source lines.
     ///
     /// # Errors

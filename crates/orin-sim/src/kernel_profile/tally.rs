@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use serde::{Deserialize, Serialize};
 
 use super::access::{Passes, SECTOR, Traffic};
-use crate::check::{Request, Space};
+use crate::check::Request;
 use crate::mmu::{Access, PAGE_BYTES};
+use crate::sm::Space;
 
 /// Instructions of a page.
 const PER_PAGE: usize = (PAGE_BYTES / 16) as usize;

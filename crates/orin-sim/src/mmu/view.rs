@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use super::{Access, FaultKind, MappedRange, MmuFault, PAGE_BYTES, Span, Tables};
-use crate::strict::{Accessed, Strength, Unit, Watch};
+use crate::check::{Accessed, Strength, Unit, Watch};
 
 /// A page without a buffer.
 #[repr(align(4096))]
@@ -48,7 +48,7 @@ static SINK: Page = Page::new();
 pub struct View {
     pub(super) tables: Arc<Tables>,
     pub(super) space: u64,
-    /// The source of accesses through the view; `None` without strict mode.
+    /// The source of accesses through the view; `None` without the order check.
     pub(super) watch: Option<Arc<Watch>>,
 }
 
@@ -68,7 +68,7 @@ impl View {
         self.watched_by(self.watch.as_ref().map(|watch| Arc::new(watch.as_unit(unit))))
     }
 
-    /// The source of accesses through the view, in strict mode.
+    /// The source of accesses through the view, for the order check.
     #[inline(always)]
     pub(crate) fn watch(&self) -> Option<&Arc<Watch>> {
         self.watch.as_ref()
@@ -177,7 +177,7 @@ impl View {
         self.pointer_for(va, len, access, Strength::Weak)
     }
 
-    /// Like [`View::pointer`], for an access that strict mode may treat as synchronisation.
+    /// Like [`View::pointer`], for an access that the order check may treat as synchronisation.
     ///
     /// # Errors
     ///

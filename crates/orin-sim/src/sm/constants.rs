@@ -5,8 +5,8 @@
 //! an instruction loads them, so only a load from an unmapped page faults.
 
 use super::{ConstantBank, Launch, SmFaultCause};
+use crate::check::Unit;
 use crate::mmu::{Access, MmuFault, PAGE_BYTES, View};
-use crate::strict::Unit;
 
 /// Size limit of a constant bank in bytes; offsets have 16 bits.
 const BANK_BYTES: u32 = 0x1_0000;

@@ -57,7 +57,7 @@ pub(crate) struct Cta {
     order: Order,
     /// Number in the grid.
     pub(crate) number: u64,
-    /// Whether its next instruction is ordered.
+    /// Whether the next instruction must wait for its turn among CTAs.
     pub(crate) ordered: bool,
     /// Warp instructions until another CTA runs.
     pub(crate) turn_left: u64,

@@ -20,6 +20,7 @@ pub(crate) mod numeric;
 mod pool;
 mod port;
 mod program;
+mod space;
 mod warp;
 
 use std::sync::Arc;
@@ -28,6 +29,7 @@ pub(crate) use arrival::Arrival;
 pub use coverage::Coverage;
 pub use grid::GridRun;
 pub(crate) use grid::ctas_per_sm;
+pub(crate) use space::Space;
 pub(crate) use warp::{Row, lanes};
 
 use crate::check::Checker;

@@ -3,8 +3,8 @@
 //! Addresses are translated through a snapshot of the address space taken when the grid starts. A small cache holds
 //! the mappings used last.
 
+use crate::check::Strength;
 use crate::mmu::{Access, MmuFault, Span, View};
-use crate::strict::Strength;
 
 /// Cached mappings; few kernels stream through more arrays at a time.
 const KEPT: usize = 8;
@@ -16,7 +16,7 @@ pub(crate) struct Port {
     spans: Vec<Span>,
     /// Index in `spans` that is replaced next.
     next: usize,
-    /// Attributes of the current accesses; used by strict mode only.
+    /// Attributes of the current accesses; used by the order check only.
     strength: Strength,
 }
 

@@ -16,9 +16,9 @@ use sass::Refusal;
 
 use super::fetched::Fetched;
 use super::{SmFaultCause, SmOptions, Sms};
+use crate::check::Unit;
 use crate::check::{Checker, Tools};
 use crate::mmu::{PAGE_BYTES, View};
-use crate::strict::Unit;
 
 /// Instructions per page.
 const PER_PAGE: usize = 256;

@@ -155,9 +155,9 @@ pub(crate) fn basics() -> Kernels {
     Kernels::new(include_bytes!("../../../../kernels/basics.cubin"))
 }
 
-/// [`basics`] with strict mode on.
-pub(crate) fn strict() -> Kernels {
-    Kernels::on(Rig::with_strict(true), include_bytes!("../../../../kernels/basics.cubin"))
+/// [`basics`] with the order check.
+pub(crate) fn ordered() -> Kernels {
+    Kernels::on(Rig::with_order_check(), include_bytes!("../../../../kernels/basics.cubin"))
 }
 
 pub(crate) fn faulty() -> Kernels {

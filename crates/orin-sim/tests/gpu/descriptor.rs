@@ -3,14 +3,14 @@
 use ampere_cmd::command::PcasAction;
 use ampere_cmd::qmd::{Field, FieldArray, QmdV3_0, shared_memory_config, v3_0 as q};
 use ampere_cmd::{Encoder, Method, Subchannel, compute_c7c0 as class};
+use orin_sim::check::Kind;
 use orin_sim::gpu::ChannelFault;
 use orin_sim::mmu::{Access, MmuFault};
 use orin_sim::sm::{SmFault, SmFaultCause};
-use orin_sim::strict::Violation;
 
 use crate::compute::{
     DATA, LOCAL, LOCAL_PER_TPC, LOCAL_WINDOW, SHARED_WINDOW, arguments, bank_at, basics, faulty, launch,
-    qmd_at, strict,
+    ordered, qmd_at,
 };
 use crate::rig::{SEMAPHORES, release};
 
@@ -277,7 +277,7 @@ fn declare_beyond(qmd: &mut QmdV3_0, bank: u32, mapped: u64) {
 /// tinygrad declares 16 times the size of its bank, and its kernels run on a board.
 #[test]
 fn a_constant_bank_may_extend_beyond_its_mapping() {
-    for kernels in [basics(), strict()] {
+    for kernels in [basics(), ordered()] {
         let mut qmd = kernels.prepare("fill_u32", 0, [1, 1, 1], [32, 1, 1], &arguments(DATA, &[7, 32]));
         // Bank 0 at the end of the mapping, with its contents.
         let mut bank = vec![0; 0x300];
@@ -294,13 +294,14 @@ fn a_constant_bank_may_extend_beyond_its_mapping() {
         });
         kernels.rig.wait_for(0, 1);
         assert_eq!(kernels.rig.words(DATA, 32), [7; 32]);
-        let reports = kernels.rig.gpu.strict_reports();
-        assert!(reports.iter().all(|report| report.violation == Violation::UnmappedBank), "{reports:?}");
+        let reports = kernels.rig.findings();
+        assert!(reports.iter().all(|report| report.kind == Kind::UnmappedBank), "{reports:?}");
         if let Some(report) = reports.first() {
-            assert_eq!((report.va, report.bytes), (DATA + (1 << 20) - 0x300, 0x1_0000));
+            let access = report.access.as_ref().unwrap();
+            assert_eq!((access.address, access.bytes), (DATA + (1 << 20) - 0x300, 0x1_0000));
             assert!(report.to_string().contains("units of 16 bytes"), "{report}");
         }
-        assert_eq!(!reports.is_empty(), kernels.rig.is_strict());
+        assert_eq!(!reports.is_empty(), kernels.rig.checker.is_some());
     }
 }
 

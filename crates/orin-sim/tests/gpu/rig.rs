@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, SemaphoreRelease};
 use ampere_cmd::gpfifo::{Entry, Segment, userd};
 use ampere_cmd::{Encoder, compute_c7c0, copy_c7b5, usermode_c561};
+use orin_sim::check::{Checker, Finding, Tools};
 use orin_sim::gpu::{
     Activity, ChannelFault, ChannelGroup, ChannelSetup, FaultHandler, Gpu, GpuConfig, Preemption, Waiter,
 };
 use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
+use orin_sim::sm::SmOptions;
 
 /// Time limit of every wait in these tests.
 const LIMIT: Duration = Duration::from_secs(20);
@@ -61,7 +63,7 @@ pub(crate) struct Rig {
     pub(crate) page: Arc<Memory>,
     /// Memory at `SEMAPHORES`.
     pub(crate) semaphores: Arc<Memory>,
-    strict: bool,
+    pub(crate) checker: Option<Checker>,
 }
 
 impl Rig {
@@ -69,26 +71,26 @@ impl Rig {
         Self::with(GpuConfig::default())
     }
 
-    /// A rig with strict mode on or off. With strict mode, all mapped memory is tracked.
-    pub(crate) fn with_strict(strict: bool) -> Self {
-        Self::with(GpuConfig { strict, ..GpuConfig::default() })
+    /// A rig with the order check, which tracks all mapped memory.
+    pub(crate) fn with_order_check() -> Self {
+        let sm = SmOptions { check: Some(Checker::new(Tools::ORDERING)), ..SmOptions::default() };
+        Self::with(GpuConfig { sm, ..GpuConfig::default() })
     }
 
     pub(crate) fn with(config: GpuConfig) -> Self {
-        let (recorder, strict) = (Arc::new(Recorder::default()), config.strict);
+        let (recorder, checker) = (Arc::new(Recorder::default()), config.sm.check.clone());
         let gpu = Gpu::start(GpuConfig { sm_count: 8, ..config }, Arc::clone(&recorder) as _).unwrap();
         let page = Arc::new(Memory::new("usermode", 0x1_0000).unwrap());
         gpu.add_doorbell_page(Arc::clone(&page));
         let space = Arc::new(AddressSpace::new());
         let semaphores = Arc::new(Memory::new("semaphores", 0x1_0000).unwrap());
-        let rig = Self { gpu, space, recorder, page, semaphores, strict };
+        let rig = Self { gpu, space, recorder, page, semaphores, checker };
         rig.map_memory(SEMAPHORES, &rig.semaphores, true);
         rig
     }
 
-    /// Returns whether strict mode is on.
-    pub(crate) fn is_strict(&self) -> bool {
-        self.strict
+    pub(crate) fn findings(&self) -> Vec<Finding> {
+        self.checker.as_ref().map_or_else(Vec::new, Checker::findings)
     }
 
     pub(crate) fn map_memory(&self, va: u64, memory: &Arc<Memory>, writable: bool) {
@@ -104,7 +106,7 @@ impl Rig {
     /// Maps fresh memory.
     pub(crate) fn map(&self, va: u64, len: usize) -> Arc<Memory> {
         let memory = Memory::new("data", len).unwrap();
-        let memory = Arc::new(if self.strict { memory.watched(true) } else { memory });
+        let memory = Arc::new(if self.checker.is_some() { memory.watched(true) } else { memory });
         self.map_memory(va, &memory, true);
         memory
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::{Args, value_parser};
 use orin_cli::{UsageError, warn};
+use orin_sim::check::{Checker, Tools};
 use orin_sim::serve::guard::{self, Part, Signals};
 use orin_sim::serve::{Observer, Session, SharedBoard};
 use orin_sim::{Config, Profile, SegmentWatcher, SoftwareOrin};
@@ -37,7 +38,7 @@ The program sees /dev/nvmap, /dev/nvgpu/igpu0/ctrl and the other nodes of a Jets
 starts. Its exit code, or the signal that ends it, is that of the command. When it ends, the programs that it has left
 behind are killed. Linux 5.14 or later, no privileges. No security boundary: see docs/serve.md.")]
 pub(crate) struct Options {
-    /// Report uses of the GPU that work on the software Orin by luck; see docs/strict.md
+    /// Report uses of the GPU that work on the software Orin by luck; see docs/software-orin.md
     #[arg(long)]
     strict: bool,
     /// Seed of everything that a board leaves to chance
@@ -121,7 +122,9 @@ fn profile(board: Option<Profile>) -> Result<Profile> {
 fn config(options: &Options) -> Result<Config> {
     let profile = profile(options.board)?;
     let mut config = Config::from_environment_on(profile).map_err(|error| UsageError(error.to_string()))?;
-    config.strict |= options.strict;
+    if options.strict {
+        config = config.with_checks(Tools::ORDERING);
+    }
     config.seed = options.seed.unwrap_or(config.seed);
     Ok(config)
 }
@@ -234,18 +237,21 @@ impl Served<'_> {
             writer.finish();
         }
         let status = status?;
-        report(&board);
+        if let Some(checker) = board.checker() {
+            report(checker);
+        }
         Ok(status)
     }
 }
 
-/// Prints the findings of strict mode.
-fn report(board: &SoftwareOrin) {
-    let reports = board.strict_reports();
-    for report in &reports {
-        warn(format_args!("orin serve: strict: {report}"));
+/// Prints the findings of `--strict`.
+fn report(checker: &Checker) {
+    let findings = checker.findings();
+    let findings: Vec<_> = findings.iter().filter(|finding| finding.tool == "ordering").collect();
+    for finding in &findings {
+        warn(format_args!("orin serve: strict: {}", finding.message));
     }
-    if !reports.is_empty() {
-        warn(format_args!("orin serve: {} findings of strict mode", reports.len()));
+    if !findings.is_empty() {
+        warn(format_args!("orin serve: {} findings of strict mode", findings.len()));
     }
 }

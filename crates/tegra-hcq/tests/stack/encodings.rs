@@ -1,9 +1,10 @@
-//! Encodings chosen by options: what strict mode says about them, and that every choice computes the same.
+//! Encodings chosen by options: what the order check finds about them, and that every choice computes the same.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orin_sim::strict::{Cache, Encoding, Violation};
+use orin_sim::check::{Finding, Kind, Tools};
 use orin_sim::{BrokenChain, ChainEffect, Config, Quirks, SoftwareOrin};
 use tegra_hcq::{
     Chaining, Device, DeviceKind, DeviceOptions, Error, Mapping, PcasAction, Program, QueueOptions,
@@ -14,16 +15,31 @@ use test_support::{TIMEOUT, cubin};
 /// Words of each buffer.
 const LEN: u32 = 64;
 
-/// A device with these options on a strict software Orin.
+/// A device with these options on a software Orin with the order check.
 fn open(options: DeviceOptions) -> (SoftwareOrin, Device) {
-    let orin = SoftwareOrin::new(Config { strict: true, ..Config::default() }).unwrap();
+    let orin = SoftwareOrin::new(Config::default().with_checks(Tools::ORDERING)).unwrap();
     let device = options.open_through(Arc::new(orin.clone()), DeviceKind::Sim).unwrap();
     (orin, device)
 }
 
+/// A kind of finding, and the memory, cache or encoding that it is about.
+type Found = (Kind, String);
+
+/// What the order check has found, without repetitions.
+fn found(orin: &SoftwareOrin) -> Vec<Found> {
+    let findings = orin.checker().unwrap().findings();
+    let space = |finding: &Finding| finding.access.as_ref().unwrap().space.to_string();
+    let found: BTreeSet<Found> = findings.iter().map(|finding| (finding.kind, space(finding))).collect();
+    found.into_iter().collect()
+}
+
+fn unproven(encoding: &str) -> Found {
+    (Kind::Unproven, encoding.to_owned())
+}
+
 /// Launches, then a graph of three steps whose input the CPU rewrites in place between replays, on a queue of each
-/// kind. Checks the results; returns the kinds of strict mode's reports.
-fn run(options: DeviceOptions) -> Vec<Violation> {
+/// kind. Checks the results; returns what the order check has found.
+fn run(options: DeviceOptions) -> Vec<Found> {
     let (orin, device) = open(options);
     let program = Program::load(&device, &cubin("suites")).unwrap();
     let pass_on = program.kernel("pass_on").unwrap();
@@ -50,10 +66,7 @@ fn run(options: DeviceOptions) -> Vec<Violation> {
             assert_eq!(output.to_vec().unwrap(), [round * 7 + 3; LEN as usize], "{options:?}, round {round}");
         }
     }
-    let mut found: Vec<_> = orin.strict_reports().iter().map(|report| report.violation).collect();
-    found.sort_unstable();
-    found.dedup();
-    found
+    found(&orin)
 }
 
 #[test]
@@ -90,10 +103,8 @@ fn launches_that_are_read_early_use_their_own_records() {
         queue.wait(TIMEOUT).unwrap();
         let seen = out.to_vec().unwrap();
         assert!(seen.iter().enumerate().all(|(at, value)| *value as usize == 3 * at + 1), "{release:?}");
-        let mut found: Vec<_> = orin.strict_reports().iter().map(|report| report.violation).collect();
-        found.sort_unstable();
-        found.dedup();
-        let used = [2, 8].map(|action| Violation::Unproven(Encoding::PcasAction(action)));
+        let found = found(&orin);
+        let used = ["PCAS action 2", "PCAS action 8"].map(unproven);
         assert_eq!(found, used, "SCHEDULE and PREFETCH, {release:?}");
     }
 }
@@ -101,23 +112,23 @@ fn launches_that_are_read_early_use_their_own_records() {
 #[test]
 fn encodings_that_no_board_has_accepted_are_reported() {
     let action = DeviceOptions::new().pcas_action(PcasAction::InvalidateCopySchedule);
-    assert_eq!(run(action), [Violation::Unproven(Encoding::PcasAction(3))]);
+    assert_eq!(run(action), [unproven("PCAS action 3")]);
     let chain = DeviceOptions::new().chaining(Chaining::InvalidateCopySchedule);
-    assert_eq!(run(chain), [Violation::Unproven(Encoding::Chain { action: 3, prefetch: false })]);
+    assert_eq!(run(chain), [unproven("a dependent descriptor with action 3 without prefetch")]);
 }
 
 #[test]
 fn inputs_rewritten_in_place_need_the_method() {
     let found = run(DeviceOptions::new().shader_invalidate(false));
-    assert!(found.contains(&Violation::Stale(Cache::Data)), "{found:?}");
-    assert!(found.iter().all(|violation| matches!(violation, Violation::Stale(_))), "{found:?}");
+    assert!(found.contains(&(Kind::Stale, "L1 data cache".to_owned())), "{found:?}");
+    assert!(found.iter().all(|(kind, _)| *kind == Kind::Stale), "{found:?}");
 }
 
 #[test]
 fn mappings_can_be_coherent_or_cached() {
     assert_eq!(run(DeviceOptions::new().mapping(Mapping::SystemCoherent)), []);
     let cached = DeviceOptions::new().mapping(Mapping::L2Cached);
-    assert!(run(cached).contains(&Violation::Stale(Cache::L2)));
+    assert!(run(cached).contains(&(Kind::Stale, "L2 cache".to_owned())));
     assert_eq!(run(cached.l2_invalidate(true).l2_flush(true)), []);
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use gpu_log::{Class, Event, Kind, Record, Role, check};
 use kernel_door::Door;
 use nvgpu_channel::{KmsgReader, open_kernel_log};
-use orin_sim::strict::Violation;
+use orin_sim::check::{self, Tools};
 use orin_sim::{Config, SoftwareOrin};
 use tegra_hcq::{Arg, Buffer, Program, args};
 use test_support::{Bench, TIMEOUT, cubin, try_open};
@@ -92,10 +92,10 @@ fn every_fault_of_the_model_has_its_kind() {
     }
 }
 
-/// A finding of strict mode is an error in the log and a report; correct use produces neither.
+/// A finding of the order check is an error in the log; correct use produces neither.
 #[test]
-fn findings_of_strict_mode_are_errors() {
-    let (orin, device) = try_open(Config { strict: true, ..Config::default() });
+fn findings_of_the_order_check_are_errors() {
+    let (orin, device) = try_open(Config::default().with_checks(Tools::ORDERING));
     let device = device.unwrap();
     let program = Program::load(&device, &cubin("basics")).unwrap();
     let kernel = program.kernel("increment").unwrap();
@@ -110,18 +110,20 @@ fn findings_of_strict_mode_are_errors() {
     let mut log = KmsgReader::open_at_end(&door).unwrap();
     let written = device.alloc_zeroed::<u32>(32).unwrap();
     run(&written);
-    assert_eq!(orin.strict_reports(), []);
+    let checker = orin.checker().unwrap();
+    assert_eq!(checker.findings(), []);
     assert!(check(log.read_new().unwrap()).is_empty());
     let fresh = device.alloc::<u32>(4096).unwrap();
     run(&fresh);
-    let reports = orin.strict_reports();
-    let [report] = &reports[..] else { panic!("{reports:?}") };
-    assert_eq!((report.violation, report.va), (Violation::Unwritten, fresh.gpu_va()));
-    assert!(report.memory.starts_with("nvmap buffer of tag 0x"), "{report}");
+    let findings = checker.findings();
+    let [finding] = &findings[..] else { panic!("{findings:?}") };
+    let access = finding.access.as_ref().unwrap();
+    assert_eq!((finding.kind, access.address), (check::Kind::Unwritten, fresh.gpu_va()));
+    assert!(access.space.starts_with("nvmap buffer of tag 0x"), "{finding}");
     let events = check(log.read_new().unwrap());
     assert_eq!((events.len(), events[0].class()), (1, Class::Error));
     assert_eq!(events[0].kinds().into_iter().collect::<Vec<_>>(), [Kind::Strict]);
-    assert!(events[0].lines[0].record.text.ends_with(&report.to_string()));
+    assert!(events[0].lines[0].record.text.ends_with(&finding.message));
 }
 
 /// The driver's own reader returns plain texts, which are judged in the same way.

@@ -10,7 +10,7 @@ use ampere_cmd::command::LOCAL_WARP_UNIT;
 use ampere_cmd::qmd::v3_0 as q;
 use gpu_hal::chip::WARP;
 
-use super::{Checked, Checker, Environment, esr, fail};
+use super::{Checked, Environment, Fields, esr, fail};
 use crate::board::SMS_PER_TPC;
 use crate::chip::CHIP;
 use crate::mmu::Access;
@@ -25,7 +25,7 @@ const ADDRESS_END: u64 = 1 << 49;
 /// Granularity and alignment of code prefetch in bytes.
 const PREFETCH_UNIT: u64 = 256;
 
-impl Checker<'_> {
+impl Fields<'_> {
     /// Bytes of local memory per thread, the sum of both parts.
     pub(super) fn local_memory(&self, launch: &Launch) -> Checked<u32> {
         let parts = [

@@ -11,11 +11,11 @@ use ampere_cmd::qmd::{ALIGNMENT, Field, QmdV3_0, pointed_va, v3_0 as q};
 use ampere_cmd::words::join;
 use gpu_hal::chip::{self, Chain, Fact, Seen, SharedMemory, Sm, WARP};
 
+use crate::check::{Encoding, Unit, Watch};
 use crate::chip::CHIP;
 use crate::gpu::ChannelFault;
 use crate::mmu::View;
 use crate::sm::{ConstantBank, Launch};
-use crate::strict::{Encoding, Unit, Watch};
 
 /// Bits of the SKED ESR.
 mod esr {
@@ -248,17 +248,18 @@ pub(super) fn check(
     environment: &Environment,
     view: &View,
 ) -> Result<Grid, ChannelFault> {
-    let checker = Checker { descriptor, environment, view };
-    checker.check().map_err(|Refusal { bit, reason }| refuse(va, bit, reason))
+    let fields = Fields { descriptor, environment, view };
+    fields.check().map_err(|Refusal { bit, reason }| refuse(va, bit, reason))
 }
 
-struct Checker<'a> {
+/// The fields of a launch descriptor, and what they refer to.
+struct Fields<'a> {
     descriptor: &'a QmdV3_0,
     environment: &'a Environment,
     view: &'a View,
 }
 
-impl Checker<'_> {
+impl Fields<'_> {
     fn get(&self, field: Field<q::Layout>) -> u64 {
         self.descriptor.get(field)
     }

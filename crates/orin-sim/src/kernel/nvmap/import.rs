@@ -89,7 +89,7 @@ impl Nvmap {
             None => unsafe { Memory::import(pointer, len) }?,
         };
         let memory = memory.labelled("imported host memory").requested_as(bytes);
-        let memory = Arc::new(if self.strict { memory.watched(false) } else { memory });
+        let memory = Arc::new(if self.watched { memory.watched(false) } else { memory });
         let storage = Storage {
             memory: OnceLock::from(memory),
             label: String::new(),

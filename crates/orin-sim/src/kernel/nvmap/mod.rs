@@ -25,6 +25,7 @@ use nvgpu_sys::nvmap::{
 };
 use rustix::io::Errno;
 
+use crate::check::Tools;
 use crate::config::Config;
 use crate::memory::Memory;
 
@@ -43,7 +44,7 @@ const EXCLUSIVE: [Heaps; 2] = [Heaps::IVM, Heaps::VIDMEM];
 const CARVEOUT_BITS: Heaps = Heaps::from_bits_retain((Heaps::IOVMM.bits() - 1) & !Heaps::GENERIC.bits());
 /// The peer of a buffer that is not shared between virtual machines (`NVMAP_IVM_INVALID_PEER`).
 const NO_PEER: u32 = u32::MAX;
-/// Largest buffer that strict mode poisons, because poisoning takes real memory even if the buffer is never used.
+/// Largest buffer that is poisoned for the order check. Poisoning takes real memory even if the buffer is never used.
 const POISONED_BYTES: u64 = 16 << 20;
 /// System memory. GENERIC counts as system memory if there is no generic carveout.
 const SYSTEM: Heaps = Heaps::IOVMM.union(Heaps::GENERIC);
@@ -250,7 +251,8 @@ pub(super) struct Nvmap {
     protected: Arc<Pool>,
     /// Texts of allocation tags, set by SET_TAG_LABEL.
     labels: BTreeMap<u16, String>,
-    strict: bool,
+    /// Whether the order check is on.
+    watched: bool,
 }
 
 impl Nvmap {
@@ -270,7 +272,7 @@ impl Nvmap {
             system: Arc::new(system),
             protected: Arc::new(Pool::new(config.vpr_bytes)),
             labels: BTreeMap::new(),
-            strict: config.strict,
+            watched: config.checks(Tools::ORDERING),
         }
     }
 
@@ -377,7 +379,7 @@ impl Nvmap {
         }
         let handle = Arc::clone(&self.lookup(args.handle)?.handle);
         let heaps = Heaps::from_bits_retain(args.heap_mask);
-        if self.strict && heaps.contains(Heaps::GPU) {
+        if self.watched && heaps.contains(Heaps::GPU) {
             // The kernel sets the size of the handle to 0 before it looks for memory (`nvmap_ioctl.c`).
             log.model(MemoryLine::GpuCarveout { bytes: handle.size });
             return Err(Errno::NOMEM);
@@ -433,10 +435,10 @@ impl Nvmap {
         format!("nvmap buffer of tag {tag:#06x}{text}")
     }
 
-    /// Strict mode adds shadow memory, and poison unless zeroed memory is requested.
+    /// The order check adds shadow memory, and poison unless zeroed memory is requested.
     fn watches(&self, bytes: u64, flags: u32) -> Option<bool> {
         let zeroed = flags & HandleFlags::ZEROED_PAGES.bits() != 0;
-        self.strict.then_some(bytes <= POISONED_BYTES && !zeroed)
+        self.watched.then_some(bytes <= POISONED_BYTES && !zeroed)
     }
 
     /// The kernel's estimate before it allocates.

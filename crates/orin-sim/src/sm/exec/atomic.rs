@@ -7,13 +7,14 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use sass::{Instruction, Op, PT, field};
 
-use super::memory::{Space, atomic_addresses, check_alignment, shared_addresses, widen};
+use super::memory::{atomic_addresses, check_alignment, shared_addresses, widen};
 use super::{Context, Outcome, Trap, lanes, unmodelled};
 use crate::mmu::Access;
 use crate::sm::SmFaultCause;
 use crate::sm::numeric::Rounding;
 use crate::sm::numeric::f16::{self, Half, Operand, Swizzle};
 use crate::sm::numeric::{f32 as single, f64 as double};
+use crate::sm::space::Space;
 use crate::sm::warp::Warp;
 
 /// Number format of an atomic.

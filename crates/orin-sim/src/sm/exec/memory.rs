@@ -20,21 +20,11 @@ use super::runs::{global_runs, lds_runs};
 use super::{Context, Outcome, Trap, lanes};
 use crate::mmu::Access;
 use crate::sm::SmFaultCause;
+use crate::sm::space::Space;
 use crate::sm::warp::{FULL, Row, Warp};
 
 /// Size of the shared-memory and of the local-memory window in bytes.
 pub(super) const WINDOW_BYTES: u64 = 1 << 24;
-
-/// Space of an address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Space {
-    /// Behind the MMU.
-    Global,
-    /// Offset in the CTA's shared memory.
-    Shared,
-    /// Offset in the thread's local-memory window.
-    Local,
-}
 
 /// Location of one lane's bytes, all of which are accessible.
 enum Place {

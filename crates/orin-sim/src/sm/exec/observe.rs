@@ -8,12 +8,13 @@ use super::memory::{
 };
 use super::transfer::copy_addresses;
 use super::{Context, lanes};
-use crate::check::{BlockCheck, Request, Role, Site, Space};
+use crate::check::{BlockCheck, Request, Role, Site};
 use crate::kernel_profile::Tally;
 use crate::mmu::Access;
+use crate::sm::space::Space;
 use crate::sm::warp::{FULL, Row, Warp};
 
-/// What examines instructions before they are executed.
+/// Called before each instruction; implemented by the checker and the profiler.
 pub(super) trait Examiner {
     /// An access. Returns the lanes that must not execute it.
     fn examine(&mut self, request: &Request, site: &Site<'_>) -> u32;
@@ -158,16 +159,11 @@ pub(super) fn before(
 
 /// Examines accesses by generic addresses, which may lie in three spaces.
 fn generic(context: &Context<'_>, check: &mut impl Examiner, site: &Site<'_>, request: Request) -> u32 {
-    use super::memory::Space as At;
-
     let mut parts = [Space::Global, Space::Shared, Space::Local].map(|space| (space, 0, [0; 32]));
     for lane in lanes(request.mask) {
         let (space, address) = context.resolve(request.addresses[lane]);
-        let (_, mask, addresses) = &mut parts[match space {
-            At::Global => 0,
-            At::Shared => 1,
-            At::Local => 2,
-        }];
+        // CAST: the spaces stand in the order of their declaration.
+        let (_, mask, addresses) = &mut parts[space as usize];
         *mask |= 1 << lane;
         addresses[lane] = address;
     }

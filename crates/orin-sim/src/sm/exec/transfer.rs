@@ -3,11 +3,12 @@
 use sass::{Instruction, RZ, field};
 
 use super::memory::{
-    Format, Space, check_alignment, load_store_addresses, matrix_addresses, register_addresses, split,
-    uniform_pair, widen,
+    Format, check_alignment, load_store_addresses, matrix_addresses, register_addresses, split, uniform_pair,
+    widen,
 };
 use super::{Context, Outcome, Trap, lanes, unmodelled};
 use crate::sm::SmFaultCause;
+use crate::sm::space::Space;
 use crate::sm::warp::{FULL, Row, Warp};
 
 impl Context<'_> {

@@ -4,6 +4,7 @@ use crate::support::rules::*;
 use crate::support::*;
 use nvgpu_sys::nvmap::{self, AllocHandle, CreateHandle, DuplicateHandle, Heaps, code};
 use orin_sim::Config;
+use orin_sim::check::Tools;
 use zerocopy::IntoBytes;
 
 fn get_fd(bench: &Bench, handle: u32) -> Answer {
@@ -192,16 +193,16 @@ pub(crate) const ALLOCATION: &[Rule] = &[
     ),
 ];
 
-/// nvmap of L4T r36.4 rounds the size to a multiple of 0 for this heap bit. Strict mode refuses it.
+/// nvmap of L4T r36.4 rounds the size to a multiple of 0 for this heap bit. The order check refuses it.
 #[test]
-fn the_carveout_of_the_gpu_is_refused_in_strict_mode() {
-    for (strict, wanted) in [(false, Ok(0)), (true, NOMEM)] {
-        let bench = Bench::with(Config { strict, ..Config::default() });
+fn the_order_check_refuses_the_carveout_of_the_gpu() {
+    for (tools, wanted) in [(Tools::KERNELS, Ok(0)), (Tools::ORDERING, NOMEM)] {
+        let bench = Bench::with(Config::default().with_checks(tools));
         let handle = bench.create(4096);
         let heaps = Heaps::GPU | Heaps::IOVMM;
         assert_eq!(bench.try_alloc(handle, heaps.bits(), TAG | 1), wanted);
         let told =
             bench.orin.kernel_log().iter().any(|line| line.contains("rounds the size of 4096 bytes to 0"));
-        assert_eq!(told, strict);
+        assert_eq!(told, wanted.is_err());
     }
 }

@@ -19,8 +19,10 @@ const READ_ONLY: u32 = HandleFlags::READ_ONLY.bits();
 fn writable(pages: usize) -> u64 {
     #[derive(Clone)]
     #[repr(align(4096))]
-    struct Page([u8; 4096]);
-    vec![Page([0; 4096]); pages].leak().as_mut_ptr().expose_provenance() as u64
+    struct Page {
+        _bytes: [u8; 4096],
+    }
+    vec![Page { _bytes: [0; 4096] }; pages].leak().as_mut_ptr().expose_provenance() as u64
 }
 
 pub(crate) const IMPORTS: &[Rule] = &[

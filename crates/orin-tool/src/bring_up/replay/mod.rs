@@ -109,7 +109,7 @@ fn reference(last: u8) -> Result<Run> {
         &last.to_string(),
     ]);
     command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
-    command.env_remove(orin_sim::settings::SETTINGS_VARIABLE).env_remove(orin_sim::config::STRICT_VARIABLE);
+    command.env_remove(orin_sim::settings::SETTINGS_VARIABLE).env_remove(orin_sim::check::STRICT_VARIABLE);
     let status = command.status().context("running the stages on the software Orin")?;
     let path = folder.path().join("model.tar.gz");
     ensure!(path.is_file(), "the stages on the software Orin left no report ({status})");

@@ -9,8 +9,8 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use super::Accessed;
+use super::cause::Cache;
 use super::order::WorkId;
-use super::report::Cache;
 
 /// Maximum number of lines in a cache; beyond that all are forgotten.
 const MOST: usize = 1 << 18;

@@ -27,9 +27,9 @@ impl WorkId {
 #[derive(Clone, Debug, Default)]
 struct Horizon {
     /// All work up to this number.
-    all: u64,
+    contiguous: u64,
     /// Further work after that.
-    some: BTreeSet<u64>,
+    scattered: BTreeSet<u64>,
 }
 
 /// Work that is known to have ended.
@@ -37,34 +37,34 @@ struct Horizon {
 struct Known(BTreeMap<u64, Horizon>);
 
 impl Known {
-    fn has(&self, work: WorkId) -> bool {
-        self.0
-            .get(&work.lane)
-            .is_some_and(|horizon| work.number <= horizon.all || horizon.some.contains(&work.number))
+    fn contains(&self, work: WorkId) -> bool {
+        self.0.get(&work.lane).is_some_and(|horizon| {
+            work.number <= horizon.contiguous || horizon.scattered.contains(&work.number)
+        })
     }
 
     fn add(&mut self, work: WorkId) {
         let horizon = self.0.entry(work.lane).or_default();
-        if work.number > horizon.all {
-            horizon.some.insert(work.number);
+        if work.number > horizon.contiguous {
+            horizon.scattered.insert(work.number);
         }
-        while horizon.some.remove(&(horizon.all + 1)) {
-            horizon.all += 1;
+        while horizon.scattered.remove(&(horizon.contiguous + 1)) {
+            horizon.contiguous += 1;
         }
     }
 
     fn add_all(&mut self, lane: u64, number: u64) {
         let horizon = self.0.entry(lane).or_default();
-        if number > horizon.all {
-            horizon.all = number;
-            horizon.some = horizon.some.split_off(&(number + 1));
+        if number > horizon.contiguous {
+            horizon.contiguous = number;
+            horizon.scattered = horizon.scattered.split_off(&(number + 1));
         }
     }
 
     fn join(&mut self, other: &Self) {
         for (&lane, horizon) in &other.0 {
-            self.add_all(lane, horizon.all);
-            for &number in &horizon.some {
+            self.add_all(lane, horizon.contiguous);
+            for &number in &horizon.scattered {
                 self.add(WorkId { lane, number });
             }
         }
@@ -82,7 +82,7 @@ pub(crate) struct Work {
 impl Work {
     /// Returns whether the other work is ordered before this work.
     pub(super) fn follows(&self, other: WorkId) -> bool {
-        self.before.has(other)
+        self.before.contains(other)
     }
 }
 

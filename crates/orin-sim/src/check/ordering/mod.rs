@@ -1,9 +1,8 @@
-//! Strict mode: reports errors that a board would hide.
+//! The order check: errors of a driver that a board would hide.
 //!
 //! A board that reads uninitialised memory gets an arbitrary value. Two grids that access the same word at once leave
 //! an arbitrary result. A cache that was not invalidated returns old contents. None of this faults, and often nothing
-//! seems wrong. With `strict` in the [`Config`](crate::Config) the model checks each access to GPU memory and records a
-//! [`Report`] for
+//! seems wrong. With [`Tools::ORDERING`](super::Tools::ORDERING) the model checks each access to GPU memory and finds
 //!
 //! - a word that a kernel, host or the scheduler reads although neither CPU nor GPU has written it: nvmap's memory is
 //!   filled with [`POISON`], and a word counts as unwritten while it has that value and no unit of the GPU has stored
@@ -16,24 +15,25 @@
 //! - launches and chains by encodings that no board has been seen to accept (`gpu_hal::chip`).
 //!
 //! If the model cannot know whether the CPU has waited for work, it assumes so; memory changed by the CPU counts as
-//! written. So there may be more errors than reports, but every report is an error.
+//! written. So there may be more errors than findings, but every finding is an error.
 //!
-//! With strict mode off a [`View`](crate::mmu::View) has no `Watch`, and an access checks nothing else.
+//! Without the tool a [`View`](crate::mmu::View) has no `Watch`, and an access checks nothing else.
 
 mod cache;
+mod cause;
 mod order;
-mod report;
 mod shadow;
 
-use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::mmu::{Access, MappedRange, PAGE_BYTES};
 
-pub use report::{Cache, Encoding, Report, Violation};
-
+use super::finding::{Finding, Findings};
+use cause::Cause;
+pub(crate) use cause::{Cache, Encoding};
+use order::Order;
 pub(crate) use order::Work;
-use order::{Order, WorkId};
 pub(crate) use shadow::Shadow;
 
 /// Fill pattern of fresh memory, per word: not a mapped address, not a valid instruction, and an improbable number.
@@ -41,9 +41,6 @@ pub const POISON: u32 = 0xa5f0_c3b7;
 
 /// Size of a page in bytes.
 const PAGE: usize = PAGE_BYTES as usize;
-
-/// Maximum number of stored reports.
-const MOST_REPORTS: usize = 1024;
 
 /// Whether two pieces of work can synchronise through an access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,28 +100,27 @@ impl Accessed<'_> {
     }
 }
 
-/// Strict mode of one GPU.
-#[derive(Debug, Default)]
-pub(crate) struct Strict {
+/// The order check of one GPU.
+#[derive(Debug)]
+pub(crate) struct OrderCheck {
     inner: Mutex<Inner>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     order: Order,
     caches: cache::Caches,
-    reports: Vec<Report>,
-    /// Number of reports taken by [`Strict::take_new`].
-    taken: usize,
-    /// Past reports, so that a loop over a whole buffer makes only one report.
-    reported: BTreeSet<(Violation, u64, WorkId, WorkId)>,
+    /// The findings of the checker.
+    findings: Arc<Mutex<Findings>>,
+    /// Findings that the kernel log lacks.
+    unlogged: Vec<Finding>,
 }
 
 /// The source of accesses: a channel, or one of its pieces of work. Work that is started by other work is ordered after
 /// it.
 #[derive(Clone, Debug)]
 pub(crate) struct Watch {
-    strict: Arc<Strict>,
+    check: Arc<OrderCheck>,
     /// Number of the channel, unique on this GPU, and its id.
     lane: u64,
     channel: u32,
@@ -132,7 +128,13 @@ pub(crate) struct Watch {
     work: Option<Arc<Work>>,
 }
 
-impl Strict {
+impl OrderCheck {
+    /// A check that adds to `findings`.
+    pub(super) fn new(findings: Arc<Mutex<Findings>>) -> Arc<Self> {
+        let (order, caches) = (Order::default(), cache::Caches::default());
+        Arc::new(Self { inner: Mutex::new(Inner { order, caches, findings, unlogged: Vec::new() }) })
+    }
+
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -140,20 +142,12 @@ impl Strict {
     /// Starts tracking a channel.
     pub(crate) fn channel(self: &Arc<Self>, channel: u32) -> Arc<Watch> {
         let lane = self.inner().order.add_lane();
-        Arc::new(Watch { strict: Arc::clone(self), lane, channel, unit: Unit::Host, work: None })
+        Arc::new(Watch { check: Arc::clone(self), lane, channel, unit: Unit::Host, work: None })
     }
 
-    /// The reports so far, oldest first.
-    pub(crate) fn reports(&self) -> Vec<Report> {
-        self.inner().reports.clone()
-    }
-
-    /// The reports since the last call.
-    pub(crate) fn take_new(&self) -> Vec<Report> {
-        let mut inner = self.inner();
-        let new = inner.reports[inner.taken..].to_vec();
-        inner.taken = inner.reports.len();
-        new
+    /// The findings since the last call.
+    pub(crate) fn take_unlogged(&self) -> Vec<Finding> {
+        std::mem::take(&mut self.inner().unlogged)
     }
 }
 
@@ -164,14 +158,14 @@ impl Watch {
     }
 
     /// Creates a piece of work, ordered after what the channel has waited for.
-    pub(crate) fn work(&self, name: String, unit: Unit) -> Arc<Self> {
-        let work = self.strict.inner().order.issue(self.lane, name, self.work.as_deref());
+    pub(crate) fn issue(&self, name: String, unit: Unit) -> Arc<Self> {
+        let work = self.check.inner().order.issue(self.lane, name, self.work.as_deref());
         Arc::new(Self { unit, work: Some(Arc::new(work)), ..self.clone() })
     }
 
     /// Creates a piece of work, ordered after all earlier work of the channel.
-    pub(crate) fn work_in_order(&self, name: String, unit: Unit) -> Arc<Self> {
-        let mut inner = self.strict.inner();
+    pub(crate) fn issue_in_order(&self, name: String, unit: Unit) -> Arc<Self> {
+        let mut inner = self.check.inner();
         let work = inner.order.issue_in_order(self.lane, name);
         drop(inner);
         Arc::new(Self { unit, work: Some(Arc::new(work)), ..self.clone() })
@@ -180,14 +174,14 @@ impl Watch {
     /// The work has ended, and the CPU may know.
     pub(crate) fn finished(&self) {
         if let Some(work) = &self.work {
-            self.strict.inner().order.finish(work.id);
+            self.check.inner().order.finish(work.id);
         }
     }
 
     /// The work has ended, and the channel has waited for it.
     pub(crate) fn finished_in_order(&self) {
         if let Some(work) = &self.work {
-            let mut inner = self.strict.inner();
+            let mut inner = self.check.inner();
             inner.order.finish(work.id);
             inner.order.learn(self.lane, work.id);
         }
@@ -195,49 +189,49 @@ impl Watch {
 
     /// The channel has waited for all its work.
     pub(crate) fn waited_for_idle(&self) {
-        self.strict.inner().order.idle(self.lane);
+        self.check.inner().order.idle(self.lane);
     }
 
     /// Any completed work of any channel may be ordered before the channel's next work: the channel may have waited for
     /// it, or the CPU before it submitted more.
     pub(crate) fn learn_finished(&self) {
-        self.strict.inner().order.learn_finished(self.lane);
+        self.check.inner().order.learn_finished(self.lane);
     }
 
     /// Records the release of a semaphore at a CPU address.
     pub(crate) fn released(&self, semaphore: usize, value: u64) {
-        self.strict.inner().order.release(self.lane, self.work.as_deref(), semaphore, value);
+        self.check.inner().order.release(self.lane, self.work.as_deref(), semaphore, value);
     }
 
     /// The channel has acquired a semaphore, whose value is now `value`.
     pub(crate) fn acquired(&self, semaphore: usize, value: u64) {
-        self.strict.inner().order.acquire(self.lane, semaphore, value);
+        self.check.inner().order.acquire(self.lane, semaphore, value);
     }
 
     /// A cache has been invalidated.
     pub(crate) fn invalidate(&self, cache: Cache) {
-        self.strict.inner().caches.lines(cache).clear();
+        self.check.inner().caches.lines(cache).clear();
     }
 
     /// The scheduler runs a cached descriptor although memory has changed.
     pub(crate) fn stale_descriptor(&self, va: u64, bytes: u64) {
-        let mut inner = self.strict.inner();
-        inner.report(self, Violation::Stale(Cache::Descriptors), (va, bytes), "", None);
+        let mut inner = self.check.inner();
+        inner.add(self, Cause::Stale(Cache::Descriptors), (va, bytes), "");
     }
 
     /// A constant bank of `bytes` bytes extends over unmapped pages.
     pub(crate) fn unmapped_bank(&self, va: u64, bytes: u64) {
-        self.strict.inner().report(self, Violation::UnmappedBank, (va, bytes), "", None);
+        self.check.inner().add(self, Cause::UnmappedBank, (va, bytes), "");
     }
 
     /// Work is started by an encoding that no board has been seen to accept. `va` is its launch descriptor.
     pub(crate) fn unproven(&self, encoding: Encoding, va: u64) {
-        self.strict.inner().report(self, Violation::Unproven(encoding), (va, 0), "", None);
+        self.check.inner().add(self, Cause::Unproven(encoding), (va, 0), "");
     }
 
     /// Tracks an access.
     pub(crate) fn access(&self, accessed: &Accessed<'_>) {
-        let mut inner = self.strict.inner();
+        let mut inner = self.check.inner();
         match self.unit {
             Unit::Constant => inner.look(self, Cache::Constants, accessed),
             Unit::Instruction => inner.look(self, Cache::Instructions, accessed),
@@ -259,13 +253,7 @@ impl Inner {
     fn look(&mut self, watch: &Watch, cache: Cache, accessed: &Accessed<'_>) {
         let work = watch.work.as_ref().map(|work| work.id);
         if let Some(va) = self.caches.lines(cache).read(work, accessed) {
-            self.report(
-                watch,
-                Violation::Stale(cache),
-                (va, cache.line()),
-                accessed.range.memory.label(),
-                None,
-            );
+            self.add(watch, Cause::Stale(cache), (va, cache.line()), accessed.range.memory.label());
         }
     }
 
@@ -301,38 +289,30 @@ impl Inner {
             let garbage = |at: usize| reads_garbage && memory.load(offset + at * 4) == POISON;
             let findings = shadow.access(place, piece, accessed, work, garbage);
             if let Some(at) = findings.unwritten {
-                self.report(watch, Violation::Unwritten, (start + at as u64 * 4, 4), label, None);
+                self.add(watch, Cause::Unwritten, (start + at as u64 * 4, 4), label);
             }
             if let Some((at, other)) = findings.race {
-                self.report(watch, Violation::Race, (start + at as u64 * 4, 4), label, Some(other));
+                self.add(watch, Cause::Unordered(other), (start + at as u64 * 4, 4), label);
             }
         }
     }
 
-    fn report(
-        &mut self,
-        watch: &Watch,
-        violation: Violation,
-        (va, bytes): (u64, u64),
-        memory: &str,
-        other: Option<WorkId>,
-    ) {
-        let work = watch.work.as_ref().map_or(WorkId::NONE, |work| work.id);
-        let place = if work == WorkId::NONE { va } else { 0 };
-        let key = (violation, place, work, other.unwrap_or(WorkId::NONE));
-        if self.reports.len() == MOST_REPORTS || !self.reported.insert(key) {
-            return;
+    /// Records a finding. A piece of work makes one of each cause, with the first place; a unit, one at each place.
+    fn add(&mut self, watch: &Watch, cause: Cause, (va, bytes): (u64, u64), memory: &str) {
+        let work = watch.work.as_ref().map(|work| work.id);
+        let mut hasher = DefaultHasher::new();
+        (cause, work, work.is_none().then_some(va)).hash(&mut hasher);
+        let other = match cause {
+            Cause::Unordered(other) => self.order.name(other),
+            _ => String::new(),
+        };
+        let name = watch.work.as_ref().map_or(watch.unit.name(), |work| &work.name);
+        let finding =
+            || Finding { channel: Some(watch.channel), ..cause.finding(name, (va, bytes), memory, &other) };
+        let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(new) = findings.add((cause.kind(), hasher.finish()), 1, |_| false, finding) {
+            self.unlogged.push(new.clone());
         }
-        let name = watch.work.as_ref().map_or_else(|| watch.unit.name().to_owned(), |work| work.name.clone());
-        self.reports.push(Report {
-            violation,
-            channel: watch.channel,
-            work: name,
-            va,
-            bytes,
-            memory: memory.to_owned(),
-            other: other.map(|other| self.order.name(other)),
-        });
     }
 }
 

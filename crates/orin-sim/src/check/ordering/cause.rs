@@ -1,10 +1,13 @@
-//! Reports of strict mode.
+//! What the order check finds, and its texts.
 
 use core::fmt;
 
+use super::order::WorkId;
+use crate::check::finding::{Accessing, Finding, Kind};
+
 /// A cache of the GPU that keeps its contents until it is invalidated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cache {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Cache {
     /// Constant banks: INVALIDATE_SHADER_CACHES with CONSTANT.
     Constants,
     /// Code: INVALIDATE_SHADER_CACHES with INSTRUCTION.
@@ -55,8 +58,8 @@ impl Cache {
 }
 
 /// An encoding that the chip table does not mark as seen on a board.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Encoding {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Encoding {
     /// SEND_SIGNALING_PCAS2_B with this action.
     PcasAction(u32),
     /// SEND_SIGNALING_PCAS_B.
@@ -83,26 +86,13 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// A rule that work on the GPU violated without an error on a board.
-///
-/// ```
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// use orin_sim::strict::Violation;
-/// use orin_sim::{Config, SoftwareOrin};
-///
-/// let orin = SoftwareOrin::new(Config { strict: true, ..Config::default() })?;
-/// // Run a driver and kernels on `orin`; then:
-/// let races = orin.strict_reports().into_iter().filter(|report| report.violation == Violation::Race);
-/// assert_eq!(races.count(), 0);
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Violation {
+/// What an [`OrderCheck`](super::OrderCheck) finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Cause {
     /// Read of uninitialised memory.
     Unwritten,
     /// Two pieces of work access the same word, at least one writes it, and nothing orders them.
-    Race,
+    Unordered(WorkId),
     /// A cache may hold a stale copy of the line.
     Stale(Cache),
     /// A launch descriptor declares a constant bank that is not mapped completely.
@@ -111,53 +101,54 @@ pub enum Violation {
     Unproven(Encoding),
 }
 
-/// One finding of strict mode. A piece of work makes at most one report of a kind, with the first location.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// The violated rule.
-    pub violation: Violation,
-    /// The channel of the work.
-    pub channel: u32,
-    /// The unit or piece of work that made the access.
-    pub work: String,
-    /// GPU address of the first word, or of the line.
-    pub va: u64,
-    /// Length in bytes.
-    pub bytes: u64,
-    /// Name of the memory; empty if it has none.
-    pub memory: String,
-    /// The other piece of work of a race.
-    pub other: Option<String>,
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { work, va, .. } = self;
-        match self.violation {
-            Violation::Unwritten => write!(f, "{work} reads {va:#x}, which has not been written")?,
-            Violation::Race => {
-                let other = self.other.as_deref().unwrap_or("other work");
-                write!(
-                    f,
-                    "{work} and {other} both access {va:#x}, at least one writes it, and nothing orders them"
-                )?;
-            }
-            Violation::Stale(cache) => write!(
-                f,
-                "{work} reads {va:#x}, of which the {} may hold a stale copy; {}",
-                cache.name(),
-                cache.cure()
-            )?,
-            Violation::UnmappedBank => write!(
-                f,
-                "{work} has a constant bank of {} bytes at {va:#x}, part of which is not mapped; \
-                 CONSTANT_BUFFER_SIZE_SHIFTED4 counts units of 16 bytes",
-                self.bytes
-            )?,
-            Violation::Unproven(encoding) => {
-                write!(f, "{work} starts {va:#x} by {encoding}, which no board has been seen to accept")?;
-            }
+impl Cause {
+    pub(super) fn kind(self) -> Kind {
+        match self {
+            Self::Unwritten => Kind::Unwritten,
+            Self::Unordered(_) => Kind::Unordered,
+            Self::Stale(_) => Kind::Stale,
+            Self::UnmappedBank => Kind::UnmappedBank,
+            Self::Unproven(_) => Kind::Unproven,
         }
-        if self.memory.is_empty() { Ok(()) } else { write!(f, " ({})", self.memory) }
+    }
+
+    /// The finding about `bytes` bytes at `va`, which `work` accesses and which belong to `memory`, if that has a name.
+    /// `other` is the name of the other work.
+    pub(super) fn finding(self, work: &str, (va, bytes): (u64, u64), memory: &str, other: &str) -> Finding {
+        let (what, space, text) = match self {
+            Self::Unwritten => {
+                let text = format!("{work} reads {va:#x}, which has not been written");
+                ("read", memory.to_owned(), text)
+            }
+            Self::Unordered(_) => {
+                let text = format!(
+                    "{work} and {other} both access {va:#x}, at least one writes it, and nothing orders them"
+                );
+                ("access", memory.to_owned(), text)
+            }
+            Self::Stale(cache) => {
+                let (name, cure) = (cache.name(), cache.cure());
+                let text = format!("{work} reads {va:#x}, of which the {name} may hold a stale copy; {cure}");
+                ("read", name.to_owned(), text)
+            }
+            Self::UnmappedBank => {
+                let text = format!(
+                    "{work} has a constant bank of {bytes} bytes at {va:#x}, part of which is not mapped; \
+                     CONSTANT_BUFFER_SIZE_SHIFTED4 counts units of 16 bytes"
+                );
+                ("bank", "constant".to_owned(), text)
+            }
+            Self::Unproven(encoding) => {
+                let encoding = encoding.to_string();
+                let text =
+                    format!("{work} starts {va:#x} by {encoding}, which no board has been seen to accept");
+                ("start", encoding, text)
+            }
+        };
+        let text = if memory.is_empty() { text } else { format!("{text} ({memory})") };
+        // CAST: a bank, a line or a word.
+        let bytes = bytes as u32;
+        let access = Accessing { what: what.into(), space: space.into(), bytes, address: va, last: va };
+        Finding { access: Some(access), ..Finding::new(self.kind(), text) }
     }
 }
