@@ -305,13 +305,37 @@ fn text_of_hopper() {
     insta::assert_snapshot!(dump::pushbuffer(&encoder.into_sink(), &Classes::HOPPER));
 }
 
+fn misaligned<T>(what: &'static str, va: u64, alignment: u64) -> Result<T, Error> {
+    Err(Error::Misaligned { what, va, alignment })
+}
+
+fn too_high<T>(what: &'static str, va: u64, bits: u32) -> Result<T, Error> {
+    Err(Error::AddressTooHigh { what, va, bits })
+}
+
+#[test]
+fn a_release_returns_the_position_of_its_payload() {
+    let mut encoder = Encoder::new(Vec::new());
+    for value in [0x1122_3344_5566_7788_u64, u64::MAX, 0] {
+        let before = encoder.sink().len();
+        let release = SemaphoreRelease {
+            va: 0x12_0000_0000,
+            payload: Payload::Bits64(value),
+            wait_for_idle: true,
+            timestamp: true,
+        };
+        let at = encoder.semaphore_release(&release).unwrap();
+        let words = encoder.sink();
+        assert!((before..words.len() - 1).contains(&at));
+        assert_eq!(u64::from(words[at]) | u64::from(words[at + 1]) << 32, value);
+    }
+}
+
 #[test]
 fn addresses_and_lengths_that_no_field_holds_are_refused() {
     let mut encoder = Encoder::new(Vec::new());
     let release = |va, payload, timestamp| SemaphoreRelease { va, payload, wait_for_idle: false, timestamp };
     let (short, long) = (Payload::Bits32(1), Payload::Bits64(1));
-    let misaligned = |what, va, alignment| Err(Error::Misaligned { what, va, alignment });
-    let too_high = |what, va, bits| Err(Error::AddressTooHigh { what, va, bits });
     assert_eq!(encoder.semaphore_release(&release(2, short, false)), misaligned("semaphore", 2, 4));
     assert_eq!(encoder.semaphore_release(&release(4, long, false)), misaligned("semaphore", 4, 8));
     assert_eq!(encoder.semaphore_release(&release(8, long, true)), misaligned("semaphore", 8, 16));

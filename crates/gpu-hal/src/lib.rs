@@ -5,8 +5,9 @@
 //! - What a driver reports: [`Properties`], [`MemoryInfo`], [`Evidence`], [`SmRecord`], [`Refusal`], [`ErrorCode`].
 //! - What a queue asks for: [`MemoryUse`], [`Engine`], [`Preemption`]; what it gets: [`Channels`], [`CopyChannel`].
 //! - Memory of other devices: [`Token`], [`PeerLink`].
-//! - Submission: [`SubmitRing`], [`SubmitPointers`], [`Owner`], [`RingView`], [`Ring`], [`RingFull`], and [`ring`],
-//!   [`barrier`], [`volatile`].
+//! - Submission: [`SubmitRing`], [`SubmitPointers`], [`Owner`], [`RingView`], [`Ring`], [`RingFull`], and [`ring`]
+//!   ([`Cursor`](ring::Cursor), [`MIN_ENTRIES`](ring::MIN_ENTRIES), [`USERD_GP_GET`](ring::USERD_GP_GET),
+//!   [`USERD_GP_PUT`](ring::USERD_GP_PUT)), [`barrier`], [`volatile`].
 //! - Generations of GPUs: [`chip`], [`SmLayout`].
 //! - Failures: [`Error`], [`Result`], [`Source`].
 
@@ -17,7 +18,10 @@ mod error;
 mod error_code;
 mod evidence;
 mod properties;
-pub mod ring;
+/// The GPFIFO ring alone, for drivers that map one themselves.
+pub mod ring {
+    pub use crate::submit::{Cursor, MIN_ENTRIES, Ring, RingFull, USERD_GP_GET, USERD_GP_PUT};
+}
 mod submit;
 pub mod volatile;
 
@@ -29,8 +33,7 @@ pub use error::{Error, Result, Source};
 pub use error_code::ErrorCode;
 pub use evidence::{Evidence, Refusal, SmRecord};
 pub use properties::{MemoryInfo, Properties};
-pub use ring::{Ring, RingFull};
-pub use submit::{Owner, RingView, SubmitPointers, SubmitRing};
+pub use submit::{Owner, Ring, RingFull, RingView, SubmitPointers, SubmitRing};
 
 /// Version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");

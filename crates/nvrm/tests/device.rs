@@ -38,7 +38,7 @@ impl<'a> Feeder<'a> {
     }
 
     /// Sends commands; nothing of an earlier call may be in flight.
-    fn send(&mut self, encode: impl Fn(&mut Encoder<&mut SliceSink<'_>>)) {
+    fn send<R>(&mut self, encode: impl Fn(&mut Encoder<&mut SliceSink<'_>>) -> R) {
         let mut words = [0; 256];
         let mut sink = SliceSink::new(&mut words);
         encode(&mut Encoder::new(&mut sink));

@@ -1,11 +1,13 @@
-//! Kernel arguments: typed values checked against the parameters that the kernel declares.
+//! Kernel arguments and values for fills.
 //!
 //! A cubin records the number, offset and size of each parameter (EIATTR_KPARAM_INFO), but no types. [`Arg`] carries a
 //! value of a known size; a launch refuses a list if its length or a size differs.
 
+use ampere_cmd::command::Pattern;
 use half::{bf16, f16};
 
-use crate::memory::{Buffer, BufferUse, Pod, Slice, SliceMut, with_readable};
+use crate::heap::{DeviceId, Handle};
+use crate::memory::{Buffer, Pod, Slice, SliceMut, with_readable};
 
 /// One kernel argument.
 ///
@@ -51,29 +53,48 @@ impl Arg<'_> {
             Self::Bytes(bytes) => bytes.len(),
         }
     }
+}
 
-    /// Whether the value equals the bytes of a parameter block.
-    pub(crate) fn is_stored_in(&self, bytes: &[u8]) -> bool {
-        match self {
-            Self::Bytes(given) => *given == bytes,
-            _ => {
-                let mut given = [0; 8];
-                self.write_to(&mut given[..self.size()]);
-                given[..self.size()] == *bytes
-            }
-        }
+/// A buffer argument: its address and its record of uses.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// use tegra_hcq::{Arg, args};
+///
+/// let buffer = device.alloc::<u8>(1)?;
+/// assert!(matches!(args![&buffer], [Arg::Buffer(_)]));
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct BufferUse<'a> {
+    va: u64,
+    /// Length in bytes, for the checks of the software Orin.
+    bytes: usize,
+    handle: &'a Handle,
+}
+
+impl<'a> BufferUse<'a> {
+    fn new<T: Pod>(slice: Slice<'a, T>) -> Self {
+        Self { va: slice.gpu_va(), bytes: slice.len() * size_of::<T>(), handle: slice.handle() }
     }
 
-    /// Writes the value, little endian, to `target`, which is [`Arg::size`] bytes long.
-    pub(crate) fn write_to(&self, target: &mut [u8]) {
-        match self {
-            Self::U8(value) => target.copy_from_slice(&[*value]),
-            Self::U16(value) => target.copy_from_slice(&value.to_le_bytes()),
-            Self::U32(value) => target.copy_from_slice(&value.to_le_bytes()),
-            Self::U64(value) => target.copy_from_slice(&value.to_le_bytes()),
-            Self::Buffer(buffer) => target.copy_from_slice(&buffer.gpu_va().to_le_bytes()),
-            Self::Bytes(bytes) => target.copy_from_slice(bytes),
-        }
+    pub(crate) fn gpu_va(&self) -> u64 {
+        self.va
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn handle(&self) -> &'a Handle {
+        self.handle
+    }
+
+    pub(crate) fn device(&self) -> DeviceId {
+        self.handle.heap().id()
     }
 }
 
@@ -108,7 +129,7 @@ macro_rules! from_memory {
     ($($memory:ty),* $(,)?) => {$(
         impl<'a, T: Pod> From<$memory> for Arg<'a> {
             fn from(memory: $memory) -> Self {
-                Self::Buffer(Slice::from(memory).as_use())
+                Self::Buffer(BufferUse::new(Slice::from(memory)))
             }
         }
     )*};
@@ -120,4 +141,59 @@ with_readable!(from_memory);
 #[macro_export]
 macro_rules! args {
     ($($value:expr),* $(,)?) => { [$($crate::Arg::from($value)),*] };
+}
+
+/// Elements that can be filled. Their size is one or four bytes, the sizes that both the copy engine's pattern
+/// (`SET_REMAP_COMPONENTS`, `clc7b5.h`) and the fill kernels of graphs support.
+///
+/// ```
+/// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+/// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+/// # let mut queue = device.queue()?;
+/// # let timeout = std::time::Duration::from_secs(10);
+/// let mut buffer = device.alloc::<u32>(100)?;
+/// queue.fill(&mut buffer, 7_u32)?;
+/// queue.wait(timeout)?;
+/// assert_eq!(buffer.to_vec()?, vec![7; 100]);
+/// # Ok(())
+/// # }
+/// # #[cfg(not(feature = "sim"))] fn main() {}
+/// ```
+pub trait FillValue: Pod + private::Bits {}
+
+pub(crate) mod private {
+    use super::{Arg, Pattern};
+
+    /// The bits of a value.
+    pub trait Bits {
+        /// The value as a pattern of the copy engine.
+        fn pattern(self) -> Pattern;
+        /// The value as a kernel argument.
+        fn argument(self) -> Arg<'static>;
+    }
+}
+
+macro_rules! fill_values {
+    ($($number:ty => $pattern:ident, $argument:ident, $bits:expr;)*) => {$(
+        impl FillValue for $number {}
+        impl private::Bits for $number {
+            fn pattern(self) -> Pattern {
+                let bits: fn($number) -> _ = $bits;
+                Pattern::$pattern(bits(self))
+            }
+
+            fn argument(self) -> Arg<'static> {
+                let bits: fn($number) -> _ = $bits;
+                Arg::$argument(bits(self))
+            }
+        }
+    )*};
+}
+
+fill_values! {
+    u8 => Bits8, U8, |value| value;
+    i8 => Bits8, U8, i8::cast_unsigned;
+    u32 => Bits32, U32, |value| value;
+    i32 => Bits32, U32, i32::cast_unsigned;
+    f32 => Bits32, U32, f32::to_bits;
 }

@@ -23,9 +23,14 @@
 //! # }
 //! ```
 
-use std::sync::Arc;
+use core::any::Any;
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex};
 
-use orin_sim::check::Checker;
+use gpu_hal::Driver;
+use kernel_door::Door;
+use orin_sim::check::{Checker, Pointer, Watcher, What};
 use orin_sim::{Config, SoftwareOrin};
 
 pub use orin_sim::check::{
@@ -35,6 +40,7 @@ pub use orin_sim::check::{
 
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::heap::{Content, Memory, Observer, lock};
 use crate::kind::DeviceKind;
 
 /// Opens a software Orin that checks kernels. Other settings are those of the environment.
@@ -63,7 +69,8 @@ pub fn open_with(tools: Tools, suppressions: Suppressions) -> Result<Device> {
 
 /// The checks of a device; `None` if it is not a software Orin that checks.
 pub fn checker(device: &Device) -> Option<&Checker> {
-    device.shared().heap().watched().map(|watched| watched.checker())
+    let observer: &dyn Any = device.shared().heap().observer()?;
+    observer.downcast_ref::<Watched>().map(Watched::checker)
 }
 
 /// The findings of a device so far, oldest first. Empty without checks.
@@ -109,4 +116,129 @@ pub fn clean_of<T>(tools: Tools, test: impl FnOnce(&Device) -> Result<T>) -> T {
     assert!(findings.is_empty(), "{}", text(&findings));
     // PANIC: as above.
     result.expect("the test runs")
+}
+
+/// The observer of a driver, if a software Orin behind it checks.
+pub(crate) fn observer(driver: &dyn Driver) -> Option<Box<dyn Observer>> {
+    let watcher = driver.watcher()?.downcast::<(Arc<dyn Door>, RawFd)>().ok()?;
+    let (door, space) = &*watcher;
+    let watcher = Arc::new(door.software()?.downcast_ref::<SoftwareOrin>()?.watcher(*space)?);
+    Some(Box::new(Watched { watcher, quarantine: Mutex::default() }))
+}
+
+/// Smallest and largest red zone in bytes.
+const RED_ZONE: (u64, u64) = (256, 64 << 10);
+/// Limits of the quarantine: bytes, and blocks.
+const QUARANTINE: (u64, usize) = (64 << 20, 4096);
+
+/// Freed blocks, oldest first.
+#[derive(Debug, Default)]
+struct Quarantine {
+    blocks: VecDeque<Arc<Memory>>,
+    bytes: u64,
+}
+
+/// Reports a heap to the checks. With memcheck it leaves a red zone behind each block, and keeps freed blocks in
+/// quarantine before they are used again.
+#[derive(Debug)]
+struct Watched {
+    watcher: Arc<Watcher>,
+    quarantine: Mutex<Quarantine>,
+}
+
+impl Watched {
+    /// The checks.
+    fn checker(&self) -> &Checker {
+        self.watcher.checker()
+    }
+
+    /// Whether objects have red zones, and freed ones are kept for a while.
+    fn keeps_apart(&self) -> bool {
+        self.checker().tools().contains(Tools::MEMCHECK)
+    }
+}
+
+impl Observer for Watched {
+    fn with_red_zone(&self, bytes: u64) -> u64 {
+        if !self.keeps_apart() {
+            return bytes;
+        }
+        bytes.saturating_add(bytes.clamp(RED_ZONE.0, RED_ZONE.1))
+    }
+
+    fn driver_memory(&self, va: u64, bytes: u64, name: &str) {
+        self.watcher.allocated(va, bytes, bytes, What::Driver, name);
+    }
+
+    fn allocated(&self, memory: &Memory, bytes: u64) {
+        let (va, whole, name) = (memory.gpu_va(), memory.bytes(), memory.content().name());
+        let what = match memory.content() {
+            Content::Buffer => What::Data,
+            Content::Program => What::Program,
+            // Kernels may use them; their first value is written by the CPU.
+            Content::Signal => return self.watcher.imported(va, bytes, whole, name),
+            _ => What::Driver,
+        };
+        self.watcher.allocated(va, bytes, whole, what, name);
+    }
+
+    fn adopted(&self, memory: &Memory, bytes: u64) {
+        let (va, whole) = (memory.gpu_va(), memory.bytes());
+        self.watcher.imported(va, bytes.min(whole), whole, "imported memory");
+    }
+
+    fn named(&self, memory: &Memory, name: &str) {
+        self.watcher.named(memory.gpu_va(), name);
+    }
+
+    fn freed(&self, memory: Arc<Memory>) -> Vec<Arc<Memory>> {
+        if memory.is_imported() || !self.keeps_apart() {
+            self.watcher.recycled(memory.gpu_va());
+            return vec![memory];
+        }
+        self.watcher.freed(memory.gpu_va());
+        let mut quarantine = lock(&self.quarantine);
+        quarantine.bytes += memory.bytes();
+        quarantine.blocks.push_back(memory);
+        let mut released = Vec::new();
+        while (quarantine.bytes > QUARANTINE.0 || quarantine.blocks.len() > QUARANTINE.1)
+            && let Some(oldest) = quarantine.blocks.pop_front()
+        {
+            quarantine.bytes -= oldest.bytes();
+            self.watcher.recycled(oldest.gpu_va());
+            released.push(oldest);
+        }
+        released
+    }
+
+    fn release_all(&self) -> Vec<Arc<Memory>> {
+        let quarantine = std::mem::take(&mut *lock(&self.quarantine));
+        quarantine.blocks.iter().for_each(|memory| self.watcher.recycled(memory.gpu_va()));
+        quarantine.blocks.into()
+    }
+
+    fn launched(&self, va: u64, shared: u32, buffers: &mut dyn Iterator<Item = (usize, u64, usize)>) {
+        // CAST: an offset in a constant bank; usize is at most 64 bits.
+        let pointer = |(offset, va, bytes)| Pointer { offset: offset as u32, va, bytes: bytes as u64 };
+        self.watcher.launch(va, shared, buffers.map(pointer).collect());
+    }
+
+    fn loaded(&self, va: u64, cubin: &[u8]) {
+        self.watcher.loaded(va, cubin);
+    }
+
+    fn viewed(&self, va: u64, viewed: bool) {
+        self.watcher.viewed(va, viewed);
+    }
+
+    fn written(&self, va: u64, bytes: usize) {
+        // CAST: usize is at most 64 bits.
+        self.watcher.written(va, bytes as u64);
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.watcher.closed();
+    }
 }

@@ -8,7 +8,7 @@
 use gpu_hal::chip::{self, Chip, Sm, WARP};
 
 use crate::error::{Error, LaunchError, Result};
-use crate::grid::Dim3;
+use crate::limits::Dim3;
 use crate::program::Kernel;
 use crate::program::code::KernelCode;
 

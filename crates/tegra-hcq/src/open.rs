@@ -10,6 +10,7 @@ use kernel_door::{Door, LinuxDoor};
 use crate::device::Device;
 use crate::encodings::DeviceOptions;
 use crate::error::{Error, Result};
+use crate::heap::Observer;
 use crate::kind::{DeviceKind, DeviceName, Which};
 use crate::shared::Shared;
 
@@ -26,6 +27,14 @@ const BOARDS: usize = 2;
 /// Number of boards of the software Orin that have a name.
 #[cfg(feature = "sim")]
 const MOST_BOARDS: usize = 16;
+
+/// The observer of a driver, if a software GPU behind it checks.
+fn observer(driver: &dyn Driver) -> Option<Box<dyn Observer>> {
+    #[cfg(feature = "sim")]
+    return crate::check::observer(driver);
+    #[cfg(not(feature = "sim"))]
+    driver.watcher().and(None)
+}
 
 /// The kind that [`DeviceKind::Auto`] selects here.
 fn auto() -> DeviceKind {
@@ -298,7 +307,8 @@ impl DeviceOptions {
     /// Opens a device on a driver; the options are complete.
     fn over(&self, driver: Box<dyn Driver>, name: DeviceName) -> Result<Device> {
         let _span = tracing::debug_span!("open", %name).entered();
-        let shared = Shared::new(driver, name, self)?;
+        let observer = observer(&*driver);
+        let shared = Shared::new(driver, name, self, observer)?;
         let properties = shared.driver().properties();
         tracing::info!(
             chip = properties.chip,

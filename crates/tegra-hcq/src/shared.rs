@@ -13,7 +13,7 @@ use gpu_hal::{Driver, MemoryUse};
 use crate::encodings::{DeviceOptions, Encodings};
 use crate::error::{Error, Result};
 use crate::fault::CodeLocation;
-use crate::heap::{Content, Handle, Heap, Mapped, lock};
+use crate::heap::{Content, Handle, Heap, Mapped, Observer, lock};
 use crate::kind::{DeviceName, Properties};
 use crate::log::LogBook;
 use crate::program::code::ProgramCode;
@@ -36,11 +36,12 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Creates the state of a device on `driver`, without queues and programs.
+    /// Creates the state of a device on `driver`, without queues and programs. `observer` learns about its memory.
     pub(crate) fn new(
         driver: Box<dyn Driver>,
         name: DeviceName,
         options: &DeviceOptions,
+        observer: Option<Box<dyn Observer>>,
     ) -> Result<Arc<Self>> {
         let DeviceName { kind, which } = name;
         let properties = Properties { kind, which, gpu: driver.properties().clone() };
@@ -55,7 +56,7 @@ impl Shared {
             waiter: Waiter::default(),
             properties,
             encodings: Encodings::of(chip, options)?,
-            heap: Heap::new(driver)?,
+            heap: Heap::new(driver, observer)?,
         }))
     }
 

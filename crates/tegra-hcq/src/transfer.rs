@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::args::Arg;
+use crate::args::FillValue;
 use crate::error::{RangeError, Result};
-use crate::fill::FillValue;
 use crate::memory::{Pod, Slice, SliceMut};
 use crate::program::{Kernel, Program};
 use crate::shared::Shared;

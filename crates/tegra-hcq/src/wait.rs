@@ -15,10 +15,10 @@ use gpu_hal::{ChannelGroup, ErrorCode, RingView};
 
 use crate::error::{Error, Result};
 use crate::fault::{CodeLocation, Fault};
+use crate::heap::timeline::Progress;
 use crate::heap::timeline::Timeline;
 use crate::heap::{Heap, lock};
 use crate::limits::{LOOK, SPINS, YIELD_FOR};
-use crate::progress::Progress;
 use crate::shared::Shared;
 
 /// Number of timeline reads between two later clock reads.
@@ -94,10 +94,10 @@ impl Trouble {
 /// The channels of a queue while they are open.
 #[derive(Clone, Debug)]
 pub(crate) struct OpenChannels {
-    pub(crate) group: Arc<dyn ChannelGroup>,
     /// Rings of the compute and the copy channel, and of the channel for copies between GPUs once it is open. Shared,
     /// because waits clone the channels.
     pub(crate) rings: Arc<[RingView]>,
+    pub(crate) group: Arc<dyn ChannelGroup>,
 }
 
 /// State of a queue.
@@ -369,7 +369,7 @@ impl QueueState {
             cause.push_str("; crash bundle: ");
             cause.push_str(&path.display().to_string());
         }
-        tracing::debug!(queue = self.slot, wanted, seen, ?timeout, cause, "wait has run out");
+        tracing::debug!(queue = self.slot, wanted, seen, ?timeout, cause, "wait timed out");
         Error::Timeout { timeout, wanted, seen, cause }
     }
 

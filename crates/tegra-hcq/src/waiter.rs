@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::heap::lock;
+use crate::heap::timeline::Progress;
 use crate::limits::{LOOK, SPINS, YIELD_FOR};
-use crate::progress::Progress;
 
 /// Longest sleep while all futures wait for one queue; a future added later is noticed after it.
 const SLEEP: Duration = Duration::from_millis(1);

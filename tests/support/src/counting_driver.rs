@@ -6,12 +6,12 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use gpu_hal::{
-    ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, MemoryInfo, MemoryUse,
-    Preemption, Properties, Result,
+    ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, Error, ErrorCode, Evidence, MemoryInfo,
+    MemoryUse, Preemption, Properties, Result,
 };
 
 /// Declares the counters and a snapshot of their values.
@@ -19,7 +19,11 @@ macro_rules! counters {
     ($($(#[$about:meta])* $name:ident,)*) => {
         /// The counters of a [`Counting`] driver and of the objects it creates.
         #[derive(Debug, Default)]
-        struct Counters { $($name: AtomicU64,)* }
+        struct Counters {
+            $($name: AtomicU64,)*
+            /// Whether channels cannot be aborted.
+            no_aborts: AtomicBool,
+        }
 
         /// Numbers of calls.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -51,6 +55,8 @@ counters! {
     opened_groups,
     /// Groups whose last reference was dropped.
     closed_groups,
+    /// Of these, the ones whose channels stayed open because a ring still owned them.
+    groups_left_open,
     /// [`ChannelGroup::error`].
     error_queries,
     /// [`ChannelGroup::abort`].
@@ -79,6 +85,11 @@ impl Calls {
 pub struct Counts(Arc<Counters>);
 
 impl Counts {
+    /// Makes [`ChannelGroup::abort`] fail from now on, as a driver does that has lost its GPU.
+    pub fn refuse_aborts(&self) {
+        self.0.no_aborts.store(true, Ordering::SeqCst);
+    }
+
     /// The calls so far.
     pub fn now(&self) -> Calls {
         self.0.read()
@@ -231,6 +242,9 @@ unsafe impl ChannelGroup for Group {
 
     fn abort(&self) -> Result<()> {
         count(&self.counters.aborts);
+        if self.counters.no_aborts.load(Ordering::SeqCst) {
+            return Err(Error::Unsupported("aborting the channels"));
+        }
         self.group.abort()
     }
 
@@ -248,5 +262,9 @@ unsafe impl ChannelGroup for Group {
 impl Drop for Group {
     fn drop(&mut self) {
         count(&self.counters.closed_groups);
+        // The rings of the wrapped driver own the same group.
+        if Arc::strong_count(&self.group) > 1 {
+            count(&self.counters.groups_left_open);
+        }
     }
 }

@@ -109,6 +109,27 @@ fn a_dropped_queue_closes_its_channels() {
 }
 
 #[test]
+fn a_queue_whose_work_cannot_be_aborted_closes_its_channels_before_it_completes_its_timeline() {
+    let (device, counts) = device();
+    let program = Program::load(&device, &cubin("faults")).unwrap();
+    let options = spinning().timeout(std::time::Duration::from_millis(20));
+    let mut queue = device.queue_with(&options).unwrap();
+    let (stop, out) = (device.alloc_from(&[0_u32]).unwrap(), device.alloc_zeroed::<u32>(1).unwrap());
+    let kernel = program.kernel("fault_endless").unwrap();
+    unsafe { queue.launch(&kernel, 1, 1, &args![&stop, &out]) }.unwrap();
+    queue.submit().unwrap();
+    counts.refuse_aborts();
+    // The kernel still runs. The timeline is completed after the group is dropped, and the memory that the kernel uses
+    // may then be given to others.
+    let ((), dropping) = counts.during(|| drop(queue));
+    assert_eq!(
+        (dropping.aborts, dropping.closed_groups, dropping.groups_left_open),
+        (1, 1, 0),
+        "{dropping:?}"
+    );
+}
+
+#[test]
 fn every_counter_counts() {
     let (device, counts) = device();
     let (_, asking) = counts.during(|| device.memory_info());

@@ -190,13 +190,14 @@ impl<S: Sink> Encoder<S> {
         self.semaphore(acquire.va, acquire.payload.bytes(), acquire.payload, &execute)
     }
 
-    /// Writes a semaphore. 6 words.
+    /// Writes a semaphore. 6 words. Returns the position of the payload among the sink's words: the index of its lower
+    /// word, which the upper word follows. A driver that submits the words again patches the value there.
     ///
     /// # Errors
     ///
     /// [`Error::Misaligned`], [`Error::AddressTooHigh`] or [`Error::Full`].
     #[inline]
-    pub fn semaphore_release(&mut self, release: &SemaphoreRelease) -> Result<(), Error> {
+    pub fn semaphore_release(&mut self, release: &SemaphoreRelease) -> Result<usize, Error> {
         let execute = SemExecute {
             operation: SemExecuteOperation::Release,
             release_wfi: release.wait_for_idle,
@@ -205,7 +206,10 @@ impl<S: Sink> Encoder<S> {
             ..SemExecute::default()
         };
         let alignment = if release.timestamp { 16 } else { release.payload.bytes() };
-        self.semaphore(release.va, alignment, release.payload, &execute)
+        // Behind the header and the two words of the address.
+        let payload = self.sink().position() + 3;
+        self.semaphore(release.va, alignment, release.payload, &execute)?;
+        Ok(payload)
     }
 
     /// Executes an atomic operation in the L2 cache. The page must allow atomics. 6 words.

@@ -31,6 +31,9 @@ pub trait Sink {
     /// [`Full`] if there is no room for it.
     fn word(&mut self, word: u32) -> Result<(), Full>;
 
+    /// Number of words written so far: the index of the next word.
+    fn position(&self) -> usize;
+
     /// Number of words for which there is room. The encoder checks it before each command, so a command is never
     /// written partly.
     #[inline]
@@ -46,6 +49,11 @@ impl<S: Sink + ?Sized> Sink for &mut S {
     }
 
     #[inline]
+    fn position(&self) -> usize {
+        (**self).position()
+    }
+
+    #[inline]
     fn room(&self) -> usize {
         (**self).room()
     }
@@ -56,6 +64,11 @@ impl Sink for Vec<u32> {
     fn word(&mut self, word: u32) -> Result<(), Full> {
         self.push(word);
         Ok(())
+    }
+
+    #[inline]
+    fn position(&self) -> usize {
+        self.len()
     }
 }
 
@@ -100,6 +113,11 @@ impl Sink for SliceSink<'_> {
         *slot = word;
         self.len += 1;
         Ok(())
+    }
+
+    #[inline]
+    fn position(&self) -> usize {
+        self.len
     }
 
     #[inline]

@@ -34,7 +34,7 @@ pub(crate) fn encode(commands: &[Command]) -> Result<Vec<u32>, Error> {
         match command {
             Command::SetObject(subchannel, class) => encoder.set_object(*subchannel, *class),
             Command::Acquire(acquire) => encoder.semaphore_acquire(acquire),
-            Command::Release(release) => encoder.semaphore_release(release),
+            Command::Release(release) => encoder.semaphore_release(release).map(drop),
             Command::Interrupt => {
                 encoder.method(Subchannel::HOST, &host_c76f::NonStallInterrupt { handle: 0 })
             }

@@ -28,7 +28,7 @@ fn fault_of(words: &[u32]) -> ChannelFault {
     fault
 }
 
-fn commands(encode: impl FnOnce(&mut Encoder<Vec<u32>>)) -> Vec<u32> {
+fn commands<R>(encode: impl FnOnce(&mut Encoder<Vec<u32>>) -> R) -> Vec<u32> {
     let mut encoder = Encoder::new(Vec::new());
     encode(&mut encoder);
     encoder.into_sink()

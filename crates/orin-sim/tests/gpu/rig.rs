@@ -314,7 +314,7 @@ impl Ring<'_> {
     }
 
     /// Submits one segment of commands.
-    pub(crate) fn commands(&mut self, encode: impl FnOnce(&mut Encoder<Vec<u32>>)) {
+    pub(crate) fn commands<R>(&mut self, encode: impl FnOnce(&mut Encoder<Vec<u32>>) -> R) {
         let mut encoder = Encoder::new(Vec::new());
         encode(&mut encoder);
         self.submit(&encoder.into_sink());

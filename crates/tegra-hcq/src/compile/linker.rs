@@ -115,8 +115,8 @@ impl Linker {
         &self.name
     }
 
-    /// Compiles PTX for a GPU of SM version `sm`, (8, 7) for the Orin. `name` stands in messages. The options are those
-    /// of nvJitLink, for example `-lineinfo` or `-ftz=1`, without the architecture.
+    /// Compiles PTX for a GPU of SM version `sm`, (8, 7) for the Orin. `name` identifies the image in error messages.
+    /// The options are those of nvJitLink, for example `-lineinfo` or `-ftz=1`, without the architecture.
     ///
     /// # Errors
     ///

@@ -10,7 +10,7 @@ const PREFETCH_UNIT: u64 = 256;
 
 /// A version of the descriptor, with the fields that a launch sets. What the fields are set to depends on the chip and
 /// is in the chip table.
-pub(super) trait Layout: Version {
+pub(crate) trait Layout: Version {
     /// Grid x, y, z.
     const GRID: [Field<Self>; 3];
     /// Block x, y, z.
@@ -45,21 +45,21 @@ pub(super) trait Layout: Version {
 }
 
 /// The fields about the descriptor that follows.
-pub(super) struct Next<V> {
+pub(crate) struct Next<V> {
     /// Its address, shifted right by 8. The field is a whole word.
-    pub(super) pointer: Field<V>,
+    pub(crate) pointer: Field<V>,
     /// Whether there is one.
-    pub(super) enable: Field<V>,
+    pub(crate) enable: Field<V>,
     /// The scheduler's action on it.
-    pub(super) action: Field<V>,
+    pub(crate) action: Field<V>,
     /// Whether the scheduler reads it while the grid before it runs.
-    pub(super) prefetch: Field<V>,
+    pub(crate) prefetch: Field<V>,
     /// Whether the barrier between both overlaps the tasks that it follows; `None` if the version lacks the field.
-    pub(super) chasing: Option<Field<V>>,
+    pub(crate) chasing: Option<Field<V>>,
 }
 
 /// The fields with which grids overlap.
-pub(super) struct LatchFields<V> {
+pub(crate) struct LatchFields<V> {
     /// Whether blocks can let the next grid begin before they end.
     pre_exit: Field<V>,
     /// Whether the grid arrives at a latch, and its number.
@@ -72,7 +72,7 @@ pub(super) struct LatchFields<V> {
 
 impl<V: Version> LatchFields<V> {
     #[inline]
-    pub(super) fn set(self, qmd: &mut Qmd<V>, latches: Latches) -> Result<()> {
+    pub(crate) fn set(self, qmd: &mut Qmd<V>, latches: Latches) -> Result<()> {
         if let Some(latch) = latches.arrive {
             let [valid, number] = self.arrive;
             qmd.set(self.pre_exit, 1_u64)?;
@@ -93,7 +93,7 @@ impl<V: Version> LatchFields<V> {
 
 /// Number of fields of a release: enable, 64-bit payload, system barrier, address (low, high), payload (low, high). The
 /// structure size and all other fields stay 0: four words (payload and time), no reduction, no interrupt.
-pub(super) const RELEASE_FIELDS: usize = 7;
+pub(crate) const RELEASE_FIELDS: usize = 7;
 
 /// Sets the fields that have the same name in all versions.
 macro_rules! set_common {
@@ -244,7 +244,7 @@ impl Layout for v4_0::Layout {
     }
 }
 
-/// Proves for a layout what [`super::end`] relies on: the pointer of the next descriptor fills its word, and no field
+/// Proves for a layout what launches rely on: the pointer of the next descriptor fills its word, and no field
 /// that a launch sets shares a word with a release, so both can be written without reading.
 const fn check<V: Layout>() {
     assert!(V::NEXT.pointer.info().width() == 32, "the pointer fills its word");

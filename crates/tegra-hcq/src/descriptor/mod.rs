@@ -1,51 +1,27 @@
-//! Launch descriptors (QMD) and constant bank 0.
+//! Templates of launch descriptors (QMD) and constant bank 0: what all launches of a kernel have in common.
 //!
 //! The compute scheduler reads a descriptor from memory: which code to run, on what grid, with which resources.
-//! Constant bank 0 begins with words that NVIDIA's compiler expects of the driver; the parameters follow. What the
+//! Constant bank 0 begins with words that NVIDIA's compiler expects of the driver; the parameters follow. Both
+//! templates are made when a program is loaded, and [`crate::launch::record`] completes them for each launch. What the
 //! chips do differently is in the chip table ([`gpu_hal::chip`]); this module encodes it for both versions of the
 //! descriptor.
 
-use ampere_cmd::qmd::{Qmd, v3_0, v4_0};
+use ampere_cmd::qmd::{Field, Patch, Qmd, QmdV3_0, QmdV4_0, v3_0, v4_0};
+use ampere_cmd::words::join;
+use gpu_hal::Properties;
 use gpu_hal::chip::{Chain, Chip, QmdVersion};
 
 use crate::encodings::Encodings;
 use crate::error::Result;
-use crate::grid::Dim3;
-
-mod bank0;
-mod end;
-mod layout;
-
-pub(crate) use bank0::{bank0, put_shape};
-use end::{ChainPatch, chain_patch};
-pub(crate) use end::{Link, Seen, read};
+use crate::limits::Dim3;
 use layout::Layout;
+
+pub(crate) mod layout;
 
 /// Alignment of a descriptor, in bytes.
 pub(crate) const ALIGN: u64 = ampere_cmd::qmd::ALIGNMENT;
-
-/// Shared memory of a launch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SharedMemory {
-    /// Dynamic shared memory of a block in bytes.
-    pub(crate) dynamic_bytes: u32,
-    /// Shared memory of a block in bytes, as in the launch descriptor: static, dynamic and reserved.
-    pub(crate) bytes: u32,
-    /// Code of the smallest configuration of the SM that holds one block.
-    pub(crate) config: u32,
-    /// Code of the configuration that holds as many blocks as the SM's other resources allow.
-    pub(crate) target: u32,
-}
-
-/// Grid, block and shared memory of a launch, checked against kernel and chip.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) grid: Dim3,
-    pub(crate) block: Dim3,
-    pub(crate) shared: SharedMemory,
-    /// Number of blocks that an SM holds, for a grid of at most one block per SM; 0 for larger grids or if unknown.
-    pub(crate) empty_sm_slots: u32,
-}
+/// Words of a chain next to the pointer: flags and barrier.
+pub(crate) const CHAIN_WORDS: usize = 2;
 
 /// How a grid overlaps its neighbours in a chain: the numbers of latches. A latch is closed while the grid that arrives
 /// at it runs, and until that grid's stores are visible. Chips without latches ignore them.
@@ -70,16 +46,16 @@ pub(crate) struct Code<'a> {
     pub(crate) sass_version: u64,
 }
 
-/// The descriptor of a kernel, and how it is chained.
+/// The descriptor of a kernel in one version, and the fields that chain it, except the pointer.
 #[derive(Clone, Copy, Debug)]
-struct Template<V: Layout> {
-    qmd: Qmd<V>,
-    chain: ChainPatch<V>,
+pub(crate) struct Template<V: Layout> {
+    pub(crate) qmd: Qmd<V>,
+    pub(crate) chain: Patch<V, CHAIN_WORDS>,
 }
 
 /// A template in the version of the chip.
 #[derive(Clone, Copy, Debug)]
-enum Versioned {
+pub(crate) enum Versioned {
     V3_0(Template<v3_0::Layout>),
     V4_0(Template<v4_0::Layout>),
 }
@@ -87,15 +63,15 @@ enum Versioned {
 /// The launch descriptor of a kernel, without what differs from launch to launch.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Descriptor {
-    chip: &'static Chip,
+    pub(crate) chip: &'static Chip,
     /// Code of the largest configuration of shared memory for launches that need no more.
-    usual_config: u32,
-    template: Versioned,
+    pub(crate) usual_config: u32,
+    pub(crate) template: Versioned,
 }
 
 impl Descriptor {
     /// Encodes what all launches of a kernel have in common.
-    pub(crate) fn template(encodings: &Encodings, code: &Code<'_>) -> Result<Self> {
+    pub(crate) fn of(encodings: &Encodings, code: &Code<'_>) -> Result<Self> {
         let mut this = Self::empty(encodings)?;
         match &mut this.template {
             Versioned::V3_0(template) => v3_0::Layout::set_basics(&mut template.qmd, code)?,
@@ -105,7 +81,7 @@ impl Descriptor {
     }
 
     /// A descriptor with only what depends on the chip.
-    fn empty(encodings: &Encodings) -> Result<Self> {
+    pub(crate) fn empty(encodings: &Encodings) -> Result<Self> {
         let chip = encodings.chip();
         // Without chaining nothing is linked.
         let chain = encodings.chain.unwrap_or_else(|| chip.chain());
@@ -117,110 +93,111 @@ impl Descriptor {
         Ok(Self { chip, usual_config, template })
     }
 
-    /// The chip that the descriptor is for.
-    #[inline]
-    pub(crate) fn chip(&self) -> &'static Chip {
-        self.chip
-    }
-
     /// Length of the descriptor in bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
         self.chip.descriptor.value.words() as u64 * 4
     }
-
-    /// Passes the words of the descriptor of a launch to `store`. Constant bank 0 of the launch is at `bank_va`.
-    /// Returns how the descriptor is chained to another.
-    #[inline]
-    pub(crate) fn launch(
-        &self,
-        shape: &Shape,
-        latches: Latches,
-        bank_va: u64,
-        store: impl FnOnce(&[u32]),
-    ) -> Result<Link> {
-        match &self.template {
-            Versioned::V3_0(template) => self.launch_in(template, shape, latches, bank_va, store),
-            Versioned::V4_0(template) => self.launch_in(template, shape, latches, bank_va, store),
-        }
-    }
-
-    #[inline]
-    fn launch_in<V: Layout>(
-        &self,
-        template: &Template<V>,
-        shape: &Shape,
-        latches: Latches,
-        bank_va: u64,
-        store: impl FnOnce(&[u32]),
-    ) -> Result<Link> {
-        let mut qmd = template.qmd;
-        let Shape { grid, block, shared, .. } = shape;
-        for (field, value) in V::GRID.into_iter().zip([grid.x, grid.y, grid.z]) {
-            qmd.set(field, value)?;
-        }
-        for (field, value) in V::BLOCK.into_iter().zip([block.x, block.y, block.z]) {
-            qmd.set(field, value)?;
-        }
-        qmd.set(V::SHARED, shared.bytes)?;
-        let [min, target, max] = V::CONFIG;
-        qmd.set(min, shared.config)?;
-        qmd.set(target, shared.target)?;
-        qmd.set(max, shared.target.max(self.usual_config))?;
-        if self.chip.empty_sm_slots.value {
-            qmd.set(V::EMPTY_SM_SLOTS, shape.empty_sm_slots)?;
-        }
-        let [lower, upper] = V::BANK0;
-        qmd.set_address(lower, upper, bank_va)?;
-        if let Some(fields) = V::LATCHES {
-            fields.set(&mut qmd, latches)?;
-        }
-        let words = qmd.as_words();
-        store(words);
-        Ok(Link::of(self.chip, &template.chain, words))
-    }
-
-    /// Makes the grid of the descriptor at `qmd_at` release a semaphore; see [`end::store_release`].
-    ///
-    /// # Errors
-    ///
-    /// As [`end::store_release`].
-    ///
-    /// # Safety
-    ///
-    /// As [`Link::store`], for a descriptor that [`Descriptor::launch`] has encoded.
-    #[inline]
-    pub(crate) unsafe fn store_release(&self, va: u64, value: u64, qmd_at: *mut u8) -> Result<()> {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { end::store_release(self.chip, va, value, qmd_at) }
-    }
-
-    /// Makes the grid of the descriptor at `qmd_at` write the time when it has ended; see [`end::store_stamp`].
-    ///
-    /// # Errors
-    ///
-    /// As [`end::store_release`].
-    ///
-    /// # Safety
-    ///
-    /// As [`Descriptor::store_release`].
-    pub(crate) unsafe fn store_stamp(&self, va: u64, qmd_at: *mut u8) -> Result<()> {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { end::store_stamp(self.chip, va, qmd_at) }
-    }
 }
 
 impl<V: Layout> Template<V> {
-    fn new(chip: &'static Chip, chain: Chain) -> Result<Self> {
+    fn new(chip: &Chip, chain: Chain) -> Result<Self> {
         let mut qmd = Qmd::new();
         if chip.bank0_prefetch.value
             && let Some((field, value)) = V::BANK0_PREFETCH
         {
             qmd.set(field, value)?;
         }
-        Ok(Self { qmd, chain: chain_patch::<V>(chain)? })
+        let next = V::NEXT;
+        let mut patch = Patch::new()
+            .with(next.enable, 1)?
+            .with(next.action, chain.action)?
+            .with(next.prefetch, chain.prefetch.into())?;
+        if let Some(barrier) = chain.barrier {
+            patch = patch.with(V::BARRIER, barrier.membar)?;
+            if let Some(chasing) = next.chasing {
+                patch = patch.with(chasing, barrier.chasing.into())?;
+            }
+        }
+        Ok(Self { qmd, chain: patch })
     }
 }
 
-#[cfg(test)]
-mod tests;
+/// Byte offsets of the driver words that are the same on all generations and for all launches of a kernel.
+mod at {
+    /// Generic address of the local window (u64).
+    pub(super) const LOCAL_WINDOW: usize = 0x20;
+    /// Initial stack pointer (u32).
+    pub(super) const STACK_POINTER: usize = 0x28;
+    /// Number of SMs (u32).
+    pub(super) const SM_COUNT: usize = 0x10c;
+    /// Reserved shared memory in bytes (u32): code subtracts it from the size of a block's shared memory.
+    pub(super) const RESERVED_SHARED: usize = 0x114;
+}
+
+/// Returns constant bank 0 of at least `bytes` bytes, with the words that do not depend on the launch. Bank 3, the
+/// `__constant__` variables, is at `constants_va`.
+pub(crate) fn bank0(chip: &Chip, bytes: usize, constants_va: u64, properties: &Properties) -> Vec<u8> {
+    let places = chip.bank0.value;
+    let reserved = chip.shared.reserved;
+    let mut bank = vec![0; bytes.max(places.end).next_multiple_of(16)];
+    if let Some(at) = places.shared_window {
+        put(&mut bank, at, &properties.shared_window.to_le_bytes());
+    }
+    put(&mut bank, at::LOCAL_WINDOW, &properties.local_window.to_le_bytes());
+    put(&mut bank, at::STACK_POINTER, &chip.local.stack_pointer().to_le_bytes());
+    put(&mut bank, at::SM_COUNT, &properties.sm_count.to_le_bytes());
+    put(&mut bank, places.constants, &constants_va.to_le_bytes());
+    put(&mut bank, at::RESERVED_SHARED, &reserved.to_le_bytes());
+    if let Some(cluster) = places.cluster {
+        put(&mut bank, cluster.reserved_shared_end, &reserved.to_le_bytes());
+        // Each block is its own cluster.
+        for axis in 0..3 {
+            put(&mut bank, cluster.shape + 4 * axis, &1_u32.to_le_bytes());
+        }
+        put(&mut bank, cluster.reciprocal, &1_f32.to_le_bytes());
+        put(&mut bank, cluster.blocks, &1_u32.to_le_bytes());
+    }
+    bank
+}
+
+/// Writes bytes at an offset of a bank.
+pub(crate) fn put(bank: &mut [u8], offset: usize, bytes: &[u8]) {
+    bank[offset..offset + bytes.len()].copy_from_slice(bytes);
+}
+
+/// The fields of a descriptor that a fault report shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seen {
+    pub(crate) code_va: u64,
+    pub(crate) grid: Dim3,
+    pub(crate) block: Dim3,
+    /// Address of the next descriptor; `None` if the chain ends here.
+    pub(crate) next: Option<u64>,
+    /// Semaphore released at the end of the grid, and its value; `None` without a release.
+    pub(crate) release: Option<(u64, u64)>,
+}
+
+/// Decodes the words of a descriptor; `None` if their number is not that of the chip's descriptors.
+pub(crate) fn read(chip: &Chip, words: &[u32]) -> Option<Seen> {
+    match chip.descriptor.value {
+        QmdVersion::V4_0 => QmdV4_0::from_slice(words).map(|qmd| seen(&qmd)),
+        QmdVersion::V3_0 => QmdV3_0::from_slice(words).map(|qmd| seen(&qmd)),
+    }
+}
+
+fn seen<V: Layout>(qmd: &Qmd<V>) -> Seen {
+    // CAST: no field has more than 32 bits.
+    let dim = |fields: [Field<V>; 3]| Dim3::from(fields.map(|field| qmd.get(field) as u32));
+    let [low, high] = V::CODE;
+    let next = V::NEXT;
+    let [enable, _, _, va_low, va_high, value_low, value_high] =
+        V::RELEASE.read(qmd.as_words()).map(|value| value as u32);
+    Seen {
+        code_va: qmd.address(low, high),
+        grid: dim(V::GRID),
+        block: dim(V::BLOCK),
+        next: (qmd.get(next.enable) != 0).then(|| ampere_cmd::qmd::pointed_va(qmd.get(next.pointer) as u32)),
+        release: (enable != 0).then(|| (join(va_high, va_low), join(value_high, value_low))),
+    }
+}

@@ -17,7 +17,7 @@ use gpu_hal::volatile;
 
 use crate::descriptor::{self, Seen};
 use crate::fault::{CodeLocation, Fault, LaunchRecord, NearBuffer, Submission};
-use crate::grid::Dim3;
+use crate::limits::Dim3;
 use crate::shared::Shared;
 use crate::wait::OpenChannels;
 
@@ -205,7 +205,6 @@ mod tests {
         assert_eq!(standing(&[]), []);
     }
 
-    #[cfg(feature = "sim")]
     #[test]
     fn the_release_at_the_end_of_a_long_chain_is_found() {
         use crate::{Device, DeviceKind, Program, QueueOptions, ReleaseBy, WaitPolicy};

@@ -2,7 +2,7 @@
 
 use core::ops::{Bound, RangeBounds};
 
-use crate::grid::Dim3;
+use crate::limits::Dim3;
 
 /// Why a launch does not fit the kernel or the chip.
 ///

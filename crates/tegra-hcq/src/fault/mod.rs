@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use gpu_hal::ErrorCode;
 
-use crate::grid::Dim3;
+use crate::limits::Dim3;
 pub use gpu_log::mmu::{MmuAccess, MmuFaultType};
 pub use submission::{LaunchRecord, Submission};
 

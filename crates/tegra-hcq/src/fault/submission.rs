@@ -5,7 +5,7 @@ use core::fmt::{self, Write as _};
 use ampere_cmd::dump;
 use gpu_hal::chip::Chip;
 
-use crate::grid::Dim3;
+use crate::limits::Dim3;
 
 /// A submission, as stored in memory.
 #[derive(Clone, PartialEq, Eq)]

@@ -2,14 +2,13 @@
 
 use core::ops::Range;
 
-use super::{Graph, Node, NodeId, keep, part};
+use super::{Graph, Node, NodeId, keep};
 use crate::args::Arg;
-use crate::descriptor;
 use crate::error::{Error, RangeError, Result};
-use crate::grid::Dim3;
 use crate::heap::Handle;
+use crate::launch::record;
+use crate::limits::Dim3;
 use crate::memory::{Pod, Slice, SliceMut};
-use crate::queue::records;
 use crate::shared::Shared;
 use crate::transfer;
 
@@ -28,10 +27,12 @@ impl Node {
                 reason: format!("there is no argument {index}, only {}", params.len()),
             });
         };
-        records::check_own_argument(device.heap().id(), &self.kernel, index, param.size, argument)?;
+        if record::check_argument(device.heap().id(), &self.kernel, index, param.size, argument)? {
+            return Err(Error::OtherDevice(record::name_of(&self.kernel, index)));
+        }
         let place = param.offset..param.offset + param.size;
         argument.write_to(&mut self.bank[place.clone()]);
-        self.parts[index] = part(argument);
+        self.parts[index] = argument.part();
         Ok((place, core::mem::replace(&mut self.buffers[index], keep(argument))))
     }
 
@@ -45,16 +46,27 @@ impl Node {
         };
         // A slice of another length may begin at the same address.
         same_memory
-            && self.parts[index] == part(argument)
-            && argument.is_stored_in(&self.bank[param.offset..param.offset + param.size])
+            && self.parts[index] == argument.part()
+            && is_stored(argument, &self.bank[param.offset..param.offset + param.size])
     }
 
     fn set_shape(&mut self, grid: Dim3, block: Dim3) -> Result<()> {
         let dynamic = self.shape.shared.dynamic_bytes;
         self.shape = self.kernel.code().shape(grid, block, dynamic)?;
-        descriptor::put_shape(self.kernel.code().qmd.chip(), &mut self.bank, &self.shape);
+        record::put_shape(self.kernel.code().qmd.chip, &mut self.bank, &self.shape);
         Ok(())
     }
+}
+
+/// Whether the value equals the bytes of a parameter block.
+fn is_stored(argument: &Arg<'_>, bytes: &[u8]) -> bool {
+    if let Arg::Bytes(given) = argument {
+        return *given == bytes;
+    }
+    let mut given = [0; 8];
+    let given = &mut given[..argument.size()];
+    argument.write_to(given);
+    given == bytes
 }
 
 impl Graph {
@@ -125,7 +137,7 @@ impl Graph {
     ) -> Result<()> {
         self.check_node(node)?;
         let changed = &mut self.nodes[node.index];
-        records::check_own_arguments(self.device.heap().id(), &changed.kernel, arguments)?;
+        record::check_own_arguments(self.device.heap().id(), &changed.kernel, arguments)?;
         if (grid, block) != (changed.shape.grid, changed.shape.block) {
             changed.set_shape(grid, block)?;
             self.launches = None;

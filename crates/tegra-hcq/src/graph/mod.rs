@@ -11,38 +11,28 @@
 //! flight; it then waits for the oldest.
 
 use core::fmt;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::Arc;
 
-use gpu_hal::volatile;
-
-use crate::args::Arg;
-use crate::descriptor::Shape;
+use crate::args::{Arg, FillValue};
 use crate::device::Device;
-use crate::error::{Error, RangeError, Result};
-use crate::fill::FillValue;
-use crate::grid::Dim3;
+use crate::error::{RangeError, Result};
 use crate::heap::{Content, Handle, Mapped};
-use crate::limits::DEFAULT_TIMEOUT;
+use crate::launch::record::{self, Shape};
+use crate::limits::Dim3;
 use crate::memory::{Pod, Slice, SliceMut};
-use crate::profile::Work;
 use crate::program::Kernel;
-use crate::queue::profile::{STEP_BYTES, Steps};
-use crate::queue::records;
-use crate::queue::{Engine, Queue};
 use crate::shared::Shared;
 use crate::transfer;
-use crate::wait::Fence;
 use gpu_hal::MemoryUse;
 
 mod change;
 mod instance;
-mod kept;
+mod replay;
 mod words;
 
-use instance::{Instance, Patch, latches};
-use kept::Kept;
-use words::{Plan, Release};
+use instance::Instance;
+use words::Plan;
 
 /// Default number of instances of a graph.
 const INSTANCES: usize = 4;
@@ -106,22 +96,18 @@ impl Node {
     ) -> Result<Self> {
         let code = kernel.code();
         let shape = code.shape(grid, block, shared_bytes)?;
-        records::check_own_arguments(device.heap().id(), kernel, arguments)?;
+        record::check_own_arguments(device.heap().id(), kernel, arguments)?;
         let mut bank = Vec::new();
-        records::fill_bank(&mut bank, code, &shape, arguments);
+        record::fill_bank(&mut bank, code, &shape, arguments);
         let buffers = arguments.iter().map(keep).collect();
-        let parts = arguments.iter().map(part).collect();
+        let parts = arguments.iter().map(Arg::part).collect();
         Ok(Self { kernel: kernel.clone(), shape, bank, buffers, parts, offset: 0, early: false })
     }
 
-    /// Tells the checks of the software Orin about a launch of the node, whose record is in `memory`.
-    #[inline]
-    fn note(&self, memory: &Mapped) {
-        let code = self.kernel.code();
-        let buffers = code.params.iter().zip(&self.parts);
-        let buffers = buffers.filter_map(|(param, part)| part.map(|(va, bytes)| (param.offset, va, bytes)));
+    /// Reports a launch of the node, whose record is in `memory`, to the checks of a software GPU.
+    fn observe(&self, memory: &Mapped) {
         let va = memory.gpu_va() + self.offset;
-        memory.heap().note_launch(va, || code.exact_shared(&self.shape), buffers);
+        record::observe(memory.heap(), va, self.kernel.code(), &self.shape, self.parts.iter().copied());
     }
 }
 
@@ -129,14 +115,6 @@ impl Node {
 fn keep(argument: &Arg<'_>) -> Option<Handle> {
     match argument {
         Arg::Buffer(buffer) => Some(buffer.handle().clone()),
-        _ => None,
-    }
-}
-
-/// Address and length of an argument's memory, if the checks of the software Orin use them.
-fn part(argument: &Arg<'_>) -> Option<(u64, usize)> {
-    match argument {
-        Arg::Buffer(buffer) => buffer.part(),
         _ => None,
     }
 }
@@ -189,7 +167,7 @@ impl GraphBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if the number is outside these limits.
+    /// [`Error::Range`](crate::Error::Range) if the number is outside these limits.
     pub fn instances(&mut self, count: usize) -> Result<&mut Self> {
         if !(1..=MAX_INSTANCES).contains(&count) {
             return Err(RangeError::Instances { count, limit: MAX_INSTANCES }.into());
@@ -243,11 +221,11 @@ impl GraphBuilder {
     ///
     /// # Errors
     ///
-    /// As [`Queue::launch`].
+    /// As [`Queue::launch`](crate::Queue::launch).
     ///
     /// # Safety
     ///
-    /// As for [`Queue::launch`], for every replay.
+    /// As for [`Queue::launch`](crate::Queue::launch), for every replay.
     pub unsafe fn launch(
         &mut self,
         kernel: &Kernel,
@@ -263,7 +241,7 @@ impl GraphBuilder {
     ///
     /// # Errors
     ///
-    /// As [`Queue::launch`].
+    /// As [`Queue::launch`](crate::Queue::launch).
     ///
     /// # Safety
     ///
@@ -299,7 +277,8 @@ impl GraphBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if the lengths differ or are zero; [`Error::OtherDevice`].
+    /// [`Error::Range`](crate::Error::Range) if the lengths differ or are zero;
+    /// [`Error::OtherDevice`](crate::Error::OtherDevice).
     pub fn copy<'s, 't, T: Pod>(
         &mut self,
         source: impl Into<Slice<'s, T>>,
@@ -314,7 +293,8 @@ impl GraphBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if there are no elements; [`Error::OtherDevice`].
+    /// [`Error::Range`](crate::Error::Range) if there are no elements;
+    /// [`Error::OtherDevice`](crate::Error::OtherDevice).
     pub fn fill<'t, T: FillValue>(&mut self, target: impl Into<SliceMut<'t, T>>, value: T) -> Result<NodeId> {
         let target = target.into();
         let step = transfer::fill(&self.device, &target, value)?;
@@ -325,7 +305,8 @@ impl GraphBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`] if the graph has no steps; [`Error::OutOfMemory`].
+    /// [`Error::Range`](crate::Error::Range) if the graph has no steps;
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn build(self) -> Result<Graph> {
         let Self { device, number, mut nodes, instances, early: _ } = self;
         if nodes.is_empty() {
@@ -334,7 +315,7 @@ impl GraphBuilder {
         let mut bytes = 0;
         for node in &mut nodes {
             node.offset = bytes;
-            bytes += records::record_bytes(node.kernel.code());
+            bytes += record::record_bytes(node.kernel.code());
         }
         let start_offset = bytes;
         let plan = Plan::new(&device, &nodes);
@@ -369,7 +350,64 @@ impl GraphBuilder {
     }
 }
 
-/// A recorded sequence of launches, copies and fills. Replayed by [`Queue::replay`].
+/// Programs and buffers that a graph keeps alive and marks as used. Each program and each block of memory is kept once,
+/// however many steps use it.
+#[derive(Debug, Default)]
+struct Kept {
+    /// One kernel of each program.
+    programs: Vec<Kernel>,
+    /// Each buffer, with the number of arguments that refer to it.
+    buffers: Vec<(Handle, u32)>,
+}
+
+impl Kept {
+    /// Adds a use of the kernel's program by a step.
+    fn add_program(&mut self, kernel: &Kernel) {
+        if !self.programs.iter().any(|known| known.same_program(kernel)) {
+            self.programs.push(kernel.clone());
+        }
+    }
+
+    /// Adds an argument that refers to the buffer.
+    fn add(&mut self, handle: &Handle) {
+        match self.position(handle) {
+            Some(at) => self.buffers[at].1 += 1,
+            None => self.buffers.push((handle.clone(), 1)),
+        }
+    }
+
+    /// Removes an argument that referred to the buffer.
+    fn remove(&mut self, handle: &Handle) {
+        if let Some(at) = self.position(handle) {
+            self.buffers[at].1 -= 1;
+            if self.buffers[at].1 == 0 {
+                self.buffers.swap_remove(at);
+            }
+        }
+    }
+
+    fn position(&self, handle: &Handle) -> Option<usize> {
+        let memory = core::ptr::from_ref(handle.memory());
+        self.buffers.iter().position(|(known, _)| core::ptr::eq(known.memory(), memory))
+    }
+
+    /// Marks everything as used up to `value` of the queue in `slot`. Returns whether the CPU has a view of a buffer.
+    #[inline]
+    fn note(&self, slot: usize, value: u64) -> bool {
+        for kernel in &self.programs {
+            kernel.uses().note(slot, value);
+        }
+        for (handle, _) in &self.buffers {
+            handle.uses().note(slot, value);
+        }
+        // A view sets its mark, then reads the uses; a replay records the uses, then reads the marks. With a full fence
+        // on both sides, at least one sees the other.
+        fence(Ordering::SeqCst);
+        self.buffers.iter().any(|(handle, _)| handle.memory().is_viewed())
+    }
+}
+
+/// A recorded sequence of launches, copies and fills. Replayed by [`Queue::replay`](crate::Queue::replay).
 ///
 /// The steps run in the order of recording; each starts after the previous one has ended, or waits for it
 /// ([`GraphBuilder::begin_early`]). A graph keeps the programs and buffers that it uses alive.
@@ -424,235 +462,6 @@ impl Graph {
     /// Always `false`: a graph has at least one step.
     pub fn is_empty(&self) -> bool {
         self.nodes.is_empty()
-    }
-
-    /// Writes the changed arguments of an instance.
-    fn apply_patches(&mut self, index: usize) {
-        let Instance { memory, dirty, patches, .. } = &mut self.instances[index];
-        for Patch { node, place } in patches.drain(..) {
-            let Node { bank, offset, .. } = &self.nodes[node];
-            // A record that is rewritten as a whole already contains its arguments.
-            if !dirty.contains(&node) {
-                // SAFETY: the place lies inside the record's bank, which `build` has laid out at `offset`;
-                // the memory lives as long as the instance, and no replay of it is in flight.
-                unsafe {
-                    let target = memory.cpu().add(*offset as usize + place.start);
-                    records::store_bytes(target, &bank[place]);
-                }
-                self.nodes[node].note(memory);
-            }
-        }
-    }
-
-    /// Writes the changed records of an instance.
-    #[cold]
-    fn refresh(&mut self, index: usize) -> Result<()> {
-        let instance = &self.instances[index];
-        let base = instance.memory.gpu_va();
-        for at in instance.dirty.clone() {
-            let node = &self.nodes[at];
-            let code = node.kernel.code();
-            let bank_bytes = records::bank_bytes(code);
-            node.note(&instance.memory);
-            let is_early = |at: usize| self.nodes.get(at).is_some_and(|node| node.early);
-            let latches = latches(instance.latch, at, is_early);
-            // SAFETY: `build` has laid the record out at `offset` inside the instance's memory, which lives
-            // as long as the instance; no replay of the instance is in flight.
-            unsafe {
-                let target = instance.memory.cpu().add(node.offset as usize);
-                let link =
-                    records::store(target, base + node.offset, &node.bank, code, &node.shape, latches)?;
-                if let Some(next) = self.nodes.get(at + 1).filter(|_| self.plan.is_chained()) {
-                    let next_va = base + next.offset + records::bank_bytes(next.kernel.code());
-                    link.store(next_va, target.add(bank_bytes as usize))?;
-                }
-            }
-        }
-        self.instances[index].dirty = 0..0;
-        Ok(())
-    }
-
-    /// Makes an instance ready for a replay on `queue` that releases `value`; returns its GPFIFO entry. With
-    /// `recorded`, the descriptors write time stamps.
-    #[inline]
-    fn prepare(&mut self, index: usize, queue: &Queue, value: u64, recorded: bool) -> Result<u64> {
-        let release = Release {
-            timeline: queue.state.timeline.gpu_va(),
-            // A descriptor has one release.
-            by_descriptor: queue.schedule.release_by_descriptor && !recorded,
-        };
-        let last = self.nodes.len() - 1;
-        if self.instances[index].stamped && !recorded {
-            self.instances[index].dirty = 0..self.nodes.len();
-            self.instances[index].stamped = false;
-        }
-        let rewritten = !self.instances[index].dirty.is_empty();
-        let before = self.instances[index].start.map(|start| start.release());
-        if !release.by_descriptor && before.is_some_and(|before| before.by_descriptor) {
-            // The previously last descriptor must no longer release.
-            self.instances[index].soil(last);
-        }
-        if !self.instances[index].patches.is_empty() {
-            self.apply_patches(index);
-        }
-        if !self.instances[index].dirty.is_empty() {
-            self.refresh(index)?;
-        }
-        if recorded {
-            self.stamp(index, rewritten)?;
-        }
-        let instance = &mut self.instances[index];
-        // SAFETY: room for the commands lies at `start_offset` of the instance's memory.
-        let target = unsafe { instance.memory.cpu().add(self.start_offset as usize) };
-        let start = match instance.start {
-            Some(start) if start.release() == release => start,
-            _ => {
-                let va = instance.memory.gpu_va();
-                let commands = self.plan.encode(&mut self.scratch, va, release)?;
-                let words = &self.scratch[..commands.len()];
-                // SAFETY: `build` has reserved the size of the scratch at `target`; no replay of the instance is in
-                // flight.
-                unsafe { volatile::store(target, bytemuck::cast_slice(words)) };
-                let start = commands.start(va + self.start_offset)?;
-                instance.start = Some(start);
-                start
-            }
-        };
-        if release.by_descriptor {
-            let Node { kernel, offset, .. } = &self.nodes[last];
-            let code = kernel.code();
-            let at = (*offset + records::bank_bytes(code)) as usize;
-            // SAFETY: the last record's descriptor, in memory that lives as long as the instance; no replay of it is in
-            // flight.
-            unsafe {
-                let qmd = instance.memory.cpu().add(at);
-                code.qmd.store_release(release.timeline, value, qmd)?;
-            }
-        } else {
-            // SAFETY: the payload's words lie inside the commands; no replay of the instance is in flight.
-            unsafe { start.set_value(target, value) };
-        }
-        instance.value = value;
-        instance.slot = queue.state.slot;
-        Ok(start.entry(queue.is_trailing()))
-    }
-
-    /// Clears the time stamps of an instance, and makes its descriptors write them; `rewritten` is whether descriptors
-    /// have been written since.
-    #[cold]
-    fn stamp(&mut self, index: usize, rewritten: bool) -> Result<()> {
-        let bytes = self.nodes.len() * STEP_BYTES;
-        let instance = &mut self.instances[index];
-        // Memory that another queue has not read yet is left to it.
-        if instance.stamps.as_mut().is_none_or(|stamps| Arc::get_mut(stamps).is_none()) {
-            let stamps = self.device.allocate_mapped(bytes as u64, MemoryUse::ReadBack, Content::Profile)?;
-            instance.stamps = Some(Arc::new(stamps));
-            instance.stamped = false;
-        }
-        let Some(stamps) = &instance.stamps else { return Ok(()) };
-        for word in 0..bytes / 8 {
-            // SAFETY: inside the memory, which `instance` keeps alive; no replay that writes it is in flight. Volatile,
-            // since the GPU writes it.
-            unsafe { stamps.cpu().cast::<u64>().add(word).write_volatile(0) };
-        }
-        if instance.stamped && !rewritten {
-            return Ok(());
-        }
-        for (step, node) in self.nodes.iter().enumerate() {
-            let code = node.kernel.code();
-            let at = (node.offset + records::bank_bytes(code)) as usize;
-            let va = stamps.gpu_va() + (step * STEP_BYTES) as u64;
-            // SAFETY: the record's descriptor, in memory that lives as long as the instance; no replay is in flight.
-            unsafe { code.qmd.store_stamp(va, instance.memory.cpu().add(at))? };
-        }
-        instance.stamped = true;
-        Ok(())
-    }
-
-    /// The time stamps of a recorded replay of an instance, which ends with the `value` of a queue.
-    #[cold]
-    fn steps(&mut self, index: usize, slot: usize, value: u64) -> Option<Steps> {
-        let stamps = Arc::clone(self.instances[index].stamps.as_ref()?);
-        stamps.uses().note(slot, value);
-        let launches = self.launches.get_or_insert_with(|| {
-            self.nodes.iter().map(|node| (node.kernel.clone(), node.shape.grid, node.shape.block)).collect()
-        });
-        Some(Steps { stamps, launches: Arc::clone(launches) })
-    }
-
-    /// Records that a replay uses the programs, the buffers and the instance. Returns whether the CPU has a view of a
-    /// buffer.
-    #[inline]
-    fn note(&self, index: usize, slot: usize, value: u64) -> bool {
-        self.instances[index].memory.uses().note(slot, value);
-        self.kept.note(slot, value)
-    }
-}
-
-impl Queue {
-    /// Submits a graph to run after all earlier work of the queue, with one doorbell.
-    ///
-    /// Waits for the oldest replay if all instances of the graph are in flight.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OtherDevice`]; [`Error::Viewed`]; [`Error::Fault`] if the queue has faulted; [`Error::Timeout`] if the
-    /// oldest replay does not end within [`DEFAULT_TIMEOUT`](DEFAULT_TIMEOUT).
-    // Inlined, so that the fence stays in registers: see `queue::in_flight`.
-    #[inline]
-    pub fn replay(&mut self, graph: &mut Graph) -> Result<Fence> {
-        let value = self.send_graph(graph)?;
-        Ok(self.fence(value))
-    }
-
-    /// Submits a graph; returns the timeline value of its end.
-    fn send_graph(&mut self, graph: &mut Graph) -> Result<u64> {
-        self.check_health()?;
-        if !Arc::ptr_eq(&graph.device, &self.state.device) {
-            return Err(Error::OtherDevice("the graph".to_owned()));
-        }
-        if self.profiling.enabled {
-            self.begin_span(Engine::Compute, Work::Graph { steps: graph.len() })?;
-        }
-        self.settle_for_graph(graph.local_bytes)?;
-        let index = graph.next;
-        let instance = &graph.instances[index];
-        if !self.state.heap().reached(instance.slot, instance.value) {
-            self.release_held();
-            self.state.heap().wait_for(instance.memory.uses(), DEFAULT_TIMEOUT)?;
-        }
-        let recorded = self.profiling.enabled;
-        if recorded {
-            self.read_spans();
-        }
-        self.make_room()?;
-        let value = self.next_value();
-        self.prepare_fence(value);
-        if graph.note(index, self.state.slot, value) {
-            // The recorded value is completed by an empty submission.
-            self.begin(Engine::Compute)?;
-            self.submit()?;
-            return Err(Error::Viewed);
-        }
-        let entry = graph.prepare(index, self, value, recorded)?;
-        self.state.set_last_kernel(graph.nodes[0].kernel.code().code_va);
-        if recorded {
-            self.stamp_spans(true);
-        }
-        tracing::trace!(
-            queue = self.state.slot,
-            value,
-            steps = graph.nodes.len(),
-            instance = index,
-            "replay"
-        );
-        self.ring(Engine::Compute, entry)?;
-        graph.next = if index + 1 == graph.instances.len() { 0 } else { index + 1 };
-        self.submitted(Engine::Compute, value, self.schedule.release_by_descriptor && !recorded);
-        if recorded && let Some(steps) = graph.steps(index, self.state.slot, value) {
-            self.end_graph_span(value, steps);
-        }
-        Ok(value)
     }
 }
 

@@ -12,9 +12,9 @@ use ampere_cmd::words::lower_upper;
 
 use super::Node;
 use crate::encodings::Encodings;
-use crate::error::{Error, Result};
-use crate::queue::records;
-use crate::queue::submit::encode_end;
+use crate::error::Result;
+use crate::launch::record;
+use crate::launch::submit::encode_end;
 use crate::shared::Shared;
 
 /// Largest number of words beside the launches: waits, invalidations and the end.
@@ -66,7 +66,7 @@ impl Plan {
     pub(super) fn new(device: &Shared, nodes: &[Node]) -> Self {
         let encodings = *device.encodings();
         let launched = if encodings.chain.is_some() { 1 } else { nodes.len() };
-        let descriptor = |node: &Node| node.offset + records::bank_bytes(node.kernel.code());
+        let descriptor = |node: &Node| node.offset + record::bank_bytes(node.kernel.code());
         Self { encodings, descriptors: nodes[..launched].iter().map(descriptor).collect() }
     }
 
@@ -89,20 +89,15 @@ impl Plan {
     /// Returns an error if an address does not fit its field.
     pub(super) fn encode(&self, words: &mut [u32], va: u64, release: Release) -> Result<Commands> {
         let mut sink = SliceSink::new(words);
-        let skip = self.launches(&mut sink, va, release).map_err(Error::Encoding)?;
-        if release.by_descriptor {
-            return Ok(Commands { len: sink.len(), skip, payload: None, release });
-        }
-        let (end, len) = self.end(release.timeline, 0)?;
-        // Encoding twice with values that differ in every bit locates the payload.
-        let (other, _) = self.end(release.timeline, u64::MAX)?;
-        let payload = (0..len).find(|&at| end[at] != other[at]);
-        let payload = payload.filter(|&at| at + 1 < len && end[at + 1] != other[at + 1]);
-        // PANIC: a release carries its 64-bit payload in two adjacent words.
-        let payload = payload.expect("the commands contain the payload of a release");
-        let start = sink.len();
-        words[start..start + len].copy_from_slice(&end[..len]);
-        Ok(Commands { len: start + len, skip, payload: Some(start + payload), release })
+        let skip = self.launches(&mut sink, va, release)?;
+        let payload = match release.by_descriptor {
+            true => None,
+            false => {
+                let encoder = &mut Encoder::new(&mut sink);
+                Some(encode_end(encoder, release.timeline, 0, true, self.encodings.l2_flush)?)
+            }
+        };
+        Ok(Commands { len: sink.len(), skip, payload, release })
     }
 
     /// Encodes everything before the end. Returns the number of words that can be skipped if nothing runs.
@@ -132,16 +127,6 @@ impl Plan {
             encoder.launch(va + descriptor, pcas_action)?;
         }
         Ok(skip)
-    }
-
-    /// The words of the end and their number.
-    fn end(&self, timeline: u64, value: u64) -> Result<([u32; FRAME_WORDS], usize)> {
-        let mut words = [0; FRAME_WORDS];
-        let mut sink = SliceSink::new(&mut words);
-        encode_end(&mut Encoder::new(&mut sink), timeline, value, true, self.encodings.l2_flush)
-            .map_err(Error::Encoding)?;
-        let len = sink.len();
-        Ok((words, len))
     }
 }
 
@@ -233,8 +218,9 @@ mod tests {
         let start = commands.start(VA).unwrap();
         // SAFETY: the words are those of the commands.
         unsafe { start.set_value(words.as_mut_ptr().cast(), 0x1122_3344_5566_7788) };
-        let (end, len) = plan.end(TIMELINE, 0x1122_3344_5566_7788).unwrap();
-        assert!(words.ends_with(&end[..len]), "{}", dump::pushbuffer(&words, &Classes::AMPERE));
+        let mut end = Vec::new();
+        encode_end(&mut Encoder::new(&mut end), TIMELINE, 0x1122_3344_5566_7788, true, false).unwrap();
+        assert!(words.ends_with(&end), "{}", dump::pushbuffer(&words, &Classes::AMPERE));
         let text = dump::pushbuffer(&words, &Classes::AMPERE);
         assert!(text.lines().last().unwrap().contains("SEM_EXECUTE OPERATION RELEASE"), "{text}");
         assert_eq!(start.release(), Release { timeline: TIMELINE, by_descriptor: false });

@@ -13,24 +13,21 @@ use gpu_hal::{DeviceMemory, Driver, MemoryUse};
 
 use crate::error::{Error, Result};
 use crate::limits::MAX_QUEUES;
-use crate::progress::Progress;
 use peers::Peers;
 use pool::{Pool, Slab};
 use staging::Staging;
-use timeline::Timeline;
+use timeline::{Progress, Timeline};
 
 mod handle;
-mod interrupt;
+mod observer;
 mod peers;
 mod pool;
 mod staging;
-mod streaming;
 pub(crate) mod timeline;
 mod uses;
-#[cfg(feature = "sim")]
-mod watched;
 
 pub(crate) use handle::{Handle, Mapped};
+pub(crate) use observer::Observer;
 pub use pool::PoolUsage;
 pub(crate) use pool::{Content, Memory};
 pub(crate) use uses::Uses;
@@ -105,9 +102,8 @@ struct Parked {
 /// Memory, timelines and driver of a device.
 #[derive(Debug)]
 pub(crate) struct Heap {
-    /// The checks of the software Orin. Declared first: the quarantine is freed before the pool.
-    #[cfg(feature = "sim")]
-    watched: Option<watched::Watched>,
+    /// The checks of a software GPU. Declared first: its quarantine is freed before the pool.
+    observer: Option<Box<dyn Observer>>,
     // Declared before `driver`: memory is freed before the driver that allocated it.
     pool: Pool,
     staging: Mutex<StagingState>,
@@ -119,7 +115,7 @@ pub(crate) struct Heap {
     seen: Box<[AtomicU64]>,
     /// The queue in each slot.
     queues: Mutex<Vec<Option<Weak<dyn Progress>>>>,
-    /// The GPFIFO entry of an interrupt: see [`interrupt`].
+    /// The GPFIFO entry of an interrupt: see [`timeline`].
     interrupt: u64,
     /// The memory of the timelines and of the interrupt's commands.
     signals: Box<dyn DeviceMemory>,
@@ -138,25 +134,20 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Heap {
     /// Creates a heap without allocations.
-    pub(crate) fn new(driver: Box<dyn Driver>) -> Result<Arc<Self>> {
-        let bytes = timeline::BYTES + interrupt::BYTES;
-        let signals = pool::driver_memory(&*driver, bytes, MemoryUse::Signals, "timelines")?;
-        // SAFETY: the commands are behind the timelines, in fresh memory of `bytes` bytes.
-        let interrupt = unsafe { interrupt::write(&*signals, timeline::BYTES)? };
-        #[cfg(feature = "sim")]
-        let watched = watched::Watched::of(&*driver);
-        #[cfg(feature = "sim")]
-        if let Some(watched) = &watched {
-            watched.driver_memory(signals.gpu_va(), signals.bytes(), "timelines");
+    pub(crate) fn new(driver: Box<dyn Driver>, observer: Option<Box<dyn Observer>>) -> Result<Arc<Self>> {
+        let signals = pool::driver_memory(&*driver, timeline::WHOLE_BYTES, MemoryUse::Signals, "timelines")?;
+        // SAFETY: fresh memory of `WHOLE_BYTES` bytes.
+        let interrupt = unsafe { timeline::write_interrupt(&*signals)? };
+        if let Some(observer) = &observer {
+            observer.driver_memory(signals.gpu_va(), signals.bytes(), "timelines");
         }
         Ok(Arc::new(Self {
-            #[cfg(feature = "sim")]
-            watched,
+            observer,
             pool: Pool::new(driver.memory_info().map_or(0, |info| info.total)),
             staging: Mutex::new(StagingState::Closed(0)),
             parked: Mutex::default(),
             parked_count: AtomicUsize::new(0),
-            // SAFETY: the memory has `timeline::BYTES` bytes, and `signals` keeps it as long as the timelines.
+            // SAFETY: the memory has at least `timeline::BYTES` bytes; `signals` keeps it as long as the timelines.
             timelines: unsafe { timeline::over(&*signals)? },
             seen: (0..MAX_QUEUES).map(|_| AtomicU64::new(0)).collect(),
             queues: Mutex::default(),
@@ -247,86 +238,62 @@ impl Heap {
         value
     }
 
-    /// The checks of the software Orin.
-    #[cfg(feature = "sim")]
-    pub(crate) fn watched(&self) -> Option<&watched::Watched> {
-        self.watched.as_ref()
+    /// What the checks of a software GPU want to know is reported to it; `None` without checks.
+    #[inline]
+    pub(crate) fn observer(&self) -> Option<&dyn Observer> {
+        self.observer.as_deref()
     }
 
     /// As [`Heap::allocate`], under checks.
-    #[cfg(feature = "sim")]
     #[cold]
-    fn allocate_watched(
+    fn allocate_observed(
         &self,
-        watched: &watched::Watched,
+        observer: &dyn Observer,
         bytes: u64,
         purpose: MemoryUse,
         content: Content,
     ) -> Result<Arc<Memory>> {
-        self.sweep();
-        let whole = watched.with_red_zone(bytes);
-        let memory = match self.pool.reuse(whole, purpose, content) {
-            Some(memory) => memory,
-            None => match self.allocate_new(whole, purpose, content) {
-                Err(Error::OutOfMemory { .. }) => {
-                    self.end_quarantine();
-                    let memory = self.pool.reuse(whole, purpose, content);
-                    let memory = memory.map_or_else(|| self.allocate_new(whole, purpose, content), Ok);
-                    memory.map_err(|error| match error {
-                        // The program has not asked for the red zone.
-                        Error::OutOfMemory { in_use, free, source, .. } => {
-                            Error::OutOfMemory { wanted: bytes, in_use, free, source }
-                        }
-                        error => error,
-                    })?
-                }
-                allocated => allocated?,
-            },
+        let whole = observer.with_red_zone(bytes);
+        let take = || match self.pool.reuse(whole, purpose, content) {
+            Some(memory) => Ok(memory),
+            None => self.allocate_new(whole, purpose, content),
         };
+        let mut allocated = take();
+        if allocated.as_ref().is_err_and(Error::is_out_of_memory) {
+            self.end_quarantine();
+            allocated = take();
+        }
+        let memory = allocated.map_err(|error| match error {
+            // The program has not asked for the red zone.
+            Error::OutOfMemory { in_use, free, source, .. } => {
+                Error::OutOfMemory { wanted: bytes, in_use, free, source }
+            }
+            error => error,
+        })?;
         memory.set_wanted(bytes);
-        watched.allocated(&memory, bytes);
+        observer.allocated(&memory, bytes);
         Ok(memory)
     }
 
     /// Returns the blocks in quarantine to the pool.
-    #[cfg(feature = "sim")]
     fn end_quarantine(&self) {
-        let blocks = self.watched.as_ref().map_or_else(Vec::new, watched::Watched::release_all);
+        let blocks = self.observer().map_or_else(Vec::new, Observer::release_all);
         blocks.into_iter().for_each(|memory| self.pool.free(memory));
     }
 
     /// Returns idle memory to the driver. Returns the number of bytes.
     pub(crate) fn trim(&self) -> u64 {
         self.sweep_all();
-        #[cfg(feature = "sim")]
         self.end_quarantine();
         self.pool.trim()
     }
 
-    /// A launch whose constant bank 0 is at `va` uses `shared` bytes of shared memory, and buffers: offset in the bank,
-    /// address and bytes.
-    #[inline]
-    pub(crate) fn note_launch(
-        &self,
-        va: u64,
-        shared: impl FnOnce() -> u32,
-        buffers: impl Iterator<Item = (usize, u64, usize)>,
-    ) {
-        #[cfg(feature = "sim")]
-        if let Some(watched) = &self.watched {
-            watched.launch(va, shared(), buffers);
-        }
-        #[cfg(not(feature = "sim"))]
-        let _ = (va, shared, buffers);
-    }
-
     /// Allocates at least `bytes` bytes, aligned to 256, after freeing parked memory.
     fn allocate(&self, bytes: u64, purpose: MemoryUse, content: Content) -> Result<Arc<Memory>> {
-        #[cfg(feature = "sim")]
-        if let Some(watched) = &self.watched {
-            return self.allocate_watched(watched, bytes, purpose, content);
-        }
         self.sweep();
+        if let Some(observer) = self.observer() {
+            return self.allocate_observed(observer, bytes, purpose, content);
+        }
         match self.pool.reuse(bytes, purpose, content) {
             Some(memory) => Ok(memory),
             None => self.allocate_new(bytes, purpose, content),
@@ -360,9 +327,8 @@ impl Heap {
     /// Takes ownership of `bytes` bytes of memory that the driver has imported.
     pub(crate) fn adopt(&self, memory: Box<dyn DeviceMemory>, bytes: u64) -> Arc<Memory> {
         let memory = self.pool.adopt(memory, bytes);
-        #[cfg(feature = "sim")]
-        if let Some(watched) = &self.watched {
-            watched.adopted(&memory, bytes);
+        if let Some(observer) = self.observer() {
+            observer.adopted(&memory, bytes);
         }
         memory
     }
@@ -370,43 +336,18 @@ impl Heap {
     /// Names a block.
     pub(crate) fn name(&self, memory: &Memory, name: &str) {
         memory.set_name(name);
-        #[cfg(feature = "sim")]
-        if let Some(watched) = &self.watched {
-            watched.named(memory, name);
+        if let Some(observer) = self.observer() {
+            observer.named(memory, name);
         }
-    }
-
-    /// The CPU has written bytes through this library.
-    #[inline]
-    pub(crate) fn note_written(&self, va: u64, bytes: usize) {
-        #[cfg(feature = "sim")]
-        if let Some(watched) = &self.watched {
-            watched.written(va, bytes);
-        }
-        #[cfg(not(feature = "sim"))]
-        let _ = (va, bytes);
-    }
-
-    /// The CPU opens a view of the object at `va`, or closes it.
-    #[inline]
-    pub(crate) fn note_viewed(&self, va: u64, viewed: bool) {
-        #[cfg(feature = "sim")]
-        if let Some(watched) = &self.watched {
-            watched.viewed(va, viewed);
-        }
-        #[cfg(not(feature = "sim"))]
-        let _ = (va, viewed);
     }
 
     /// Returns memory that the GPU has finished with to the pool.
     #[inline]
     fn give_back(&self, memory: Arc<Memory>) {
-        #[cfg(feature = "sim")]
-        if let Some(watched) = &self.watched {
-            watched.freed(memory).into_iter().for_each(|memory| self.pool.free(memory));
-            return;
+        match self.observer() {
+            None => self.pool.free(memory),
+            Some(observer) => observer.freed(memory).into_iter().for_each(|memory| self.pool.free(memory)),
         }
-        self.pool.free(memory);
     }
 
     /// Takes memory whose last owner is gone, and frees it when the GPU has finished with it.
@@ -542,7 +483,7 @@ impl Heap {
     }
 }
 
-#[cfg(all(test, feature = "sim"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::adapter::nvgpu::Nvgpu;
@@ -551,7 +492,7 @@ mod tests {
     fn parked(values: impl Iterator<Item = u64>) -> Arc<Heap> {
         let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap();
         let driver = Nvgpu::open(&(Arc::new(orin) as _), None).unwrap();
-        let heap = Heap::new(Box::new(driver)).unwrap();
+        let heap = Heap::new(Box::new(driver), None).unwrap();
         let handles: Vec<_> = values
             .map(|value| {
                 let handle = Handle::allocate(&heap, 256, MemoryUse::Device, Content::Buffer).unwrap();

@@ -168,7 +168,7 @@ impl Drop for Heap {
     }
 }
 
-#[cfg(all(test, feature = "sim"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::adapter::nvgpu::Nvgpu;
@@ -177,7 +177,7 @@ mod tests {
 
     fn heap() -> Arc<Heap> {
         let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap();
-        Heap::new(Box::new(Nvgpu::open(&(Arc::new(orin) as _), None).unwrap())).unwrap()
+        Heap::new(Box::new(Nvgpu::open(&(Arc::new(orin) as _), None).unwrap()), None).unwrap()
     }
 
     fn block(heap: &Arc<Heap>) -> Handle {

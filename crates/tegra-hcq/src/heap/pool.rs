@@ -168,13 +168,11 @@ impl Memory {
     }
 
     /// Whether it is memory of the process, which its owner wants back.
-    #[cfg(feature = "sim")]
-    pub(super) fn is_imported(&self) -> bool {
+    pub(crate) fn is_imported(&self) -> bool {
         self.home == Home::Nowhere
     }
 
     /// Sets the requested size, if more was allocated.
-    #[cfg(feature = "sim")]
     pub(super) fn set_wanted(&self, bytes: u64) {
         self.wanted.store(bytes.max(1), Ordering::Relaxed);
     }

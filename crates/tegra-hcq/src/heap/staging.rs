@@ -15,7 +15,6 @@ use ampere_cmd::gpfifo;
 use ampere_cmd::pushbuffer::{Encoder, SliceSink, Subchannel};
 use gpu_hal::volatile;
 
-use super::streaming;
 use crate::limits::DEFAULT_TIMEOUT;
 use gpu_hal::{ChannelGroup, CopyChannel, DeviceMemory, Driver, ErrorCode, MemoryUse, RingFull, SubmitRing};
 
@@ -25,6 +24,8 @@ const PIECES: usize = 4;
 const PIECE: usize = 256 << 10;
 /// Words of the commands for a chunk.
 const WORDS: usize = 64;
+/// Length in bytes from which a copy to the process bypasses the CPU's caches; a shorter one stays in them.
+const STREAMED_FROM: usize = 8 << 20;
 /// Number of semaphore reads between two clock reads.
 const LOOKS: u32 = 2000;
 
@@ -141,8 +142,8 @@ impl Staging {
             // SAFETY: the semaphore shows that the bytes have arrived, and nothing is fetched to their place before the
             // next chunk; `target` is ordinary memory.
             unsafe {
-                if total >= streaming::WORTH {
-                    streaming::copy(source, piece);
+                if total >= STREAMED_FROM {
+                    copy_past_caches(source, piece);
                 } else {
                     core::ptr::copy_nonoverlapping(source, piece.as_mut_ptr(), piece.len());
                 }
@@ -232,7 +233,56 @@ impl Staging {
     }
 }
 
-#[cfg(all(test, feature = "sim"))]
+/// Copies `target.len()` bytes past the CPU's caches. An ordinary store first fetches the cache line that it changes; a
+/// streaming store does not. This halves the traffic to memory, and doubles the speed if that traffic limits the copy.
+///
+/// # Safety
+///
+/// That many bytes at `source` must be readable, ordinary memory, must not be written during the copy and must not
+/// overlap `target`.
+unsafe fn copy_past_caches(source: *const u8, target: &mut [u8]) {
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the caller's promise is passed on.
+    unsafe {
+        stream(source, target);
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: the caller's promise is passed on.
+    unsafe {
+        core::ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len());
+    }
+}
+
+/// As [`copy_past_caches`].
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+unsafe fn stream(source: *const u8, target: &mut [u8]) {
+    use core::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
+
+    const LINE: usize = 64;
+    const UNIT: usize = size_of::<__m128i>();
+    let start = target.as_ptr().align_offset(LINE).min(target.len());
+    let (start, rest) = target.split_at_mut(start);
+    let mut lines = rest.chunks_exact_mut(LINE);
+    // SAFETY: `start`, the lines and the rest are consecutive parts of the bytes that the caller guarantees; the lines
+    // of `target` are aligned to 64. Every x86-64 has the instructions.
+    unsafe {
+        core::ptr::copy_nonoverlapping(source, start.as_mut_ptr(), start.len());
+        let mut source = source.add(start.len());
+        for line in &mut lines {
+            let line = line.as_mut_ptr();
+            for at in (0..LINE).step_by(UNIT) {
+                _mm_stream_si128(line.add(at).cast(), _mm_loadu_si128(source.add(at).cast()));
+            }
+            source = source.add(LINE);
+        }
+        let rest = lines.into_remainder();
+        core::ptr::copy_nonoverlapping(source, rest.as_mut_ptr(), rest.len());
+        // Streaming stores are not ordered with later stores.
+        _mm_sfence();
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
@@ -244,7 +294,7 @@ mod tests {
         let orin = orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap();
         let driver = Nvgpu::open(&(Arc::new(orin) as _), None).unwrap();
         let mut staging = Staging::open(&driver).unwrap();
-        let bytes = streaming::WORTH + 6 * PIECE;
+        let bytes = STREAMED_FROM + 6 * PIECE;
         let memory = driver.allocate(bytes as u64, MemoryUse::Device, "test").unwrap();
         let expected: Vec<u8> = (0..bytes).map(|at| (at * 7 + at / 1000) as u8).collect();
         // SAFETY: the memory has the same length and has no other users.
@@ -256,7 +306,7 @@ mod tests {
             (PIECE - 1, PIECE + 2),
             (5, 4 * PIECE),
             (77, 5 * PIECE + 9),
-            (3, streaming::WORTH + 99),
+            (3, STREAMED_FROM + 99),
             (9, 0),
         ] {
             let mut target = vec![0; len];
@@ -284,5 +334,23 @@ mod tests {
         let mut staging = Staging::open(&driver).unwrap();
         let error = staging.write(0x70_0000_0000, &[0; 64]).unwrap_err().to_string();
         assert!(error.contains("the copy engine cannot access"), "{error}");
+    }
+
+    #[test]
+    fn all_bytes_arrive_and_no_others_change() {
+        let source: Vec<u8> = (0..1000_u32).map(|at| (at * 31) as u8).collect();
+        for start in [0, 1, 15, 63] {
+            for len in [0, 1, 63, 64, 65, 500, 900] {
+                let mut target = vec![0xaa; 1000];
+                // SAFETY: the bytes are inside the source.
+                unsafe {
+                    copy_past_caches(source.as_ptr().add(start), &mut target[start + 7..start + 7 + len])
+                };
+                assert_eq!(target[start + 7..start + 7 + len], source[start..start + len]);
+                assert!(
+                    target[..start + 7].iter().chain(&target[start + 7 + len..]).all(|&byte| byte == 0xaa)
+                );
+            }
+        }
     }
 }

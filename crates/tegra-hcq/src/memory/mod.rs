@@ -4,6 +4,22 @@
 //! CPU and kept coherent by the SoC. Copying in and out is therefore a plain memory copy, faster than any copy engine
 //! (`docs/memory.md`). The GPU may write the memory at any time. The CPU therefore accesses it only with volatile
 //! accesses, or through a [`View`], which proves that the GPU has finished.
+//!
+//! # Ways to copy
+//!
+//! | what copies | where | when |
+//! |---|---|---|
+//! | CPU, volatile words | `gpu_hal::volatile` | [`Buffer::copy_from_slice`], `copy_to_slice`, programs, variables |
+//! | a copy engine of its own | `heap/staging.rs` | the same for long copies and a GPU's own memory (a) |
+//! | CPU, whole cache lines | `record::copy_out` | launch records, command words: unused until the doorbell |
+//! | the queue's copy engine | `queue/copy` | `Queue::copy`, `copy_2d`, `upload`, `download` (b) |
+//! | a kernel | `transfer` | copies in graphs; copies of a queue inside a GPU's own memory, or between GPUs (c) |
+//! | the engine for NVLink | `queue/copy` | long copies of a queue between GPUs (d) |
+//!
+//! (a) From `Driver::writes_by_engine_from` or `reads_by_engine_from` bytes on, after the CPU has copied 1 MiB in all.
+//! The CPU fills or empties other chunks meanwhile; long reads bypass its caches. (b) The other half of an upload or
+//! download is a copy by the CPU. (c) From `Driver::copies_by_kernel_from` or `PeerCopies::by_kernel_from` bytes on.
+//! (d) From `PeerCopies::by_link_engine_from` bytes on.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -21,12 +37,10 @@ use crate::heap::{Content, Handle, Heap};
 use crate::limits::DEFAULT_TIMEOUT;
 use gpu_hal::MemoryUse;
 
-mod buffer_use;
 mod host;
 mod plane;
 mod slice;
 
-pub use buffer_use::BufferUse;
 pub use host::HostMemory;
 pub(crate) use host::Imported;
 pub use plane::{Plane, PlaneMut};
@@ -279,7 +293,7 @@ impl<T: Pod> Buffer<T> {
         fence(Ordering::SeqCst);
         let view = View { buffer: self, elements };
         view.buffer.wait(timeout)?;
-        view.buffer.handle.heap().note_viewed(view.buffer.gpu_va(), true);
+        view.buffer.observe_view(true);
         Ok(view)
     }
 
@@ -297,8 +311,17 @@ impl<T: Pod> Buffer<T> {
     pub(crate) fn zero(&self) -> Result<()> {
         // SAFETY: the memory holds `len` elements and lives as long as `self`.
         unsafe { volatile::fill(self.handle.map()?, 0, self.byte_len()) };
-        self.handle.heap().note_written(self.gpu_va(), self.byte_len());
+        if let Some(observer) = self.handle.heap().observer() {
+            observer.written(self.gpu_va(), self.byte_len());
+        }
         Ok(())
+    }
+
+    /// Reports a view that is opened or closed to the checks of a software GPU.
+    fn observe_view(&self, viewed: bool) {
+        if let Some(observer) = self.handle.heap().observer() {
+            observer.viewed(self.gpu_va(), viewed);
+        }
     }
 }
 
@@ -346,7 +369,7 @@ impl<T: Pod> DerefMut for View<'_, T> {
 
 impl<T: Pod> Drop for View<'_, T> {
     fn drop(&mut self) {
-        self.buffer.handle.heap().note_viewed(self.buffer.gpu_va(), false);
+        self.buffer.observe_view(false);
         self.buffer.handle.memory().set_viewed(false);
     }
 }

@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use gpu_hal::{MemoryUse, volatile};
 
-use super::{Buffer, BufferUse, Pod};
+use super::{Buffer, Pod};
 use crate::error::{RangeError, Result};
 use crate::heap::Handle;
 use crate::limits::DEFAULT_TIMEOUT;
@@ -177,10 +177,6 @@ impl<'a, T: Pod> Slice<'a, T> {
     pub(crate) fn handle(&self) -> &'a Handle {
         self.handle
     }
-
-    pub(crate) fn as_use(&self) -> BufferUse<'a> {
-        BufferUse::new(self.handle, self.gpu_va(), self.len * size_of::<T>())
-    }
 }
 
 impl<'a, T: Pod> SliceMut<'a, T> {
@@ -225,7 +221,9 @@ impl<'a, T: Pod> SliceMut<'a, T> {
         check_len(source.len(), self.len)?;
         let all = self.as_slice();
         all.wait()?;
-        self.handle.heap().note_written(all.gpu_va(), size_of_val(source));
+        if let Some(observer) = self.handle.heap().observer() {
+            observer.written(all.gpu_va(), size_of_val(source));
+        }
         if self.handle.heap().write_in(all.purpose(), all.gpu_va(), bytemuck::cast_slice(source)) {
             return Ok(());
         }

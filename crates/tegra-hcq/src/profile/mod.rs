@@ -7,7 +7,7 @@
 use core::fmt;
 use std::time::Duration;
 
-use crate::grid::Dim3;
+use crate::limits::Dim3;
 
 pub(crate) mod clock;
 pub(crate) mod collect;

@@ -4,14 +4,14 @@ use core::fmt;
 use std::sync::Mutex;
 
 use gpu_hal::Properties;
-use gpu_hal::chip::{self, Chip, MAX_BLOCK, MAX_BLOCK_THREADS, MAX_GRID, Sm, WARP};
+use gpu_hal::chip::{self, Chip, MAX_BLOCK_THREADS, Sm, WARP};
 
-use crate::descriptor::{self, Code, Descriptor, Shape, SharedMemory};
+use crate::descriptor::{self, Code, Descriptor};
 use crate::encodings::Encodings;
-use crate::error::{LaunchError, Result};
+use crate::error::Result;
 use crate::fault::CodeLocation;
-use crate::grid::Dim3;
 use crate::heap::Handle;
+use crate::limits::Dim3;
 use crate::occupancy;
 
 /// One kernel, ready for launches.
@@ -39,11 +39,11 @@ pub(crate) struct KernelCode {
     /// Limits of an SM of that chip for the kernel.
     pub(crate) limits: Option<occupancy::Limits>,
     /// SMs of the GPU.
-    sm_count: u32,
-    pub(super) max_threads: u32,
-    required_block: Option<[u32; 3]>,
+    pub(crate) sm_count: u32,
+    pub(crate) max_threads: u32,
+    pub(crate) required_block: Option<[u32; 3]>,
     /// Size in blocks of the clusters that the kernel requires.
-    cluster: Option<[u32; 3]>,
+    pub(crate) cluster: Option<[u32; 3]>,
 }
 
 /// Location of a parameter.
@@ -124,10 +124,10 @@ impl KernelCode {
             bank0_bytes: bank0.len(),
             sass_version: u64::from(major) << 4 | u64::from(minor),
         };
-        let qmd = Descriptor::template(encodings, &code)?;
+        let qmd = Descriptor::of(encodings, &code)?;
 
         let target = chip::of((sm / 10, sm % 10));
-        let declared = kernel.max_threads.map_or(MAX_BLOCK_THREADS, product);
+        let declared = kernel.max_threads.map_or(MAX_BLOCK_THREADS, |threads| Dim3::from(threads).count());
         let code = Self {
             name: kernel.name.clone(),
             code_va,
@@ -151,93 +151,6 @@ impl KernelCode {
         };
         Ok(code)
     }
-
-    /// Refuses a block size that the kernel was not compiled for.
-    pub(crate) fn check_block(&self, block: Dim3) -> Result<()> {
-        check_block(block)?;
-        if let Some(required) = self.required_block
-            && required != block.to_array()
-        {
-            let required = Dim3::from(required);
-            return Err(LaunchError::RequiredBlock { kernel: self.name.clone(), required, block }.into());
-        }
-        if let Some(cluster) = self.cluster {
-            let (kernel, cluster) = (self.name.clone(), Dim3::from(cluster));
-            return Err(LaunchError::Cluster { kernel, cluster }.into());
-        }
-        let threads = product(block.to_array());
-        if threads > self.max_threads {
-            let (kernel, limit) = (self.name.clone(), self.max_threads);
-            return Err(LaunchError::KernelThreads { kernel, threads, limit }.into());
-        }
-        Ok(())
-    }
-
-    /// Checks a launch.
-    pub(crate) fn shape(&self, grid: Dim3, block: Dim3, shared_bytes: u32) -> Result<Shape> {
-        check_grid(grid)?;
-        self.check_block(block)?;
-        let (shared, sm_blocks) = self.shared_memory(product(block.to_array()), shared_bytes)?;
-        let empty_sm_slots = if product(grid.to_array()) <= self.sm_count { sm_blocks } else { 0 };
-        Ok(Shape { grid, block, shared, empty_sm_slots })
-    }
-
-    /// Shared memory that a block may use, in bytes: without the reserved bytes, and before it is rounded.
-    pub(crate) fn exact_shared(&self, shape: &Shape) -> u32 {
-        let shared = &self.qmd.chip().shared;
-        let own = shared.own(self.static_shared).next_multiple_of(16);
-        own + shape.shared.dynamic_bytes
-    }
-
-    /// Shared memory for a launch with blocks of `threads` threads and `dynamic_bytes` of dynamic shared memory.
-    fn shared_memory(&self, threads: u32, dynamic_bytes: u32) -> Result<(SharedMemory, u32)> {
-        let shared = &self.qmd.chip().shared;
-        let own = shared.own(self.static_shared).checked_next_multiple_of(16);
-        let bytes = own.and_then(|own| shared.descriptor_bytes(own.saturating_add(dynamic_bytes)));
-        let config = bytes.and_then(|bytes| shared.config_for(bytes));
-        let fitting = bytes.zip(config).map(|(bytes, config)| {
-            let room = occupancy::room(self, threads, bytes);
-            let wanted = room.map_or(bytes, |room| room.shared_bytes);
-            let target = shared.config_for(wanted).map_or(config, |target| target.max(config));
-            let sm_blocks = room.map_or(0, |room| room.blocks);
-            (SharedMemory { dynamic_bytes, bytes, config, target }, sm_blocks)
-        });
-        fitting.ok_or_else(|| {
-            let (kernel, static_bytes) = (self.name.clone(), self.static_shared);
-            let limit = shared.largest().saturating_sub(shared.reserved);
-            LaunchError::SharedMemory { kernel, static_bytes, dynamic_bytes, limit }.into()
-        })
-    }
-}
-
-/// Refuses a grid that the launch descriptor cannot hold: 1 to 2^31 - 1 blocks in x, 1 to 65,535 in y and z (QMD
-/// CTA_RASTER_WIDTH, _HEIGHT, _DEPTH).
-fn check_grid(grid: Dim3) -> Result<()> {
-    check_extents("grid", grid, MAX_GRID)
-}
-
-/// Refuses a block that an SM cannot run: 1 to 1024 threads in x and y, 1 to 64 in z, at most 1024 in total.
-fn check_block(block: Dim3) -> Result<()> {
-    check_extents("block", block, MAX_BLOCK)?;
-    let threads = product(block.to_array());
-    if threads > MAX_BLOCK_THREADS {
-        return Err(LaunchError::BlockThreads { block, threads, limit: MAX_BLOCK_THREADS }.into());
-    }
-    Ok(())
-}
-
-fn check_extents(what: &'static str, size: Dim3, limits: [u32; 3]) -> Result<()> {
-    for ((value, limit), axis) in size.to_array().into_iter().zip(limits).zip(['x', 'y', 'z']) {
-        if value == 0 || value > limit {
-            return Err(LaunchError::Extent { what, size, axis, limit }.into());
-        }
-    }
-    Ok(())
-}
-
-/// Number of threads or blocks. Cannot overflow for sizes within the limits of a block.
-fn product([x, y, z]: [u32; 3]) -> u32 {
-    x.saturating_mul(y).saturating_mul(z)
 }
 
 /// Largest number of threads per block whose registers fit an SM.
@@ -259,16 +172,5 @@ mod tests {
             assert_eq!(threads(255), 256);
             assert_eq!(threads(0), 1024);
         }
-    }
-
-    #[test]
-    fn limits_are_those_of_the_descriptor() {
-        assert!(check_grid(Dim3::from(i32::MAX as u32)).is_ok());
-        assert!(check_grid(Dim3::from(1 << 31)).is_err());
-        assert!(check_grid(Dim3::from((1, 65_536))).is_err());
-        assert!(check_grid(Dim3::from(0)).is_err());
-        assert!(check_block(Dim3::from((32, 32))).is_ok());
-        assert!(check_block(Dim3::from((32, 33))).is_err());
-        assert!(check_block(Dim3::from((1, 1, 65))).is_err());
     }
 }

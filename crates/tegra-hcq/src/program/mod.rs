@@ -87,9 +87,8 @@ impl Program {
 
         // The size of the image includes the bytes that the instruction prefetcher reads after the code.
         let memory = shared.allocate(cubin.image_bytes(), MemoryUse::Device, Content::Program)?;
-        #[cfg(feature = "sim")]
-        if let Some(watched) = shared.heap().watched() {
-            watched.loaded(memory.gpu_va(), file);
+        if let Some(observer) = shared.heap().observer() {
+            observer.loaded(memory.gpu_va(), file);
         }
         let front = cubin.initialised_at(memory.gpu_va())?;
         // CAST: an image is at most 4 GiB, and mapped by the CPU.

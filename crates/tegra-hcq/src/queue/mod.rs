@@ -17,44 +17,47 @@ use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ampere_cmd::command::{AcquireCondition, Payload, PcasAction, SemaphoreAcquire, SemaphoreRelease};
+use ampere_cmd::command::{
+    AcquireCondition, Fill, Payload, SemaphoreAcquire, SemaphoreRelease, local_memory_size,
+};
 use ampere_cmd::host_c76f::{MemOpCMembarType, WfiScope};
-use ampere_cmd::pushbuffer::Subchannel;
+use ampere_cmd::pushbuffer::{Encoder, SliceSink, Subchannel};
 
-use crate::args::Arg;
+use crate::args::{Arg, FillValue};
 use crate::device::Device;
 use crate::diagnose::Diagnosis;
 use crate::encodings::Encodings;
-use crate::error::{Error, LaunchError, Result};
-use crate::grid::Dim3;
-use crate::heap::Handle;
-use crate::memory::Buffer;
-use crate::profile::collect;
+use crate::error::{Error, RangeError, Result};
+use crate::heap::{Content, Handle};
+use crate::launch::record::{Records, name_of};
+use crate::launch::submit::{Batch, Lanes};
+use crate::memory::{Buffer, SliceMut};
+use crate::profile::{Work, collect};
 use crate::program::Kernel;
 use crate::shared::Shared;
 use crate::signal::Signal;
-use crate::wait::{Fence, OpenChannels, QueueState, WaitPolicy};
+use crate::wait::{Fence, Health, OpenChannels, QueueState, WaitPolicy};
 use copy::Copier;
 pub use copy::Download;
-pub(crate) use engine::Engine;
-use gpu_hal::{Channels, Preemption, SubmitRing};
-use local::LocalMemory;
+use gpu_hal::{Channels, MemoryUse, Preemption, SubmitRing};
 pub use options::{QueueOptions, Until};
 use profile::Profiling;
-use records::{Record, Records};
-use schedule::Schedule;
-use submit::{Batch, Lanes};
+use schedule::{Engine, Schedule};
 
 mod copy;
-mod engine;
-mod fill;
-mod in_flight;
-mod local;
 mod options;
 pub(crate) mod profile;
-pub(crate) mod records;
-mod schedule;
-pub(crate) mod submit;
+pub(crate) mod schedule;
+
+/// The backing store of the threads' stacks and spilled registers.
+///
+/// The hardware lays it out per TPC, SM and warp. A kernel that needs more bytes per thread than allocated needs a
+/// larger area before its launch (SET_SHADER_LOCAL_MEMORY_*, `clc7c0.h`).
+#[derive(Debug)]
+struct LocalMemory {
+    memory: Handle,
+    bytes_per_thread: u32,
+}
 
 /// An in-order stream of launches, copies and signals; see the module documentation.
 ///
@@ -80,10 +83,12 @@ pub(crate) mod submit;
 /// # #[cfg(not(feature = "sim"))] fn main() {}
 /// ```
 pub struct Queue {
+    // Declared before `state`, whose drop completes the timeline and frees memory: the rings own the channels, which
+    // must be closed by then, also if the driver cannot abort their work.
+    pub(crate) lanes: Lanes,
     pub(crate) state: Arc<QueueState>,
-    lanes: Lanes,
-    batch: Batch,
-    records: Records,
+    pub(crate) batch: Batch,
+    pub(crate) records: Records,
     pub(crate) schedule: Schedule,
     local: Option<LocalMemory>,
     copier: Copier,
@@ -133,7 +138,7 @@ impl Queue {
     pub(crate) fn open(device: &Arc<Shared>, options: &QueueOptions) -> Result<Self> {
         let (channels, rings) = open_channels(device, options.wait)?;
         let lanes = Lanes::new(device, rings)?;
-        let records = Records::new(device)?;
+        let records = Records::new(device.heap())?;
         if device.heap().is_crowded() {
             // A dropped queue may stay open while the waiter reads it.
             device.waiter().settle();
@@ -149,8 +154,8 @@ impl Queue {
             options.wait == WaitPolicy::Spin && device.encodings().releases_by_descriptor(options.release);
         let schedule = Schedule::new(state.submitted(), lanes.capacity(), release_by_descriptor);
         let mut queue = Self {
-            state,
             lanes,
+            state,
             batch: Batch::new(),
             records,
             schedule,
@@ -202,126 +207,41 @@ impl Queue {
         self.set_up()
     }
 
-    /// Adds a launch of `grid` blocks of `block` threads to the batch, with a list of arguments. See [`Queue::submit`].
-    /// [`TypedKernel::launch`](crate::TypedKernel::launch) is the safe alternative.
+    /// Adds a fill of all of `target` with a value by the copy engine.
     ///
     /// # Errors
     ///
-    /// Returns an error if the grid, block or arguments do not fit the kernel or the chip, or if the queue has faulted.
-    ///
-    /// # Safety
-    ///
-    /// A kernel can access all memory that the process has mapped for the GPU. Run with this grid, block and these
-    /// arguments, it must access none of it except
-    ///
-    /// - the buffers among the arguments, and the variables and constants of its program,
-    /// - memory that the caller keeps allocated, and to which the CPU has no [`View`](crate::View), until the work has
-    ///   ended.
-    ///
-    /// The queue records the use of the buffers among the arguments, so views wait, and dropped buffers are freed
-    /// later. It does not know memory that the kernel reaches by a number, or by a pointer inside a struct or a buffer.
-    /// An access to an address without memory is a fault, not undefined behaviour.
-    pub unsafe fn launch(
-        &mut self,
-        kernel: &Kernel,
-        grid: impl Into<Dim3>,
-        block: impl Into<Dim3>,
-        arguments: &[Arg<'_>],
-    ) -> Result<()> {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.launch_with_shared(kernel, grid, block, 0, arguments) }
+    /// Returns an error if `target` belongs to another device or is longer than 4 Gi elements, or if the queue has
+    /// faulted.
+    pub fn fill<'t, T: FillValue>(&mut self, target: impl Into<SliceMut<'t, T>>, value: T) -> Result<()> {
+        let target = target.into();
+        let target = target.as_slice();
+        self.check_device("the target of the fill", target.handle())?;
+        if target.is_empty() {
+            return Ok(());
+        }
+        let count = u32::try_from(target.len()).map_err(|_| RangeError::Fill { len: target.len() })?;
+        if self.profiling.enabled {
+            // CAST: a usize has at most 64 bits.
+            let bytes = (target.len() * size_of::<T>()) as u64;
+            self.begin_span(Engine::Copy, Work::Fill { bytes })?;
+        }
+        self.begin(Engine::Copy)?;
+        let fill = Fill { destination: target.gpu_va(), pattern: value.pattern(), count };
+        self.encode(|encoder| encoder.fill(&fill))?;
+        self.batch.set_busy(true);
+        self.note(target.handle());
+        if self.profiling.enabled { self.end_span(Engine::Copy) } else { Ok(()) }
     }
 
-    /// As [`Queue::launch`], with `shared_bytes` of dynamic shared memory per block.
-    ///
-    /// # Errors
-    ///
-    /// As [`Queue::launch`].
-    ///
-    /// # Safety
-    ///
-    /// As for [`Queue::launch`].
-    pub unsafe fn launch_with_shared(
-        &mut self,
-        kernel: &Kernel,
-        grid: impl Into<Dim3>,
-        block: impl Into<Dim3>,
-        shared_bytes: u32,
-        arguments: &[Arg<'_>],
-    ) -> Result<()> {
-        let code = kernel.code();
-        let shape = code.shape(grid.into(), block.into(), shared_bytes)?;
-        let peers = records::check_arguments(self.state.heap().id(), kernel, arguments)?;
-        if peers {
-            self.reach_arguments(kernel, arguments)?;
+    /// Returns an error if the GPU has stopped the queue; rebuilds a recovered queue.
+    #[inline]
+    pub(crate) fn check_health(&mut self) -> Result<()> {
+        match self.state.health() {
+            Health::Working => Ok(()),
+            Health::Faulted => self.state.check(),
+            Health::Forgiven => self.rebuild(),
         }
-        if self.profiling.enabled {
-            self.begin_launch_span(kernel, &shape)?;
-        }
-        self.begin(Engine::Compute)?;
-        self.need_local(code.local_bytes)?;
-
-        let offset = self.reserve_launch(records::record_bytes(code))?;
-        let record = self.records.store(offset, code, &shape, arguments)?;
-        self.schedule(record)?;
-        if self.profiling.enabled {
-            self.end_launch_span(record)?;
-        }
-        self.note_launch(kernel, arguments);
-        tracing::trace!(
-            queue = self.state.slot,
-            value = self.next_value(),
-            kernel = code.name,
-            grid = %shape.grid,
-            block = %shape.block,
-            shared_bytes,
-            "launch"
-        );
-        Ok(())
-    }
-
-    /// Appends the launch of a record, to run after all earlier work.
-    fn schedule(&mut self, next: Record) -> Result<()> {
-        let qmd_va = self.records.va(next);
-        let programs = self.state.device.programs_loaded();
-        // PANIC: `launch` has opened the batch.
-        let open = self.batch.open.as_mut().expect("a batch is open");
-        // Code loaded since the last invalidation of the caches may occupy addresses of earlier code.
-        let stale = self.schedule.invalidated != programs;
-        if let Some(last) = self.batch.chain_end.filter(|_| !stale && self.encodings.chain.is_some()) {
-            self.records.chain(last, next)?;
-        } else {
-            let wait = open.busy;
-            open.busy = true;
-            let invalidate = stale || self.encodings.shader_invalidate;
-            // A prefetch takes what is cached, so the caches must not contain an earlier descriptor at the address.
-            let lap = self.records.lap();
-            let can_prefetch = wait && self.encodings.early_prefetch;
-            let prefetch = can_prefetch && self.schedule.swept_lap == lap;
-            let action = if prefetch { PcasAction::Schedule } else { self.encodings.pcas_action };
-            self.encode(|encoder| {
-                if prefetch {
-                    encoder.launch(qmd_va, PcasAction::Prefetch)?;
-                }
-                if wait {
-                    encoder.wait_for_idle(WfiScope::CurrentScgType)?;
-                }
-                if can_prefetch && !prefetch {
-                    encoder.invalidate_sked_caches()?;
-                }
-                if invalidate {
-                    encoder.invalidate_shader_caches_no_wfi()?;
-                }
-                encoder.launch(qmd_va, action)
-            })?;
-            if can_prefetch {
-                self.schedule.swept_lap = lap;
-            }
-            self.schedule.invalidated = programs;
-        }
-        self.batch.chain_end = Some(next);
-        self.batch.stamped = false;
-        Ok(())
     }
 
     /// Makes the queue wait until the submission of another queue has ended.
@@ -456,6 +376,38 @@ impl Queue {
         self.state.channels().and_then(|channels| channels.group.preemption())
     }
 
+    /// Makes all submissions of `calls` with one doorbell per engine, at the end, so the GPU gets them together.
+    /// Returns the result of `calls`. An open batch is submitted with them.
+    ///
+    /// The fence of such a submission can be waited for after `together` has returned. If the rings fill up, the
+    /// doorbell is rung earlier.
+    ///
+    /// # Errors
+    ///
+    /// Those of `calls` and of [`Queue::submit`]. Submissions made before the error, or before a panic of `calls`, are
+    /// sent.
+    pub fn together<R>(&mut self, calls: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
+        /// Rings the doorbell at the end, also if `calls` panics.
+        struct Held<'q>(&'q mut Queue);
+
+        impl Drop for Held<'_> {
+            fn drop(&mut self) {
+                self.0.release_held();
+                self.0.lanes.holding = false;
+            }
+        }
+
+        if self.lanes.holding {
+            return calls(self);
+        }
+        self.submit()?;
+        self.lanes.holding = true;
+        let held = Held(self);
+        let value = calls(held.0)?;
+        held.0.submit()?;
+        Ok(value)
+    }
+
     /// Submits the batch and waits until all work of the queue has ended.
     ///
     /// # Errors
@@ -472,13 +424,13 @@ impl Queue {
 
     /// Appends commands of the host engine, to run after all earlier work. The flag passed to the closure is `true` if
     /// the engine may be busy.
-    fn step(
+    fn step<R>(
         &mut self,
         commands: impl FnOnce(
-            &mut ampere_cmd::pushbuffer::Encoder<&mut ampere_cmd::pushbuffer::SliceSink<'_>>,
+            &mut Encoder<&mut SliceSink<'_>>,
             bool,
-        ) -> core::result::Result<(), ampere_cmd::Error>,
-    ) -> Result<()> {
+        ) -> core::result::Result<R, ampere_cmd::Error>,
+    ) -> Result<R> {
         self.begin(self.current_engine())?;
         let busy = self.batch.open.is_some_and(|open| open.busy);
         self.encode(|encoder| commands(encoder, busy))
@@ -504,49 +456,49 @@ impl Queue {
 
     /// As [`Queue::check_device`], for the arguments of a launch.
     #[cold]
-    fn reach_arguments(&self, kernel: &Kernel, arguments: &[Arg<'_>]) -> Result<()> {
+    pub(crate) fn reach_arguments(&self, kernel: &Kernel, arguments: &[Arg<'_>]) -> Result<()> {
         for (index, argument) in arguments.iter().enumerate() {
             if let Arg::Buffer(buffer) = argument
                 && buffer.device() != self.state.heap().id()
             {
-                self.state.heap().reach(&records::name_of(kernel, index), buffer.handle())?;
+                self.state.heap().reach(&name_of(kernel, index), buffer.handle())?;
             }
         }
         Ok(())
     }
 
-    /// Reserves a launch record. If the ring is full, submits the open batch and waits for submissions to end.
-    fn reserve_launch(&mut self, bytes: u64) -> Result<u64> {
-        if let Some(offset) = self.records.reserve(bytes) {
-            return Ok(offset);
-        }
-        if !self.records.fits(bytes) {
-            return Err(LaunchError::Record { bytes }.into());
-        }
-        self.reclaim(self.state.look());
-        loop {
-            if let Some(offset) = self.records.reserve(bytes) {
-                return Ok(offset);
-            }
-            if self.schedule.in_flight.is_empty() {
-                self.submit()?;
-                self.begin(Engine::Compute)?;
-            }
-            self.wait_oldest()?;
-        }
+    /// Ensures that threads have at least `bytes_per_thread` bytes of local memory in the open batch.
+    #[inline]
+    pub(crate) fn need_local(&mut self, bytes_per_thread: u32) -> Result<()> {
+        if self.has_local(bytes_per_thread) { Ok(()) } else { self.grow_local(bytes_per_thread) }
     }
 
-    /// Records that the open batch uses the kernel's code and the buffers.
+    /// Whether threads have at least that much local memory.
     #[inline]
-    pub(crate) fn note_launch(&self, kernel: &Kernel, arguments: &[Arg<'_>]) {
-        let (slot, value) = (self.state.slot, self.next_value());
-        kernel.uses().note(slot, value);
-        self.state.set_last_kernel(kernel.code().code_va);
-        for argument in arguments {
-            if let Arg::Buffer(buffer) = argument {
-                buffer.handle().note(self.state.heap(), slot, value);
-            }
+    pub(crate) fn has_local(&self, bytes_per_thread: u32) -> bool {
+        self.local.as_ref().is_some_and(|local| local.bytes_per_thread >= bytes_per_thread)
+    }
+
+    /// Sets the local memory of the queue's threads to `bytes_per_thread` bytes.
+    #[cold]
+    pub(crate) fn grow_local(&mut self, bytes_per_thread: u32) -> Result<()> {
+        let bytes_per_thread = bytes_per_thread.checked_next_multiple_of(32).unwrap_or(u32::MAX);
+        let device = Arc::clone(&self.state.device);
+        let layout = device.driver().properties().local_layout;
+        let size = local_memory_size(bytes_per_thread, layout)?;
+        let memory = device.allocate(size.area_bytes, MemoryUse::Device, Content::LocalMemory)?;
+        let va = memory.gpu_va();
+        self.encode(|encoder| {
+            // Threads of earlier launches still use the old memory.
+            encoder.wait_for_idle(WfiScope::CurrentScgType)?;
+            encoder.shader_local_memory(va)?;
+            encoder.shader_local_memory_size(size.bytes_per_tpc, device.chip().local.max_sm_count)
+        })?;
+        if let Some(old) = self.local.replace(LocalMemory { memory, bytes_per_thread }) {
+            // Freed after everything encoded so far has ended.
+            self.note(&old.memory);
         }
+        Ok(())
     }
 
     /// Records that the open batch uses the memory.
@@ -576,7 +528,7 @@ impl Drop for Queue {
         }
         let (slot, value) = (self.state.slot, self.state.submitted());
         let local = self.local.as_ref().map(|local| &local.memory);
-        let own = self.lanes.all().map(|lane| &*lane.pushbuffer).chain([self.records.memory()]);
+        let own = self.lanes.all().map(|lane| &*lane.pushbuffer).chain([&*self.records.memory]);
         for handle in own.chain(local) {
             handle.uses().note(slot, value);
         }

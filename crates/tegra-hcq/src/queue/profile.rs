@@ -18,13 +18,11 @@ use std::time::{Duration, Instant};
 use ampere_cmd::command::{Payload, SemaphoreRelease};
 
 use super::Queue;
-use super::engine::Engine;
-use super::records::Record;
-use crate::descriptor::Shape;
+use super::schedule::Engine;
 use crate::error::{Error, Result};
-use crate::grid::Dim3;
 use crate::heap::{Content, Mapped};
-use crate::limits::DEFAULT_TIMEOUT;
+use crate::launch::record::{Record, Release, Shape};
+use crate::limits::{DEFAULT_TIMEOUT, Dim3};
 use crate::profile::clock::{self, Conversion, Pair};
 use crate::profile::collect;
 use crate::profile::{Profile, Range, Span, Unfinished, Work};
@@ -166,7 +164,7 @@ pub(crate) struct Profiling {
 impl Profiling {
     /// Whether anything was recorded; it may be submitted after recording is switched off.
     #[inline]
-    pub(super) fn is_in_use(&self) -> bool {
+    pub(crate) fn is_in_use(&self) -> bool {
         self.recorder.is_some()
     }
 }
@@ -414,7 +412,7 @@ impl Queue {
 
     /// Adds the profile of a queue whose work has ended, or been lost, to that of the process.
     #[cold]
-    pub(super) fn collect(&mut self) {
+    pub(crate) fn collect(&mut self) {
         let (seen, queue) = (self.state.timeline.value(), self.state.slot);
         let Some(recorder) = &mut self.profiling.recorder else { return };
         recorder.harvest(seen, true);
@@ -478,7 +476,7 @@ impl Queue {
 
     /// As [`Queue::begin_span`], for a launch. A launch that will be chained needs no time stamp before it.
     #[cold]
-    pub(super) fn begin_launch_span(&mut self, kernel: &Kernel, shape: &Shape) -> Result<()> {
+    pub(crate) fn begin_launch_span(&mut self, kernel: &Kernel, shape: &Shape) -> Result<()> {
         let work = Recorded::Launch(kernel.clone(), shape.grid, shape.block);
         if self.encodings.chain.is_some() && self.batch.stamped {
             let called = clock::now();
@@ -497,14 +495,14 @@ impl Queue {
 
     /// Makes the descriptor of a launch write the time at its end.
     #[cold]
-    pub(super) fn end_launch_span(&mut self, record: Record) -> Result<()> {
+    pub(crate) fn end_launch_span(&mut self, record: Record) -> Result<()> {
         if self.encodings.chain.is_none() {
             return self.end_span(Engine::Compute);
         }
         let Some(va) = self.profiling.recorder.as_ref().and_then(|recorder| recorder.end_va()) else {
             return Ok(());
         };
-        self.records.stamp_by(record, va)?;
+        self.records.release(record, Release::stamp(va))?;
         self.batch.stamped = true;
         self.note_recorder();
         let value = self.next_value();

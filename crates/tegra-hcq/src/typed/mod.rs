@@ -23,7 +23,7 @@ use std::sync::Arc;
 use crate::args::Arg;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, GraphBuilder, NodeId};
-use crate::grid::Dim3;
+use crate::limits::Dim3;
 use crate::program::{Kernel, Program};
 use crate::queue::Queue;
 

@@ -256,6 +256,28 @@ fn several_submissions_share_one_doorbell() {
 }
 
 #[test]
+fn a_panic_between_submissions_with_one_doorbell_leaves_a_queue_that_rings() {
+    let mut bench = Bench::new("basics");
+    let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    let queue = &mut bench.queue;
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        queue.together(|queue| -> Result<(), Error> {
+            unsafe { queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }?;
+            queue.submit()?;
+            panic!("a bug of the caller");
+        })
+    }));
+    assert!(panicked.is_err());
+    // What was submitted before the panic has been sent, and so is what follows.
+    queue.wait(TIMEOUT).unwrap();
+    assert_eq!(data.to_vec().unwrap(), [1; 32]);
+    unsafe { queue.launch(&kernel, 1, 32, &args![&data, 32_u32]) }.unwrap();
+    queue.submit().unwrap().wait(TIMEOUT).unwrap();
+    assert_eq!(data.to_vec().unwrap(), [2; 32]);
+}
+
+#[test]
 fn fills_take_bytes_words_and_floats() {
     let mut bench = Bench::new("basics");
     let mut bytes = bench.device.alloc_zeroed::<i8>(1001).unwrap();

@@ -56,8 +56,8 @@ impl Rig {
 }
 
 /// The encoded words of `commands`.
-pub(super) fn words(
-    commands: impl FnOnce(&mut Encoder<Vec<u32>>) -> Result<(), ampere_cmd::Error>,
+pub(super) fn words<R>(
+    commands: impl FnOnce(&mut Encoder<Vec<u32>>) -> Result<R, ampere_cmd::Error>,
 ) -> Result<Vec<u32>, ampere_cmd::Error> {
     let mut encoder = Encoder::new(Vec::new());
     commands(&mut encoder)?;

@@ -63,10 +63,10 @@ impl<'a> Rig<'a> {
     }
 
     /// Encodes words, gives them to an engine, and returns their number.
-    pub(super) fn submit(
+    pub(super) fn submit<R>(
         &mut self,
         engine: Engine,
-        commands: impl FnOnce(&mut Encoder<Vec<u32>>) -> Result<(), EncodeError>,
+        commands: impl FnOnce(&mut Encoder<Vec<u32>>) -> Result<R, EncodeError>,
     ) -> Result<usize> {
         let mut encoder = Encoder::new(Vec::new());
         commands(&mut encoder)?;

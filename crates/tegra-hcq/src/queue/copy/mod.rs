@@ -8,10 +8,10 @@ use gpu_hal::MemoryUse;
 use gpu_hal::chip::PeerCopies;
 
 use super::Queue;
-use super::engine::Engine;
-use super::submit::Lane;
+use super::schedule::Engine;
 use crate::error::{RangeError, Result};
 use crate::heap::Handle;
+use crate::launch::submit::Lane;
 use crate::memory::{Buffer, Plane, PlaneMut, Pod, Slice, SliceMut};
 use crate::profile::Work;
 use crate::shared::Shared;
@@ -19,12 +19,12 @@ use crate::transfer::{self, Copies};
 use crate::wait::{Fence, OpenChannels, WaitPolicy};
 
 mod download;
-#[cfg(all(test, feature = "sim"))]
+#[cfg(test)]
 mod tests;
 
 pub use download::Download;
 
-/// Who copies.
+/// What performs the copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// The queue's copy engine.
@@ -143,7 +143,7 @@ impl Queue {
             self.end_span(engine)?;
         }
         if engine == Engine::Link && self.state.policy == WaitPolicy::Sleep {
-            // Interrupts of that channel wake nobody. This submits the copy, and an empty batch waits for its end.
+            // No thread waits on that channel's interrupt. This submits the copy, and an empty batch waits for its end.
             self.begin(Engine::Compute)?;
         }
         Ok(())

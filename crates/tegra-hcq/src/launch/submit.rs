@@ -8,17 +8,22 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use ampere_cmd::command::{AcquireCondition, L2Operation, Payload, SemaphoreAcquire, SemaphoreRelease};
+use ampere_cmd::command::{
+    AcquireCondition, L2Operation, Payload, PcasAction, SemaphoreAcquire, SemaphoreRelease,
+};
 use ampere_cmd::gpfifo;
 use ampere_cmd::host_c76f::WfiScope;
 use ampere_cmd::pushbuffer::{Encoder, Sink, SliceSink};
 
-use super::Queue;
-use super::engine::Engine;
-use super::records::{Record, store_bytes};
-use crate::error::Result;
+use super::record::{self, Record, Release, copy_out};
+use crate::args::Arg;
+use crate::descriptor::ALIGN;
+use crate::error::{LaunchError, Result};
 use crate::heap::{Content, Mapped};
-use crate::limits::DEFAULT_TIMEOUT;
+use crate::limits::{DEFAULT_TIMEOUT, Dim3};
+use crate::program::Kernel;
+use crate::queue::Queue;
+use crate::queue::schedule::Engine;
 use crate::ring::Cursor;
 use crate::shared::Shared;
 use crate::wait::{Fence, Health};
@@ -33,17 +38,17 @@ const STEP_WORDS: usize = 96;
 
 /// One channel with its pushbuffer.
 #[derive(Debug)]
-pub(super) struct Lane {
-    pub(super) ring: SubmitRing,
-    pub(super) pushbuffer: Mapped,
-    pub(super) cursor: Cursor,
+pub(crate) struct Lane {
+    pub(crate) ring: SubmitRing,
+    pub(crate) pushbuffer: Mapped,
+    pub(crate) cursor: Cursor,
     /// Whether entries wait for the doorbell.
-    pub(super) held: bool,
+    pub(crate) held: bool,
 }
 
 impl Lane {
     /// Allocates the pushbuffer for a ring.
-    pub(super) fn new(device: &Shared, ring: SubmitRing) -> Result<Self> {
+    pub(crate) fn new(device: &Shared, ring: SubmitRing) -> Result<Self> {
         let pushbuffer =
             device.allocate_mapped(PUSHBUFFER_BYTES, MemoryUse::Commands, Content::Pushbuffer)?;
         Ok(Self { ring, pushbuffer, cursor: Cursor::new(PUSHBUFFER_BYTES), held: false })
@@ -52,31 +57,31 @@ impl Lane {
 
 /// A batch that is being encoded.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Open {
-    pub(super) engine: Engine,
+pub(crate) struct Open {
+    pub(crate) engine: Engine,
     /// Whether the engine may still run earlier work; if so, a release has to wait until it is idle.
-    pub(super) busy: bool,
+    pub(crate) busy: bool,
 }
 
 /// The commands of the submission being encoded.
 #[derive(Debug)]
-pub(super) struct Batch {
+pub(crate) struct Batch {
     words: Box<[u32; BATCH_WORDS]>,
     len: usize,
-    pub(super) open: Option<Open>,
+    pub(crate) open: Option<Open>,
     /// The launch at the end of the batch; the next launch may be chained to it.
-    pub(super) chain_end: Option<Record>,
+    pub(crate) chain_end: Option<Record>,
     /// Whether the descriptor of that launch writes a time stamp, and therefore cannot release the timeline.
-    pub(super) stamped: bool,
+    pub(crate) stamped: bool,
 }
 
 impl Batch {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { words: Box::new([0; BATCH_WORDS]), len: 0, open: None, chain_end: None, stamped: false }
     }
 
     /// Discards the commands.
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.open = None;
         self.chain_end = None;
         self.stamped = false;
@@ -85,20 +90,20 @@ impl Batch {
 
     /// Appends all of the commands or none. A launch cannot be chained across them.
     #[inline]
-    pub(super) fn encode(
+    pub(crate) fn encode<R>(
         &mut self,
-        commands: impl FnOnce(&mut Encoder<&mut SliceSink<'_>>) -> core::result::Result<(), ampere_cmd::Error>,
-    ) -> Result<()> {
+        commands: impl FnOnce(&mut Encoder<&mut SliceSink<'_>>) -> core::result::Result<R, ampere_cmd::Error>,
+    ) -> Result<R> {
         let mut sink = SliceSink::new(&mut self.words[self.len..]);
-        commands(&mut Encoder::new(&mut sink))?;
+        let result = commands(&mut Encoder::new(&mut sink))?;
         self.len += sink.len();
         self.chain_end = None;
-        Ok(())
+        Ok(result)
     }
 
     /// Records that the engine of the open batch has work, or that a release has waited for its end.
     #[inline]
-    pub(super) fn set_busy(&mut self, busy: bool) {
+    pub(crate) fn set_busy(&mut self, busy: bool) {
         if let Some(open) = &mut self.open {
             open.busy = busy;
         }
@@ -107,24 +112,24 @@ impl Batch {
 
 /// The channels of a queue.
 #[derive(Debug)]
-pub(super) struct Lanes {
-    pub(super) compute: Lane,
-    pub(super) copy: Lane,
+pub(crate) struct Lanes {
+    pub(crate) compute: Lane,
+    pub(crate) copy: Lane,
     /// See [`Engine::Link`].
-    pub(super) link: Option<Lane>,
+    pub(crate) link: Option<Lane>,
     /// Whether doorbells are held back: see [`Queue::together`].
-    holding: bool,
+    pub(crate) holding: bool,
 }
 
 impl Lanes {
     /// Allocates the pushbuffers for two rings.
-    pub(super) fn new(device: &Shared, [compute, copy]: [SubmitRing; 2]) -> Result<Self> {
+    pub(crate) fn new(device: &Shared, [compute, copy]: [SubmitRing; 2]) -> Result<Self> {
         let [compute, copy] = [Lane::new(device, compute)?, Lane::new(device, copy)?];
         Ok(Self { compute, copy, link: None, holding: false })
     }
 
     /// Replaces the rings. No pushbuffer space may be in use.
-    pub(super) fn replace(&mut self, [compute, copy]: [SubmitRing; 2]) {
+    pub(crate) fn replace(&mut self, [compute, copy]: [SubmitRing; 2]) {
         for (lane, ring) in [(&mut self.compute, compute), (&mut self.copy, copy)] {
             lane.ring = ring;
             lane.held = false;
@@ -133,12 +138,12 @@ impl Lanes {
         self.link = None;
     }
 
-    pub(super) fn all(&self) -> impl Iterator<Item = &Lane> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Lane> {
         [&self.compute, &self.copy].into_iter().chain(&self.link)
     }
 
     /// Number of submissions that fit both rings.
-    pub(super) fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.compute.ring.capacity().min(self.copy.ring.capacity()) as usize
     }
 
@@ -156,7 +161,7 @@ impl Lanes {
 /// Encodes the end of a submission: releases `value` with a time stamp on the timeline at `timeline` after all work has
 /// ended. The wait for idle can be left out if the engine has been idle since the previous release. No word may follow,
 /// because the CPU owns the words from the moment it sees the value. With `l2_flush`, the L2 cache is written back
-/// first.
+/// first. Returns the position of the value, as [`Encoder::semaphore_release`] does.
 #[inline]
 pub(crate) fn encode_end<S: Sink>(
     encoder: &mut Encoder<S>,
@@ -164,7 +169,7 @@ pub(crate) fn encode_end<S: Sink>(
     value: u64,
     wait_for_idle: bool,
     l2_flush: bool,
-) -> core::result::Result<(), ampere_cmd::Error> {
+) -> core::result::Result<usize, ampere_cmd::Error> {
     if l2_flush {
         // The host engine runs it at once.
         if wait_for_idle {
@@ -181,12 +186,168 @@ pub(crate) fn encode_end<S: Sink>(
 }
 
 impl Queue {
+    /// Adds a launch of `grid` blocks of `block` threads to the batch, with a list of arguments. See [`Queue::submit`].
+    /// [`TypedKernel::launch`](crate::TypedKernel::launch) is the safe alternative.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if the grid, block or arguments do not fit the kernel or the chip, or if the queue has faulted.
+    ///
+    /// # Safety
+    ///
+    /// A kernel can access all memory that the process has mapped for the GPU. Run with this grid, block and these
+    /// arguments, it must access none of it except
+    ///
+    /// - the buffers among the arguments, and the variables and constants of its program,
+    /// - memory that the caller keeps allocated, and to which the CPU has no [`View`](crate::View), until the work has
+    ///   ended.
+    ///
+    /// The queue records the use of the buffers among the arguments, so views wait, and dropped buffers are freed
+    /// later. It does not know memory that the kernel reaches by a number, or by a pointer inside a struct or a buffer.
+    /// An access to an address without memory is a fault, not undefined behaviour.
+    pub unsafe fn launch(
+        &mut self,
+        kernel: &Kernel,
+        grid: impl Into<Dim3>,
+        block: impl Into<Dim3>,
+        arguments: &[Arg<'_>],
+    ) -> Result<()> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.launch_with_shared(kernel, grid, block, 0, arguments) }
+    }
+
+    /// As [`Queue::launch`], with `shared_bytes` of dynamic shared memory per block.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::launch`].
+    ///
+    /// # Safety
+    ///
+    /// As for [`Queue::launch`].
+    pub unsafe fn launch_with_shared(
+        &mut self,
+        kernel: &Kernel,
+        grid: impl Into<Dim3>,
+        block: impl Into<Dim3>,
+        shared_bytes: u32,
+        arguments: &[Arg<'_>],
+    ) -> Result<()> {
+        let code = kernel.code();
+        let shape = code.shape(grid.into(), block.into(), shared_bytes)?;
+        if record::check_arguments(self.state.heap().id(), kernel, arguments)?.is_some() {
+            self.reach_arguments(kernel, arguments)?;
+        }
+        if self.profiling.enabled {
+            self.begin_launch_span(kernel, &shape)?;
+        }
+        self.begin(Engine::Compute)?;
+        self.need_local(code.local_bytes)?;
+
+        let offset = self.reserve_launch(record::record_bytes(code))?;
+        let record = self.records.write(offset, code, &shape, arguments)?;
+        self.start_or_chain(record)?;
+        if self.profiling.enabled {
+            self.end_launch_span(record)?;
+        }
+        self.note_launch(kernel, arguments);
+        tracing::trace!(
+            queue = self.state.slot,
+            value = self.next_value(),
+            kernel = code.name,
+            grid = %shape.grid,
+            block = %shape.block,
+            shared_bytes,
+            "launch"
+        );
+        Ok(())
+    }
+
+    /// Appends the launch of a record, to run after all earlier work: chains it to the launch before, or encodes the
+    /// words that start it.
+    fn start_or_chain(&mut self, next: Record) -> Result<()> {
+        let qmd_va = self.records.va(next);
+        let programs = self.state.device.programs_loaded();
+        // PANIC: `launch` has opened the batch.
+        let open = self.batch.open.as_mut().expect("a batch is open");
+        // Code loaded since the last invalidation of the caches may occupy addresses of earlier code.
+        let stale = self.schedule.invalidated != programs;
+        if let Some(last) = self.batch.chain_end.filter(|_| !stale && self.encodings.chain.is_some()) {
+            self.records.chain(last, next)?;
+        } else {
+            let wait = open.busy;
+            open.busy = true;
+            let invalidate = stale || self.encodings.shader_invalidate;
+            // A prefetch takes what is cached, so the caches must not contain an earlier descriptor at the address.
+            let lap = self.records.cursor.lap();
+            let can_prefetch = wait && self.encodings.early_prefetch;
+            let prefetch = can_prefetch && self.schedule.swept_lap == lap;
+            let action = if prefetch { PcasAction::Schedule } else { self.encodings.pcas_action };
+            self.encode(|encoder| {
+                if prefetch {
+                    encoder.launch(qmd_va, PcasAction::Prefetch)?;
+                }
+                if wait {
+                    encoder.wait_for_idle(WfiScope::CurrentScgType)?;
+                }
+                if can_prefetch && !prefetch {
+                    encoder.invalidate_sked_caches()?;
+                }
+                if invalidate {
+                    encoder.invalidate_shader_caches_no_wfi()?;
+                }
+                encoder.launch(qmd_va, action)
+            })?;
+            if can_prefetch {
+                self.schedule.swept_lap = lap;
+            }
+            self.schedule.invalidated = programs;
+        }
+        self.batch.chain_end = Some(next);
+        self.batch.stamped = false;
+        Ok(())
+    }
+
+    /// Reserves a launch record. If the ring is full, submits the open batch and waits for submissions to end.
+    fn reserve_launch(&mut self, bytes: u64) -> Result<u64> {
+        if let Some(offset) = self.records.cursor.reserve(bytes, ALIGN) {
+            return Ok(offset);
+        }
+        if bytes > self.records.cursor.capacity() {
+            return Err(LaunchError::Record { bytes }.into());
+        }
+        self.reclaim(self.state.look());
+        loop {
+            if let Some(offset) = self.records.cursor.reserve(bytes, ALIGN) {
+                return Ok(offset);
+            }
+            if self.schedule.in_flight.is_empty() {
+                self.submit()?;
+                self.begin(Engine::Compute)?;
+            }
+            self.wait_oldest()?;
+        }
+    }
+
+    /// Records that the open batch uses the kernel's code and the buffers.
+    #[inline]
+    pub(crate) fn note_launch(&self, kernel: &Kernel, arguments: &[Arg<'_>]) {
+        let (slot, value) = (self.state.slot, self.next_value());
+        kernel.uses().note(slot, value);
+        self.state.set_last_kernel(kernel.code().code_va);
+        for argument in arguments {
+            if let Arg::Buffer(buffer) = argument {
+                buffer.handle().note(self.state.heap(), slot, value);
+            }
+        }
+    }
+
     /// Submits the batch to the GPU. Returns the fence of its end; without an open batch, the fence of the last one.
     ///
     /// # Errors
     ///
     /// Returns an error if the queue has faulted, or if the rings stay full for [`DEFAULT_TIMEOUT`].
-    // Inlined, so that the fence stays in registers: see `in_flight`.
+    // Inlined, so that the fence stays in registers: see `queue::schedule`.
     #[inline]
     pub fn submit(&mut self) -> Result<Fence> {
         self.send()?;
@@ -232,7 +393,7 @@ impl Queue {
         let words = &self.batch.words[..self.batch.len];
         // SAFETY: the cursor reserved space for the words at `offset` inside the pushbuffer, a multiple of 4, and
         // nothing in flight uses it. The memory lives as long as `self`.
-        unsafe { store_bytes(target.add(offset as usize), bytemuck::cast_slice(words)) };
+        unsafe { copy_out(target.add(offset as usize), bytemuck::cast_slice(words)) };
         // CAST: a batch has at most BATCH_WORDS words.
         let entry = gpfifo::Entry::from(gpfifo::Segment::new(va, words.len() as u32)).encode()?;
         // Recorded operations may be submitted after recording is switched off.
@@ -241,19 +402,19 @@ impl Queue {
         }
         tracing::trace!(queue = self.state.slot, value, ?engine, words = self.batch.len, "submit");
         let Some(last) = last else { return self.ring(engine, entry) };
-        self.records.release_by(last, self.state.timeline.gpu_va(), value)?;
-        let rung = self.ring(engine, entry);
-        if rung.is_err() {
+        let release = Release::timeline(self.encodings.chip(), self.state.timeline.gpu_va(), value);
+        self.records.release(last, release)?;
+        self.ring(engine, entry).or_else(|error| {
             // More launches may follow in the batch.
-            self.records.revoke_release(last);
-        }
-        rung
+            self.records.release(last, Release::NONE)?;
+            Err(error)
+        })
     }
 
     /// Records that a submission is in the ring, and whether its last launch releases its value.
     #[inline]
     pub(crate) fn submitted(&mut self, engine: Engine, value: u64, by_descriptor: bool) {
-        let (pushbuffer, launches) = (self.lanes.get(engine).cursor.mark(), self.records.mark());
+        let (pushbuffer, launches) = (self.lanes.get(engine).cursor.mark(), self.records.cursor.mark());
         self.schedule.in_flight.push(value, engine, pushbuffer, launches);
         self.schedule.queued = value;
         if !self.lanes.holding {
@@ -303,39 +464,6 @@ impl Queue {
         self.schedule.queued + 1
     }
 
-    /// Returns an error if the GPU has stopped the queue; rebuilds a recovered queue.
-    #[inline]
-    pub(crate) fn check_health(&mut self) -> Result<()> {
-        match self.state.health() {
-            Health::Working => Ok(()),
-            Health::Faulted => self.state.check(),
-            Health::Forgiven => self.rebuild(),
-        }
-    }
-
-    /// Submits the open batch and the steps that a graph needs before it. The graph contains everything else.
-    #[inline]
-    pub(crate) fn settle_for_graph(&mut self, local_bytes: u32) -> Result<()> {
-        let programs = self.state.device.programs_loaded();
-        // The commands of a graph may invalidate the caches themselves.
-        let stale = !self.encodings.shader_invalidate && self.schedule.invalidated != programs;
-        if self.batch.open.is_none()
-            && self.schedule.last_engine == Engine::Compute
-            && self.has_local(local_bytes)
-            && !stale
-        {
-            return Ok(());
-        }
-        // A batch for the compute engine waits for the copy engine, if necessary.
-        self.begin(Engine::Compute)?;
-        self.need_local(local_bytes)?;
-        if stale {
-            self.encode(|encoder| encoder.invalidate_shader_caches_no_wfi())?;
-            self.schedule.invalidated = programs;
-        }
-        self.submit().map(drop)
-    }
-
     /// Ensures that a batch for `engine` is open and has room for one more step.
     pub(crate) fn begin(&mut self, engine: Engine) -> Result<()> {
         self.check_health()?;
@@ -374,28 +502,28 @@ impl Queue {
 
     /// Appends commands to the batch: see [`Batch::encode`].
     #[inline]
-    pub(super) fn encode(
+    pub(crate) fn encode<R>(
         &mut self,
-        commands: impl FnOnce(&mut Encoder<&mut SliceSink<'_>>) -> core::result::Result<(), ampere_cmd::Error>,
-    ) -> Result<()> {
+        commands: impl FnOnce(&mut Encoder<&mut SliceSink<'_>>) -> core::result::Result<R, ampere_cmd::Error>,
+    ) -> Result<R> {
         self.batch.encode(commands)
     }
 
     /// Frees the resources of submissions up to the timeline value `seen`.
     #[inline]
-    pub(super) fn reclaim(&mut self, seen: u64) {
+    pub(crate) fn reclaim(&mut self, seen: u64) {
         while let Some(oldest) = self.schedule.in_flight.oldest().copied()
             && oldest.value <= seen
         {
             self.lanes.get(oldest.engine).cursor.release(oldest.pushbuffer);
-            self.records.release(oldest.launches);
+            self.records.cursor.release(oldest.launches);
             self.schedule.in_flight.pop();
         }
     }
 
     /// Waits for the oldest submission and frees its resources.
     #[cold]
-    pub(super) fn wait_oldest(&mut self) -> Result<()> {
+    pub(crate) fn wait_oldest(&mut self) -> Result<()> {
         self.release_held();
         if let Some(oldest) = self.schedule.in_flight.oldest() {
             self.state.wait(oldest.value, DEFAULT_TIMEOUT)?;
@@ -443,27 +571,6 @@ impl Queue {
             }
         }
         self.state.set_submitted(self.schedule.queued);
-    }
-
-    /// Makes all submissions of `calls` with one doorbell per engine, at the end, so the GPU gets them together.
-    /// Returns the result of `calls`. An open batch is submitted with them.
-    ///
-    /// The fence of such a submission can be waited for after `together` has returned. If the rings fill up, the
-    /// doorbell is rung earlier.
-    ///
-    /// # Errors
-    ///
-    /// Those of `calls` and of [`Queue::submit`]. Submissions made before the error are sent.
-    pub fn together<R>(&mut self, calls: impl FnOnce(&mut Self) -> Result<R>) -> Result<R> {
-        if self.lanes.holding {
-            return calls(self);
-        }
-        self.submit()?;
-        self.lanes.holding = true;
-        let result = calls(self).and_then(|value| self.submit().map(|_| value));
-        self.release_held();
-        self.lanes.holding = false;
-        result
     }
 
     #[cold]

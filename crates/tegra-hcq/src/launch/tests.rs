@@ -1,10 +1,14 @@
 //! Launch descriptors of both versions, word by word.
 
-use ampere_cmd::qmd::{QmdV3_0, QmdV4_0};
-use gpu_hal::chip::{self, SM_8_6, SM_8_7, SM_8_9, SM_9_0};
+use ampere_cmd::qmd::{QmdV3_0, QmdV4_0, v3_0, v4_0};
+use gpu_hal::chip::{self, Chip, QmdVersion, SM_8_6, SM_8_7, SM_8_9, SM_9_0};
 
-use super::*;
-use crate::encodings::{Chaining, DeviceOptions};
+use super::record::{Link, Release, Shape, SharedMemory, check_block, check_grid};
+use crate::descriptor::layout::Layout;
+use crate::descriptor::{Descriptor, Latches, Template, Versioned, read};
+use crate::encodings::{Chaining, DeviceOptions, Encodings};
+use crate::error::Result;
+use crate::limits::Dim3;
 
 fn empty(chip: &'static Chip) -> Descriptor {
     Descriptor::empty(&Encodings::of(chip, &DeviceOptions::new()).unwrap()).unwrap()
@@ -17,21 +21,18 @@ fn shape() -> Shape {
 
 /// Launches a template of zeros, links it and reads it back.
 fn round_trip(descriptor: &Descriptor) -> Vec<u32> {
-    let mut words = Vec::new();
-    let link = descriptor
-        .launch(&shape(), Latches::default(), 0x12_3456_7800, |image| words.extend_from_slice(image))
-        .unwrap();
-    let chip = descriptor.chip();
+    let (mut words, link) = launched(descriptor);
+    let chip = descriptor.chip;
     assert_eq!(words.len() as u64 * 4, descriptor.bytes());
     assert_eq!(read(chip, &words).unwrap().next, None);
     for refused in [1 << 40, 0xab_cdef_1280] {
         let before = words.clone();
         // SAFETY: the vector has the size of a descriptor.
-        assert!(unsafe { link.store(refused, words.as_mut_ptr().cast()) }.is_err(), "{refused:#x}");
+        assert!(unsafe { link.chain(refused, words.as_mut_ptr().cast()) }.is_err(), "{refused:#x}");
         assert_eq!(words, before, "a refused pointer changes nothing");
     }
     // SAFETY: the vector has the size of a descriptor.
-    unsafe { link.store(0xab_cdef_1200, words.as_mut_ptr().cast()) }.unwrap();
+    unsafe { link.chain(0xab_cdef_1200, words.as_mut_ptr().cast()) }.unwrap();
     let seen = read(chip, &words).unwrap();
     assert_eq!((seen.grid, seen.block), (shape().grid, shape().block));
     assert_eq!(seen.next, Some(0xab_cdef_1200));
@@ -111,11 +112,7 @@ fn latches_set_the_words_that_they_have_in_the_descriptors_of_cuda() {
         (46, u32::MAX, 0x41),
         (47, u32::MAX, 0x40),
     ];
-    let with = |descriptor: &Descriptor, latches| {
-        let mut words = Vec::new();
-        descriptor.launch(&shape(), latches, 0x12_3456_7800, |image| words.extend_from_slice(image)).unwrap();
-        words
-    };
+    let with = |descriptor: &Descriptor, latches| launched_with(descriptor, latches).0;
     let hopper = empty(&SM_9_0);
     let (arrive, wait) = (Some(0x41), Some(0x40));
     let (plain, both) = (with(&hopper, Latches::default()), with(&hopper, Latches { arrive, wait }));
@@ -133,18 +130,31 @@ fn latches_set_the_words_that_they_have_in_the_descriptors_of_cuda() {
 
 /// The words of a launch, and its link.
 fn launched(descriptor: &Descriptor) -> (Vec<u32>, Link) {
-    let mut words = Vec::new();
-    let link = descriptor
-        .launch(&shape(), Latches::default(), 0x12_3456_7800, |image| words.extend_from_slice(image))
-        .unwrap();
-    (words, link)
+    launched_with(descriptor, Latches::default())
+}
+
+/// As [`launched`], with latches.
+fn launched_with(descriptor: &Descriptor, latches: Latches) -> (Vec<u32>, Link) {
+    fn of<V: Layout>(at: &Descriptor, template: &Template<V>, latches: Latches) -> (Vec<u32>, Link) {
+        let mut qmd = template.qmd;
+        at.complete(&mut qmd, &shape(), latches, 0x12_3456_7800).unwrap();
+        let words = qmd.as_words().to_vec();
+        let link = Link::of(at.chip, &template.chain, &words);
+        (words, link)
+    }
+    match &descriptor.template {
+        Versioned::V3_0(template) => of(descriptor, template, latches),
+        Versioned::V4_0(template) => of(descriptor, template, latches),
+    }
 }
 
 /// The words of a launch with a release.
 fn releases(descriptor: &Descriptor, va: u64, value: u64) -> (Vec<u32>, Result<()>) {
-    let (mut words, link) = launched(descriptor);
+    let (mut words, _) = launched(descriptor);
     // SAFETY: the vector has the size of a descriptor.
-    let result = unsafe { link.store_release(va, value, words.as_mut_ptr().cast()) };
+    let result = unsafe {
+        Release::timeline(descriptor.chip, va, value).write(descriptor.chip, words.as_mut_ptr().cast())
+    };
     (words, result)
 }
 
@@ -192,12 +202,12 @@ fn a_release_sets_its_fields_and_nothing_else() {
 fn a_release_that_is_revoked_leaves_nothing() {
     for chip in chip::ALL {
         let descriptor = empty(chip);
-        let (before, link) = launched(&descriptor);
+        let (before, _) = launched(&descriptor);
         let (mut words, result) = releases(&descriptor, 0xab_cdef_1230, u64::MAX);
         result.unwrap();
         assert_ne!(words, before);
         // SAFETY: the vector has the size of a descriptor.
-        unsafe { link.clear_release(words.as_mut_ptr().cast()) };
+        unsafe { Release::NONE.write(chip, words.as_mut_ptr().cast()) }.unwrap();
         assert_eq!(words, before);
     }
 }
@@ -220,7 +230,7 @@ fn every_row_of_the_chip_table_can_be_encoded() {
     for chip in chip::ALL {
         let descriptor = empty(chip);
         round_trip(&descriptor);
-        assert_eq!(descriptor.chip().sm_version, chip.sm_version);
+        assert_eq!(descriptor.chip.sm_version, chip.sm_version);
         let has_prefetch = match chip.descriptor.value {
             QmdVersion::V3_0 => <v3_0::Layout as Layout>::BANK0_PREFETCH.is_some(),
             QmdVersion::V4_0 => <v4_0::Layout as Layout>::BANK0_PREFETCH.is_some(),
@@ -229,4 +239,15 @@ fn every_row_of_the_chip_table_can_be_encoded() {
         let chases = chip.chain().barrier.is_some_and(|barrier| barrier.chasing);
         assert!(!chases || chip.descriptor.value == QmdVersion::V4_0, "version 3.0 has no such flag");
     }
+}
+
+#[test]
+fn limits_are_those_of_the_descriptor() {
+    assert!(check_grid(Dim3::from(i32::MAX as u32)).is_ok());
+    assert!(check_grid(Dim3::from(1 << 31)).is_err());
+    assert!(check_grid(Dim3::from((1, 65_536))).is_err());
+    assert!(check_grid(Dim3::from(0)).is_err());
+    assert!(check_block(Dim3::from((32, 32))).is_ok());
+    assert!(check_block(Dim3::from((32, 33))).is_err());
+    assert!(check_block(Dim3::from((1, 1, 65))).is_err());
 }
