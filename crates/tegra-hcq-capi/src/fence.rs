@@ -9,13 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Wake, Waker};
 
 use rustix::event::{EventfdFlags, eventfd};
-use tegra_hcq::{Fence, FenceFuture, Queue};
+use tegra_hcq::{Fence, FenceFuture};
 
-use crate::device::pointer;
 use crate::handle::{TABLE, share};
 use crate::object::{Kind, Object};
 use crate::pass;
-use crate::queue::LockedQueue;
 use crate::status::{Failure, Status, guard};
 use crate::types::tegra_hcq_fence;
 
@@ -65,29 +63,6 @@ pub(crate) fn fence(handle: *mut tegra_hcq_fence) -> Result<Arc<FenceObject>, Fa
         Object::Fence(_, fence) => Some(fence),
         _ => None,
     })
-}
-
-/// Makes a submission on a locked queue and gives its fence to C, unless `out` is NULL. Without a free handle for the
-/// fence nothing is submitted.
-///
-/// # Safety
-///
-/// `out` is NULL or valid for a write.
-pub(crate) unsafe fn submit(
-    mut queue: LockedQueue,
-    out: *mut *mut tegra_hcq_fence,
-    submit: impl FnOnce(&mut Queue) -> tegra_hcq::Result<Fence>,
-) -> Result<(), Failure> {
-    let place = if out.is_null() { None } else { Some(TABLE.reserve()?) };
-    let object = queue.get()?;
-    let (end, owner) = (submit(&mut object.queue)?, object.device);
-    drop(queue);
-    if let Some(place) = place {
-        let handle = place.fill(Object::Fence(owner, Arc::new(FenceObject::new(end))));
-        // SAFETY: the caller's promise.
-        unsafe { pass::out(out, "fence")? }.put(pointer(handle));
-    }
-    Ok(())
 }
 
 /// Waits until a submission has ended, at most `timeout_ns` nanoseconds. Thread-safe.

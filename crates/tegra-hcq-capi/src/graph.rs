@@ -8,7 +8,6 @@ use tegra_hcq::{Buffer, NodeId};
 use crate::arguments;
 use crate::buffer::buffer;
 use crate::device::{device, hand_out};
-use crate::fence;
 use crate::handle::{Locked, TABLE, share};
 use crate::object::{BuilderObject, GraphObject, Kind, Object};
 use crate::pass;
@@ -348,7 +347,7 @@ pub unsafe extern "C" fn tegra_hcq_queue_replay(
         TABLE.sweep();
         let graph = self::graph(graph)?;
         // SAFETY: the caller's promise.
-        unsafe { fence::submit(queue::lock(queue)?, fence, |queue| queue.replay(&mut lock(&graph).graph)) }
+        unsafe { queue::submit(queue::lock(queue)?, fence, |queue| queue.replay(&mut lock(&graph).graph)) }
     })
 }
 

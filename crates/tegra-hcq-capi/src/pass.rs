@@ -125,8 +125,8 @@ pub(crate) unsafe fn bytes_mut<'a>(
         return Err(null(name));
     }
     let bytes = length(bytes, name)?;
-    // SAFETY: no instruction. For the compiler, the statement may write any memory that the pointer reaches, so the bytes
-    // are initialised, to unknown values, afterwards.
+    // SAFETY: no instruction. For the compiler, the statement may write any memory that the pointer reaches, so the
+    // bytes are initialised, to unknown values, afterwards.
     unsafe { core::arch::asm!("/* {0} */", in(reg) pointer, options(nostack, preserves_flags)) };
     // SAFETY: the caller's promise; the bytes are initialised.
     Ok(unsafe { slice::from_raw_parts_mut(pointer.cast(), bytes) })

@@ -2,12 +2,12 @@
 
 use core::ffi::{c_char, c_void};
 
-use tegra_hcq::{Queue, QueueOptions, WaitPolicy};
+use tegra_hcq::{Fence, Queue, QueueOptions, WaitPolicy};
 
 use crate::arguments;
 use crate::buffer::buffer;
-use crate::device::{device, hand_out};
-use crate::fence;
+use crate::device::{device, hand_out, pointer};
+use crate::fence::{FenceObject, fence};
 use crate::handle::{Locked, TABLE};
 use crate::object::{KernelObject, Kind, Object, QueueObject};
 use crate::pass;
@@ -36,6 +36,29 @@ impl LockedQueue {
             other => Err(Failure::handle(format!("a {} is not a queue", other.kind().name()))),
         }
     }
+}
+
+/// Makes a submission on a locked queue and gives its fence to C, unless `out` is NULL. Without a free handle for the
+/// fence nothing is submitted.
+///
+/// # Safety
+///
+/// `out` is NULL or valid for a write.
+pub(crate) unsafe fn submit(
+    mut locked: LockedQueue,
+    out: *mut *mut tegra_hcq_fence,
+    submit: impl FnOnce(&mut Queue) -> tegra_hcq::Result<Fence>,
+) -> Result<(), Failure> {
+    let place = if out.is_null() { None } else { Some(TABLE.reserve()?) };
+    let object = locked.get()?;
+    let (end, owner) = (submit(&mut object.queue)?, object.device);
+    drop(locked);
+    if let Some(place) = place {
+        let handle = place.fill(Object::Fence(owner, std::sync::Arc::new(FenceObject::new(end))));
+        // SAFETY: the caller's promise.
+        unsafe { pass::out(out, "fence")? }.put(pointer(handle));
+    }
+    Ok(())
 }
 
 /// Options that C passes.
@@ -249,7 +272,7 @@ pub unsafe extern "C" fn tegra_hcq_queue_upload(
         let (source, part) =
             unsafe { (pass::bytes(source, bytes, "source")?, target.slice_mut_unchecked(range)?) };
         // SAFETY: the caller's promise.
-        unsafe { fence::submit(lock(queue)?, fence, |queue| queue.upload(source, part)) }
+        unsafe { submit(lock(queue)?, fence, |queue| queue.upload(source, part)) }
     })
 }
 
@@ -267,7 +290,7 @@ pub unsafe extern "C" fn tegra_hcq_queue_submit(
     guard(|| {
         TABLE.sweep();
         // SAFETY: the caller's promise.
-        unsafe { fence::submit(lock(queue)?, fence, Queue::submit) }
+        unsafe { submit(lock(queue)?, fence, Queue::submit) }
     })
 }
 
@@ -292,7 +315,7 @@ pub extern "C" fn tegra_hcq_queue_wait_fence(
     fence: *mut tegra_hcq_fence,
 ) -> Status {
     guard(|| {
-        let fence = fence::fence(fence)?;
+        let fence = self::fence(fence)?;
         Ok(lock(queue)?.get()?.queue.wait_fence(&fence.fence)?)
     })
 }
