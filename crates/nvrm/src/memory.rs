@@ -373,7 +373,7 @@ impl HostImport {
     /// `bytes` bytes at `pointer`, and the rest of their last page, are mapped writable, and remain so, with the same
     /// physical pages, until the result is dropped: no unmap, no remap, no fork with later writes.
     pub unsafe fn new(gpu: &Arc<Gpu>, pointer: NonNull<u8>, bytes: usize) -> Result<Self> {
-        let address = pointer.expose_provenance().get();
+        let address = pointer.as_ptr().expose_provenance();
         if bytes == 0 || !(address as u64).is_multiple_of(CPU_PAGE) {
             return Err(Error::Unaligned { address, bytes, page: CPU_PAGE });
         }

@@ -250,7 +250,11 @@ fn free_text(info: Option<MemoryInfo>) -> String {
 impl Error {
     /// Whether the driver ran out of memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Driver(error) if error.is_out_of_memory())
+        match self {
+            Self::OutOfMemory { .. } => true,
+            Self::Driver(error) => error.is_out_of_memory(),
+            _ => false,
+        }
     }
 }
 
