@@ -7,7 +7,6 @@
 use std::sync::OnceLock;
 
 use kernel_door::RequestInfo;
-use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, sync_file, tsg};
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
 /// Size of the reserved memory in bytes.
@@ -23,9 +22,7 @@ const IMPOSSIBLE: [u64; 5] = [8, 0x0080_0000_0000_1000, 1 << 63, 0xffff_8000_000
 
 /// Every modelled request of the nodes.
 pub(crate) fn requests() -> impl Iterator<Item = &'static RequestInfo> {
-    let lists =
-        [nvmap::ALL, ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL, host1x::ALL, sync_file::ALL];
-    lists.into_iter().flatten()
+    nvgpu_sys::requests()
 }
 
 /// First address of the reserved memory, which requests may read and write at any time. It stays mapped until the

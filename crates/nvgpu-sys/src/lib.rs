@@ -23,6 +23,18 @@ pub mod paths;
 pub mod sync_file;
 pub mod tsg;
 
+/// All requests of this crate, node by node. No two nodes share a code.
+pub fn requests() -> impl Iterator<Item = &'static kernel_door::RequestInfo> + Clone {
+    let nodes =
+        [nvmap::ALL, ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL, host1x::ALL, sync_file::ALL];
+    nodes.into_iter().flatten()
+}
+
+/// The name of the request with a code; `None` if no node has it.
+pub fn request_name(code: u32) -> Option<&'static str> {
+    requests().find(|info| info.code == code).map(|info| info.name)
+}
+
 /// Version of this crate.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 

@@ -9,8 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use kernel_door::RequestInfo;
-use nvgpu_sys::ctrl::{self, Characteristics};
-use nvgpu_sys::{address_space, channel, host1x, nvmap, sync_file, tsg};
+use nvgpu_sys::ctrl::Characteristics;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use zerocopy::{FromBytes, IntoBytes};
@@ -154,9 +153,7 @@ impl RefusedRequest {
 
 /// The request with a name.
 fn named(name: &str) -> Result<RequestInfo, SettingsError> {
-    let lists =
-        [ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL, nvmap::ALL, host1x::ALL, sync_file::ALL];
-    let found = lists.into_iter().flatten().find(|info| info.name == name);
+    let found = nvgpu_sys::requests().find(|info| info.name == name);
     found.copied().ok_or_else(|| invalid("request", name, "no header of the driver has it"))
 }
 
@@ -326,6 +323,7 @@ mod tests {
     use super::*;
     use crate::config::agx_orin;
     use crate::quirks::ChainEffect;
+    use nvgpu_sys::channel;
 
     fn error(settings: &str) -> String {
         let mut config = Config::default();

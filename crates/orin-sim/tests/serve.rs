@@ -83,7 +83,7 @@ fn hostile_programs_leave_nothing() {
     }
     // What the model opens once, it opens for the first program.
     let mut before = None;
-    for what in ["bad-pointers", "race", "killed", "crowd", "bomb", "passed", "reopened"] {
+    for what in ["bad-pointers", "race", "killed", "crowd", "bomb", "passed", "reopened", "waits", "forms"] {
         let mut session = start(&board, what).unwrap();
         let status = session.wait().unwrap();
         assert!(status.success(), "{what}: {status}: {:?}", board.kernel_log());

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::user;
+use super::task::Task;
 
 /// Longest argument of any node, in bytes (control node, GET_CPU_TIME_CORRELATION_INFO).
 const MAX_BYTES: usize = 264;
@@ -50,20 +50,21 @@ impl Code {
 
 /// A request's argument in kernel memory.
 #[derive(Debug)]
-pub(super) struct Argument {
+pub(super) struct Argument<'a> {
+    task: &'a Task<'a>,
     code: Code,
     address: u64,
     bytes: [u8; MAX_BYTES],
 }
 
-impl Argument {
+impl<'a> Argument<'a> {
     /// Copies the argument in if the direction of the code includes reading; the rest is zero.
     ///
     /// # Errors
     ///
     /// EFAULT.
-    pub(super) fn copy_in(code: Code, address: u64) -> Result<Self, Errno> {
-        Self::copy_in_if(code, address, code.code & KERNEL_READS != 0)
+    pub(super) fn copy_in(task: &'a Task<'a>, code: Code, address: u64) -> Result<Self, Errno> {
+        Self::copy_in_if(task, code, address, code.code & KERNEL_READS != 0)
     }
 
     /// Copies the argument in regardless of the direction, as nvmap does for some requests.
@@ -71,16 +72,21 @@ impl Argument {
     /// # Errors
     ///
     /// EFAULT.
-    pub(super) fn copy_in_always(code: Code, address: u64) -> Result<Self, Errno> {
-        Self::copy_in_if(code, address, true)
+    pub(super) fn copy_in_always(task: &'a Task<'a>, code: Code, address: u64) -> Result<Self, Errno> {
+        Self::copy_in_if(task, code, address, true)
     }
 
-    fn copy_in_if(code: Code, address: u64, read: bool) -> Result<Self, Errno> {
+    fn copy_in_if(task: &'a Task<'a>, code: Code, address: u64, read: bool) -> Result<Self, Errno> {
         let mut bytes = [0; MAX_BYTES];
         if read {
-            user::read_bytes(address, bytes.get_mut(..code.bytes).ok_or(Errno::INVAL)?)?;
+            task.read_bytes(address, bytes.get_mut(..code.bytes).ok_or(Errno::INVAL)?)?;
         }
-        Ok(Self { code, address, bytes })
+        Ok(Self { task, code, address, bytes })
+    }
+
+    /// The task that makes the request.
+    pub(super) fn task(&self) -> &'a Task<'a> {
+        self.task
     }
 
     /// The request code.
@@ -115,7 +121,7 @@ impl Argument {
         if self.code.code & KERNEL_WRITES == 0 {
             return 0;
         }
-        user::write_bytes(self.address, &self.bytes[..self.code.bytes])
+        self.task.write_bytes(self.address, &self.bytes[..self.code.bytes])
     }
 
     /// The return value of the ctrl, TSG and channel nodes after success: the residue of the copy-out.
@@ -127,6 +133,7 @@ impl Argument {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::process::ProcessId;
 
     #[test]
     fn the_generic_check_is_that_of_the_control_node() {
@@ -140,10 +147,11 @@ mod tests {
 
     #[test]
     fn an_argument_travels_as_its_direction_says() {
+        let task = Task::own(ProcessId(0), None);
         let mut value = 5_u32;
         let address = core::ptr::from_mut(&mut value).expose_provenance() as u64;
         // _IOR: not copied in.
-        let mut argument = Argument::copy_in(Code::new(0x8004_4801), address).unwrap();
+        let mut argument = Argument::copy_in(&task, Code::new(0x8004_4801), address).unwrap();
         argument
             .call(|value: &mut u32| {
                 assert_eq!(*value, 0);
@@ -154,7 +162,7 @@ mod tests {
         assert_eq!(argument.copy_out(), 0);
         assert_eq!(value, 7);
         // _IOW: not copied out.
-        let mut argument = Argument::copy_in(Code::new(0x4004_4801), address).unwrap();
+        let mut argument = Argument::copy_in(&task, Code::new(0x4004_4801), address).unwrap();
         argument
             .call(|value: &mut u32| {
                 assert_eq!(*value, 7);

@@ -16,29 +16,31 @@ use rustix::io::Errno;
 
 use super::argument::Argument;
 use super::nvmap::{Buffer, Metadata};
-use super::{Kernel, fds, user};
+use super::task::Task;
+use super::{Kernel, fds};
 
 /// Page of video memory in bytes.
 const PAGE: u64 = 4096;
 
 impl Kernel {
     /// Handles the requests of this module.
-    pub(super) fn buffer_request(&self, argument: &mut Argument) -> Result<(), Errno> {
+    pub(super) fn buffer_request(&self, argument: &mut Argument<'_>) -> Result<(), Errno> {
+        let task = argument.task();
         match argument.code() {
-            code::REGISTER_BUFFER => argument.call(|args: &mut RegisterBuffer| self.register(args)),
+            code::REGISTER_BUFFER => argument.call(|args: &mut RegisterBuffer| self.register(task, args)),
             code::GET_BUFFER_INFO => {
-                let info = self.buffer_info(&argument.peek())?;
+                let info = self.buffer_info(task, &argument.peek())?;
                 argument.call(|args: &mut BufferInfoOut| {
                     *args = info;
                     Ok(())
                 })
             }
             code::PREPARE_COMPRESSIBLE_READ => {
-                argument.call(|args: &mut PrepareCompressibleRead| self.prepare_read(args))
+                argument.call(|args: &mut PrepareCompressibleRead| self.prepare_read(task, args))
             }
             code::MARK_COMPRESSIBLE_WRITE => argument.call(|args: &mut MarkCompressibleWrite| {
                 // CAST: a descriptor is the same 32 bits.
-                self.image(args.handle as RawFd).map(|_| ()).inspect_err(|_| {
+                self.image(task, args.handle as RawFd).map(|_| ()).inspect_err(|_| {
                     self.log.error("gk20a_mark_compressible_write", MemoryLine::InvalidDmabuf);
                 })
             }),
@@ -49,15 +51,15 @@ impl Kernel {
         }
     }
 
-    fn prepare_read(&self, args: &mut PrepareCompressibleRead) -> Result<(), Errno> {
+    fn prepare_read(&self, task: &Task<'_>, args: &mut PrepareCompressibleRead) -> Result<(), Errno> {
         let flags = SubmitFlags::from_bits_retain(args.submit_flags);
         let sync_file = flags.contains(SubmitFlags::FENCE_GET.union(SubmitFlags::SYNC_FENCE));
         if sync_file {
             // The kernel first allocates a number for the fence, and frees it later.
-            fds::descriptor(|_| "sync_file".to_owned())?;
+            fds::descriptor(task, |_| "sync_file".to_owned())?;
         }
         // CAST: a descriptor is the same 32 bits.
-        self.image(args.handle as RawFd)?;
+        self.image(task, args.handle as RawFd)?;
         (args.compbits, args.zbc_color) = (0, 0);
         if sync_file {
             // Without work there is no fence: the descriptor is -1.
@@ -66,18 +68,18 @@ impl Kernel {
         Ok(())
     }
 
-    fn buffer(&self, fd: RawFd, function: &str) -> Result<Buffer, Errno> {
-        self.lock().fds.dma_buf(fd).inspect_err(|_| {
+    fn buffer(&self, task: &Task<'_>, fd: RawFd, function: &str) -> Result<Buffer, Errno> {
+        self.lock().fds.dma_buf(task, fd).inspect_err(|_| {
             self.log.warning(function, MemoryLine::NotDmabuf { function: function.to_owned(), fd });
         })
     }
 
     /// Returns the buffer of an image; any other descriptor is EINVAL.
-    fn image(&self, fd: RawFd) -> Result<Buffer, Errno> {
-        self.lock().fds.dma_buf(fd).map_err(|_| Errno::INVAL)
+    fn image(&self, task: &Task<'_>, fd: RawFd) -> Result<Buffer, Errno> {
+        self.lock().fds.dma_buf(task, fd).map_err(|_| Errno::INVAL)
     }
 
-    fn register(&self, args: &mut RegisterBuffer) -> Result<(), Errno> {
+    fn register(&self, task: &Task<'_>, args: &mut RegisterBuffer) -> Result<(), Errno> {
         let function = "nvgpu_gpu_ioctl_register_buffer";
         let refused = |line: MemoryLine| {
             self.log.error(function, line);
@@ -89,7 +91,7 @@ impl Kernel {
         if args.comptags_alloc_control > COMPTAGS_ALLOC_REQUIRED {
             return refused(MemoryLine::InvalidComptagsControl);
         }
-        let buffer = self.buffer(args.dmabuf_fd, function)?;
+        let buffer = self.buffer(task, args.dmabuf_fd, function)?;
         let flags = RegisterBufferFlags::from_bits_retain(args.flags);
         let mut metadata = buffer.metadata();
         match &*metadata {
@@ -101,7 +103,7 @@ impl Kernel {
         }
         // CAST: at most 256.
         let mut bytes = vec![0; args.metadata_size as usize];
-        user::read_bytes(args.metadata_addr, &mut bytes).inspect_err(|_| {
+        task.read_bytes(args.metadata_addr, &mut bytes).inspect_err(|_| {
             self.log.error(function, MemoryLine::MetadataUnreadable);
         })?;
         if args.comptags_alloc_control == COMPTAGS_ALLOC_REQUIRED {
@@ -116,13 +118,13 @@ impl Kernel {
         Ok(())
     }
 
-    fn buffer_info(&self, args: &BufferInfoIn) -> Result<BufferInfoOut, Errno> {
-        let buffer = self.buffer(args.dmabuf_fd, "nvgpu_gpu_ioctl_get_buffer_info")?;
+    fn buffer_info(&self, task: &Task<'_>, args: &BufferInfoIn) -> Result<BufferInfoOut, Errno> {
+        let buffer = self.buffer(task, args.dmabuf_fd, "nvgpu_gpu_ioctl_get_buffer_info")?;
         let mut info = BufferInfoOut { size: buffer.handle.size(), ..BufferInfoOut::default() };
         let metadata = buffer.metadata();
         if let Some(Metadata { bytes, mutable }) = &*metadata {
             let len = bytes.len().min(args.metadata_size as usize);
-            if user::write_bytes(args.metadata_addr, &bytes[..len]) > 0 {
+            if task.write_bytes(args.metadata_addr, &bytes[..len]) > 0 {
                 let function = "nvgpu_gpu_ioctl_get_buffer_info";
                 self.log.error(function, MemoryLine::MetadataUnwritable);
                 return Err(Errno::FAULT);

@@ -24,14 +24,14 @@ use super::address_space::SpaceId;
 use super::argument::{Argument, Code};
 use super::log::Log;
 use super::nvmap::Buffer;
-use super::process;
 use super::recovery;
 use super::submit::KernelRing;
 use super::switching::Switching;
 use super::syncpoint::{SyncpointError, UserSyncpoint};
+use super::task::Task;
 use super::tsg::preempt_timed_out;
 use super::watchdog::Watchdog;
-use super::{Kernel, State, user};
+use super::{Kernel, State};
 
 /// Maximum number of channels of one SET_DETERMINISTIC_OPTS.
 const MAX_DETERMINISTIC: u32 = 512;
@@ -125,7 +125,7 @@ fn task_name(name: &str) -> String {
 }
 
 impl Channel {
-    pub(super) fn new(runlist: u32, serial: u64) -> Self {
+    pub(super) fn new(task: &Task<'_>, runlist: u32, serial: u64) -> Self {
         Self {
             serial,
             runlist,
@@ -145,8 +145,8 @@ impl Channel {
             syncpoint: None,
             unserviceable: true,
             retired: false,
-            pid: process::host_id(),
-            owner: task_name(&process::thread_name()),
+            pid: task.host_id(),
+            owner: task_name(&task.thread_name()),
             gate: Arc::default(),
         }
     }
@@ -207,6 +207,7 @@ fn setup_checks(log: &Log, id: u32, channel: &Channel, args: &SetupBind, vpr: bo
 /// the address of the ring.
 fn setup_buffers(
     state: &mut State,
+    task: &Task<'_>,
     log: &Log,
     space: SpaceId,
     args: &SetupBind,
@@ -219,7 +220,7 @@ fn setup_buffers(
     }
     let State { fds, spaces, .. } = state;
     let pinned = |fd| {
-        let buffer = fds.dma_buf(fd)?;
+        let buffer = fds.dma_buf(task, fd)?;
         if buffer.handle.storage().is_none() {
             log.warning("nvgpu_vm_map_linux", MemoryLine::PinFailed {});
             return Err(Errno::INVAL);
@@ -244,6 +245,7 @@ impl State {
     /// SETUP_BIND up to the point where the GPU takes over.
     fn setup_bind(
         &mut self,
+        task: &Task<'_>,
         log: &Log,
         (id, serial): (u32, u64),
         args: &mut SetupBind,
@@ -270,7 +272,7 @@ impl State {
             channel.deterministic = deterministic;
             return Ok(setup);
         }
-        let (buffers, va) = setup_buffers(self, log, space, args).inspect_err(|_| {
+        let (buffers, va) = setup_buffers(self, task, log, space, args).inspect_err(|_| {
             log.error("nvgpu_channel_setup_usermode", ChannelLine::UsermodeBuffers);
             log.error("nvgpu_channel_setup_bind", ChannelLine::SetupFailed {});
         })?;
@@ -295,7 +297,11 @@ impl State {
     }
 
     /// SET_DETERMINISTIC_OPTS, up to the first failure.
-    pub(super) fn set_deterministic_opts(&mut self, args: &mut SetDeterministicOpts) -> Result<(), Errno> {
+    pub(super) fn set_deterministic_opts(
+        &mut self,
+        task: &Task<'_>,
+        args: &mut SetDeterministicOpts,
+    ) -> Result<(), Errno> {
         if args.num_channels > MAX_DETERMINISTIC {
             return Err(Errno::INVAL);
         }
@@ -306,8 +312,8 @@ impl State {
             options.contains(DeterministicOpts::DISALLOW_RAILGATING),
         );
         for at in 0..args.num_channels {
-            let fd: RawFd = user::read(args.channels.wrapping_add(u64::from(at) * size))?;
-            let id = self.fds.channel(fd).ok_or(Errno::INVAL)?;
+            let fd: RawFd = task.read(args.channels.wrapping_add(u64::from(at) * size))?;
+            let id = self.fds.channel(task, fd).ok_or(Errno::INVAL)?;
             let channel = self.channels.get_mut(&id).ok_or(Errno::INVAL)?;
             if !channel.deterministic || allow && disallow {
                 return Err(Errno::INVAL);
@@ -359,6 +365,7 @@ impl State {
     /// SET_ERROR_NOTIFIER: removes the old notifier before it checks the new descriptor.
     fn set_error_notifier(
         &mut self,
+        task: &Task<'_>,
         log: &Log,
         (id, serial): (u32, u64),
         args: &SetErrorNotifier,
@@ -371,7 +378,7 @@ impl State {
         self.channel(id, serial)?.notifier = None;
         // CAST: a descriptor is the same 32 bits.
         let fd = args.mem as RawFd;
-        let buffer = self.fds.dma_buf(fd).map_err(|_| {
+        let buffer = self.fds.dma_buf(task, fd).map_err(|_| {
             log.error(function, ChannelLine::NotifierDescriptor { fd });
             Errno::INVAL
         })?;
@@ -391,12 +398,19 @@ impl State {
 }
 
 impl Kernel {
-    pub(super) fn channel_ioctl(&self, id: u32, serial: u64, code: Code, address: u64) -> Result<i32, Errno> {
+    pub(super) fn channel_ioctl(
+        &self,
+        task: &Task<'_>,
+        id: u32,
+        serial: u64,
+        code: Code,
+        address: u64,
+    ) -> Result<i32, Errno> {
         code.check(abi::FAMILY, self.config.characteristics.ioctl_channel_nr_last, MAX_BYTES)?;
-        let mut argument = Argument::copy_in(code, address)?;
+        let mut argument = Argument::copy_in(task, code, address)?;
         if code.code == code::WAIT {
             // WAIT releases the gate while it sleeps, so it does not take the gate.
-            argument.call(|args: &mut Wait| self.channel_wait((id, serial), args))?;
+            argument.call(|args: &mut Wait| self.channel_wait(task, (id, serial), args))?;
             return Ok(argument.residue());
         }
         let gate = Arc::clone(&self.lock().channel(id, serial)?.gate);
@@ -414,19 +428,19 @@ impl Kernel {
         match code.code {
             code::SETUP_BIND => {
                 drop(state);
-                argument.call(|args: &mut SetupBind| self.setup_bind((id, serial), args))?;
+                argument.call(|args: &mut SetupBind| self.setup_bind(task, (id, serial), args))?;
             }
             code::ALLOC_GPFIFO_EX => {
                 drop(state);
-                argument.call(|args: &mut AllocGpfifoEx| self.alloc_gpfifo((id, serial), args))?;
+                argument.call(|args: &mut AllocGpfifoEx| self.alloc_gpfifo(task, (id, serial), args))?;
             }
             code::SUBMIT_GPFIFO => {
                 drop(state);
-                argument.call(|args: &mut SubmitGpfifo| self.submit((id, serial), args))?;
+                argument.call(|args: &mut SubmitGpfifo| self.submit(task, (id, serial), args))?;
             }
             code::ALLOC_OBJ_CTX => {
                 drop(state);
-                argument.call(|args: &mut AllocObjCtx| self.alloc_obj_ctx((id, serial), args))?;
+                argument.call(|args: &mut AllocObjCtx| self.alloc_obj_ctx(task, (id, serial), args))?;
             }
             code::FORCE_RESET => {
                 let tsg = state.channel(id, serial)?.tsg;
@@ -436,8 +450,9 @@ impl Kernel {
                     None => log.error("nvgpu_tsg_force_reset_ch", ChannelLine::NotInTsg { channel: id }),
                 }
             }
-            code::SET_ERROR_NOTIFIER => argument
-                .call(|args: &mut SetErrorNotifier| state.set_error_notifier(log, (id, serial), args))?,
+            code::SET_ERROR_NOTIFIER => argument.call(|args: &mut SetErrorNotifier| {
+                state.set_error_notifier(task, log, (id, serial), args)
+            })?,
             code::GET_USER_SYNCPOINT => {
                 argument.call(|args: &mut GetUserSyncpoint| state.user_syncpoint(log, (id, serial), args))?
             }
@@ -487,7 +502,7 @@ impl Kernel {
                 argument.call(|args: &mut Open| {
                     // The kernel ignores the number in the argument and uses runlist 0.
                     let mut open = OpenChannel { runlist_id_or_fd: 0 };
-                    self.open_channel(&mut open)?;
+                    self.open_channel(task, &mut open)?;
                     args.channel_fd = open.runlist_id_or_fd;
                     Ok(())
                 })?;
@@ -502,11 +517,17 @@ impl Kernel {
         Ok(argument.residue())
     }
 
-    pub(super) fn setup_bind(&self, channel: (u32, u64), args: &mut SetupBind) -> Result<(), Errno> {
+    pub(super) fn setup_bind(
+        &self,
+        task: &Task<'_>,
+        channel: (u32, u64),
+        args: &mut SetupBind,
+    ) -> Result<(), Errno> {
         let (setup, objects) = {
             let flags = GpuFlags::from_bits_retain(self.config.characteristics.flags);
             let mut state = self.lock();
-            let setup = state.setup_bind(&self.log, channel, args, flags.contains(GpuFlags::SUPPORT_VPR))?;
+            let setup =
+                state.setup_bind(task, &self.log, channel, args, flags.contains(GpuFlags::SUPPORT_VPR))?;
             let entry = state.channel(channel.0, channel.1)?;
             if entry.watchdog.on {
                 self.start_watchdog();

@@ -11,9 +11,10 @@ use nvgpu_sys::ctrl::{
 use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
+use super::Kernel;
 use super::argument::Argument;
 use super::fds::{self, Object};
-use super::{Kernel, user};
+use super::task::Task;
 
 /// Lowest point of the frequency table, in Hz.
 const LOWEST_HZ: u64 = 306_000_000;
@@ -29,8 +30,8 @@ fn element<T>(base: u64, at: u16) -> u64 {
     base.wrapping_add(u64::from(at) * size_of::<T>() as u64)
 }
 
-fn store<T: IntoBytes + Immutable>(address: u64, value: &T) -> Result<(), Errno> {
-    if user::write_bytes(address, value.as_bytes()) > 0 { Err(Errno::FAULT) } else { Ok(()) }
+fn store<T: IntoBytes + Immutable>(task: &Task<'_>, address: u64, value: &T) -> Result<(), Errno> {
+    if task.write_bytes(address, value.as_bytes()) > 0 { Err(Errno::FAULT) } else { Ok(()) }
 }
 
 fn check_domain(domain: u32) -> Result<(), Errno> {
@@ -68,24 +69,25 @@ impl Kernel {
     }
 
     /// Handles all clock requests except CLK_GET_VF_POINTS. `instance` is the open of the node.
-    pub(super) fn clock(&self, instance: u64, argument: &mut Argument) -> Result<(), Errno> {
+    pub(super) fn clock(&self, instance: u64, argument: &mut Argument<'_>) -> Result<(), Errno> {
+        let task = argument.task();
         match argument.code() {
-            code::CLK_GET_RANGE => argument.call(|args: &mut ClkRangeArgs| self.clock_range(args)),
-            code::CLK_GET_INFO => argument.call(|args: &mut ClkGetInfo| self.clock_info(args)),
-            _ => argument.call(|args: &mut ClkSetInfo| self.set_clock(instance, args)),
+            code::CLK_GET_RANGE => argument.call(|args: &mut ClkRangeArgs| self.clock_range(task, args)),
+            code::CLK_GET_INFO => argument.call(|args: &mut ClkGetInfo| self.clock_info(task, args)),
+            _ => argument.call(|args: &mut ClkSetInfo| self.set_clock(task, instance, args)),
         }
     }
 
-    fn clock_range(&self, args: &mut ClkRangeArgs) -> Result<(), Errno> {
+    fn clock_range(&self, task: &Task<'_>, args: &mut ClkRangeArgs) -> Result<(), Errno> {
         let Some(count) = entries(args.flags, &mut args.num_entries, DOMAINS)? else { return Ok(()) };
         for at in 0..count {
             let address = element::<ClkRange>(args.clk_range_entries, at);
             if args.flags != 0 {
-                check_domain(user::read::<ClkRange>(address)?.clk_domain)?;
+                check_domain(task.read::<ClkRange>(address)?.clk_domain)?;
             }
             let max_hz = self.config.characteristics.max_freq;
             let min_hz = LOWEST_HZ.min(max_hz);
-            store(address, &ClkRange { flags: 0, clk_domain: CLK_DOMAIN_GPCCLK, min_hz, max_hz })?;
+            store(task, address, &ClkRange { flags: 0, clk_domain: CLK_DOMAIN_GPCCLK, min_hz, max_hz })?;
         }
         args.num_entries = count;
         Ok(())
@@ -93,8 +95,8 @@ impl Kernel {
 
     /// CLK_GET_VF_POINTS. If there is no room for any point, `max_entries` returns the number of points. Returns the
     /// number of bytes of a point that could not be stored.
-    pub(super) fn clock_points(&self, argument: &mut Argument) -> Result<usize, Errno> {
-        let mut left = 0;
+    pub(super) fn clock_points(&self, argument: &mut Argument<'_>) -> Result<usize, Errno> {
+        let (task, mut left) = (argument.task(), 0);
         argument.call(|args: &mut ClkVfPointsArgs| {
             if args.flags != 0 {
                 return Err(Errno::INVAL);
@@ -113,7 +115,7 @@ impl Kernel {
             for (at, freq_hz) in (0..).zip(points) {
                 let point = ClkVfPoint { freq_hz };
                 let place = element::<ClkVfPoint>(args.clk_vf_point_entries, at);
-                left = user::write_bytes(place, point.as_bytes());
+                left = task.write_bytes(place, point.as_bytes());
                 if left > 0 {
                     return Ok(());
                 }
@@ -124,7 +126,7 @@ impl Kernel {
         Ok(left)
     }
 
-    fn clock_info(&self, args: &mut ClkGetInfo) -> Result<(), Errno> {
+    fn clock_info(&self, task: &Task<'_>, args: &mut ClkGetInfo) -> Result<(), Errno> {
         let most = KINDS * DOMAINS;
         let Some(count) = entries(args.flags, &mut args.num_entries, most)? else { return Ok(()) };
         for at in 0..count {
@@ -132,7 +134,7 @@ impl Kernel {
             let clk_type = if args.flags == 0 {
                 args.clk_type
             } else {
-                let info: ClkInfo = user::read(address)?;
+                let info: ClkInfo = task.read(address)?;
                 check_domain(info.clk_domain)?;
                 info.clk_type
             };
@@ -140,13 +142,13 @@ impl Kernel {
                 return Err(Errno::INVAL);
             }
             let freq_hz = self.frequency();
-            store(address, &ClkInfo { flags: 0, clk_type, clk_domain: CLK_DOMAIN_GPCCLK, freq_hz })?;
+            store(task, address, &ClkInfo { flags: 0, clk_type, clk_domain: CLK_DOMAIN_GPCCLK, freq_hz })?;
         }
         args.num_entries = count;
         Ok(())
     }
 
-    fn set_clock(&self, instance: u64, args: &mut ClkSetInfo) -> Result<(), Errno> {
+    fn set_clock(&self, task: &Task<'_>, instance: u64, args: &mut ClkSetInfo) -> Result<(), Errno> {
         if args.flags != 0 {
             return Err(Errno::INVAL);
         }
@@ -155,11 +157,11 @@ impl Kernel {
             self.log.error("nvgpu_gpu_clk_set_info", ChannelLine::ClockEntries { count: count.into() });
             return Err(Errno::INVAL);
         }
-        let info: ClkInfo = user::read(args.clk_info_entries)?;
+        let info: ClkInfo = task.read(args.clk_info_entries)?;
         check_domain(info.clk_domain)?;
-        let descriptor = fds::descriptor(|number| format!("nvgpu-clk_arb-fd{number}"))?;
+        let descriptor = fds::descriptor(task, |number| format!("nvgpu-clk_arb-fd{number}"))?;
         let mut state = self.lock();
-        args.completion_fd = state.fds.insert(descriptor, Object::ClockRequest)?;
+        args.completion_fd = state.fds.insert(task, descriptor, Object::ClockRequest)?;
         state.frequencies.insert(instance, info.freq_hz);
         Ok(())
     }

@@ -13,12 +13,13 @@ use zerocopy::{Immutable, IntoBytes};
 
 use crate::gpu::ptimer_ns;
 
+use super::Kernel;
 use super::address_space::{KERNEL_BYTES, Space};
 use super::argument::{Argument, Code};
 use super::channel::RUNLIST_GR;
 use super::fds::{self, Object};
 use super::log::DEVICE;
-use super::{Kernel, user};
+use super::task::Task;
 
 /// Longest argument of the node, in bytes.
 const MAX_BYTES: usize = 264;
@@ -53,26 +54,37 @@ const FEATURE_OFF: [u32; 6] = [
 type Residue = i32;
 
 /// Copies as many of `items` as fit into `capacity` bytes. Several handlers return the residue.
-fn copy_items<T: IntoBytes + Immutable>(items: &[T], capacity: u64, address: u64) -> Residue {
+fn copy_items<T: IntoBytes + Immutable>(
+    task: &Task<'_>,
+    items: &[T],
+    capacity: u64,
+    address: u64,
+) -> Residue {
     let bytes = items.as_bytes();
     // CAST: at most the length of a table of this file.
     let len = capacity.min(bytes.len() as u64) as usize;
-    user::write_bytes(address, &bytes[..len]) as Residue
+    task.write_bytes(address, &bytes[..len]) as Residue
 }
 
 /// Copies `items` if the caller gave exactly their size.
-fn copy_exactly(items: &[u32], capacity: u32, address: u64) -> Result<(), Errno> {
+fn copy_exactly(task: &Task<'_>, items: &[u32], capacity: u32, address: u64) -> Result<(), Errno> {
     let bytes = items.as_bytes();
     if capacity as usize != bytes.len() {
         return Err(Errno::INVAL);
     }
-    if user::write_bytes(address, bytes) > 0 { Err(Errno::FAULT) } else { Ok(()) }
+    if task.write_bytes(address, bytes) > 0 { Err(Errno::FAULT) } else { Ok(()) }
 }
 
 impl Kernel {
-    pub(super) fn ctrl_ioctl(&self, instance: u64, code: Code, address: u64) -> Result<i32, Errno> {
+    pub(super) fn ctrl_ioctl(
+        &self,
+        task: &Task<'_>,
+        instance: u64,
+        code: Code,
+        address: u64,
+    ) -> Result<i32, Errno> {
         code.check(abi::FAMILY, self.config.characteristics.gpu_ioctl_nr_last, MAX_BYTES)?;
-        let mut argument = Argument::copy_in(code, address)?;
+        let mut argument = Argument::copy_in(task, code, address)?;
         self.power_up();
         // Which requests work without the GPU is unknown; in the model none does.
         if self.lock().quiesced {
@@ -93,29 +105,30 @@ impl Kernel {
     }
 
     /// Handles the requests that create descriptors.
-    fn make(&self, instance: u64, argument: &mut Argument) -> Result<(), Errno> {
+    fn make(&self, instance: u64, argument: &mut Argument<'_>) -> Result<(), Errno> {
+        let task = argument.task();
         match argument.code() {
-            code::ALLOC_AS => argument.call(|args: &mut AllocAs| self.alloc_as(args)),
-            code::OPEN_TSG => argument.call(|args: &mut OpenTsg| self.open_tsg(instance, args)),
-            _ => argument.call(|args: &mut OpenChannel| self.open_channel(args)),
+            code::ALLOC_AS => argument.call(|args: &mut AllocAs| self.alloc_as(task, args)),
+            code::OPEN_TSG => argument.call(|args: &mut OpenTsg| self.open_tsg(task, instance, args)),
+            _ => argument.call(|args: &mut OpenChannel| self.open_channel(task, args)),
         }
     }
 
     /// Handles the requests that query the chip.
-    fn query(&self, instance: u64, code: Code, argument: &mut Argument) -> Result<Residue, Errno> {
-        let mut residue = 0;
+    fn query(&self, instance: u64, code: Code, argument: &mut Argument<'_>) -> Result<Residue, Errno> {
+        let (task, mut residue) = (argument.task(), 0);
         match code.code {
             code::GET_CHARACTERISTICS => argument.call(|args: &mut GetCharacteristics| {
                 let mut all = self.config.characteristics;
                 all.device_instance_id = instance;
                 let capacity = args.gpu_characteristics_buf_size;
-                residue = copy_items(&[all], capacity, args.gpu_characteristics_buf_addr);
+                residue = copy_items(task, &[all], capacity, args.gpu_characteristics_buf_addr);
                 args.gpu_characteristics_buf_size = size_of_val(&all) as u64;
                 Ok(())
             })?,
             code::GET_TPC_MASKS => argument.call(|args: &mut GetTpcMasks| {
                 let masks = self.config.tpc_masks;
-                residue = copy_items(&masks, u64::from(args.mask_buf_size), args.mask_buf_addr);
+                residue = copy_items(task, &masks, u64::from(args.mask_buf_size), args.mask_buf_addr);
                 // CAST: 8.
                 args.mask_buf_size = size_of_val(&masks) as u32;
                 Ok(())
@@ -123,7 +136,7 @@ impl Kernel {
             code::GET_FBP_L2_MASKS => argument.call(|args: &mut GetFbpL2Masks| {
                 let present = self.config.characteristics.fbp_en_mask;
                 let masks = [0, 1].map(|partition| L2_SLICES * (present >> partition & 1));
-                residue = copy_items(&masks, u64::from(args.mask_buf_size), args.mask_buf_addr);
+                residue = copy_items(task, &masks, u64::from(args.mask_buf_size), args.mask_buf_addr);
                 // CAST: 8.
                 args.mask_buf_size = size_of_val(&masks) as u32;
                 Ok(())
@@ -133,7 +146,7 @@ impl Kernel {
                 Ok(())
             })?,
             code::VSMS_MAPPING => argument.call(|args: &mut VsmsMapping| {
-                residue = copy_items(&self.vsms(), u64::MAX, args.vsms_map_buf_addr);
+                residue = copy_items(task, &self.vsms(), u64::MAX, args.vsms_map_buf_addr);
                 Ok(())
             })?,
             code::GET_ENGINE_INFO => argument.call(|args: &mut GetEngineInfo| {
@@ -144,7 +157,7 @@ impl Kernel {
                 for (at, engine) in (0_u64..).zip(&engines[..fit]) {
                     // Copied one by one, up to the first one that cannot be stored.
                     let address = args.engine_info_buf_addr.wrapping_add(at * size_of_val(engine) as u64);
-                    residue = copy_items(core::slice::from_ref(engine), u64::MAX, address);
+                    residue = copy_items(task, core::slice::from_ref(engine), u64::MAX, address);
                     if residue > 0 {
                         return Ok(());
                     }
@@ -154,12 +167,12 @@ impl Kernel {
                 Ok(())
             })?,
             code::GET_GPC_LOCAL_TO_PHYSICAL_MAP => argument.call(|args: &mut GetGpcPhysicalMap| {
-                copy_exactly(&self.gpcs(), args.map_buf_size, args.physical_gpc_buf_addr)
+                copy_exactly(task, &self.gpcs(), args.map_buf_size, args.physical_gpc_buf_addr)
             })?,
             code::GET_GPC_LOCAL_TO_LOGICAL_MAP => argument.call(|args: &mut GetGpcLogicalMap| {
                 // CAST: at most two.
                 let logical: Vec<u32> = (0..self.gpcs().len() as u32).collect();
-                copy_exactly(&logical, args.map_buf_size, args.logical_gpc_buf_addr)
+                copy_exactly(task, &logical, args.map_buf_size, args.logical_gpc_buf_addr)
             })?,
             code::FLUSH_L2 => argument.call(|args: &mut FlushL2| flush_l2(args))?,
             // CAST: at most 8.
@@ -173,12 +186,11 @@ impl Kernel {
             | code::MARK_COMPRESSIBLE_WRITE
             | code::ALLOC_VIDMEM
             | code::GET_MEMORY_STATE => self.buffer_request(argument)?,
-            code::SET_DETERMINISTIC_OPTS => {
-                argument.call(|args: &mut SetDeterministicOpts| self.lock().set_deterministic_opts(args))?
-            }
+            code::SET_DETERMINISTIC_OPTS => argument
+                .call(|args: &mut SetDeterministicOpts| self.lock().set_deterministic_opts(task, args))?,
             code::SET_MMUDEBUG_MODE => {}
             code::SET_SM_DEBUG_MODE => argument.call(|args: &mut SmDebugMode| {
-                self.lock().fds.channel(args.channel_fd).map(|_| ()).ok_or(Errno::INVAL)
+                self.lock().fds.channel(task, args.channel_fd).map(|_| ()).ok_or(Errno::INVAL)
             })?,
             code::GET_TPC_EXCEPTION_EN_STATUS => argument.call(|args: &mut TpcExceptionEnStatus| {
                 // Every SM reports exceptions.
@@ -236,8 +248,8 @@ impl Kernel {
         entries
     }
 
-    fn alloc_as(&self, args: &mut AllocAs) -> Result<(), Errno> {
-        let descriptor = fds::descriptor(|number| format!("nvhost-ga10b-fd{number}"))?;
+    fn alloc_as(&self, task: &Task<'_>, args: &mut AllocAs) -> Result<(), Errno> {
+        let descriptor = fds::descriptor(task, |number| format!("nvhost-ga10b-fd{number}"))?;
         if args.big_page_size != 0 {
             // Not a power of two, or not a big-page size of this chip, which has none.
             return Err(Errno::INVAL);
@@ -248,18 +260,23 @@ impl Kernel {
             return Err(Errno::INVAL);
         }
         if end.checked_add(KERNEL_BYTES).is_none_or(|end| end > MMU_BYTES) {
-            self.log.kernel_warning("vm.c:0", "nvgpu_vm_do_init", Some(MemoryLine::SpaceOverlap.into()));
+            self.log.kernel_warning(
+                task,
+                "vm.c:0",
+                "nvgpu_vm_do_init",
+                Some(MemoryLine::SpaceOverlap.into()),
+            );
             return Err(Errno::NOMEM);
         }
         let mut state = self.lock();
         let id = state.add_space(Space::new(start, end));
-        let installed = state.fds.insert(descriptor, Object::Space(id));
+        let installed = state.fds.insert(task, descriptor, Object::Space(id));
         // Without a descriptor it is unused.
         args.as_fd = installed.inspect_err(|_| state.reap())?;
         Ok(())
     }
 
-    fn open_tsg(&self, instance: u64, args: &mut OpenTsg) -> Result<(), Errno> {
+    fn open_tsg(&self, task: &Task<'_>, instance: u64, args: &mut OpenTsg) -> Result<(), Errno> {
         let share = OpenTsgFlags::from_bits_retain(args.flags).contains(OpenTsgFlags::SHARE);
         let (source, token) = (args.source_device_instance_id, args.share_token);
         let refused = if share { source == 0 || token == 0 } else { source != 0 || token != 0 };
@@ -268,7 +285,7 @@ impl Kernel {
             self.log.error("gk20a_ctrl_open_tsg", line);
             return Err(Errno::INVAL);
         }
-        let descriptor = fds::descriptor(|number| format!("nvgpu-ga10b-tsg{number}"))?;
+        let descriptor = fds::descriptor(task, |number| format!("nvgpu-ga10b-tsg{number}"))?;
         let mut state = self.lock();
         let id = if share {
             state.redeem(instance, args).inspect_err(|_| {
@@ -278,17 +295,17 @@ impl Kernel {
             state.add_tsg(self.config.sm_count(), instance)?
         };
         // CAST: a descriptor is never negative.
-        let installed = state.fds.insert(descriptor, Object::Tsg(id));
+        let installed = state.fds.insert(task, descriptor, Object::Tsg(id));
         args.tsg_fd = installed.inspect_err(|_| state.reap())? as u32;
         Ok(())
     }
 
-    pub(super) fn open_channel(&self, args: &mut OpenChannel) -> Result<(), Errno> {
-        let descriptor = fds::descriptor(|number| format!("nvhost-{DEVICE}-fd{number}"))?;
+    pub(super) fn open_channel(&self, task: &Task<'_>, args: &mut OpenChannel) -> Result<(), Errno> {
+        let descriptor = fds::descriptor(task, |number| format!("nvhost-{DEVICE}-fd{number}"))?;
         let runlist = match args.runlist_id_or_fd {
             abi::RUNLIST_GR => RUNLIST_GR,
             other => u32::try_from(other).map_err(|_| {
-                self.log.kernel_warning("channel.c:0", "nvgpu_channel_open_new", None);
+                self.log.kernel_warning(task, "channel.c:0", "nvgpu_channel_open_new", None);
                 Errno::INVAL
             })?,
         };
@@ -296,8 +313,8 @@ impl Kernel {
             return Err(Errno::INVAL);
         }
         let mut state = self.lock();
-        let (id, serial) = state.add_channel(runlist).ok_or(Errno::NOMEM)?;
-        let installed = state.fds.insert(descriptor, Object::Channel { id, serial });
+        let (id, serial) = state.add_channel(task, runlist).ok_or(Errno::NOMEM)?;
+        let installed = state.fds.insert(task, descriptor, Object::Channel { id, serial });
         args.runlist_id_or_fd = installed.inspect_err(|_| state.remove_channel(id))?;
         Ok(())
     }
@@ -332,7 +349,7 @@ fn flush_l2(args: &FlushL2) -> Result<(), Errno> {
 }
 
 /// Handles the clock-reading requests.
-fn times(argument: &mut Argument) -> Result<(), Errno> {
+fn times(argument: &mut Argument<'_>) -> Result<(), Errno> {
     if argument.code() == code::GET_GPU_TIME {
         return argument.call(|args: &mut GetGpuTime| {
             args.gpu_timestamp = ptimer_ns();

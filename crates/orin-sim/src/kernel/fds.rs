@@ -22,9 +22,10 @@ use crate::memory::Memory;
 use super::address_space::SpaceId;
 use super::nvmap::Buffer;
 use super::poll_set::PollSet;
-use super::process::{self, ProcessId};
+use super::process::ProcessId;
 use super::served::{self, Served, Watch};
 use super::syncpoint::Fence;
+use super::task::Task;
 
 /// The object behind a descriptor.
 #[derive(Clone, Debug)]
@@ -166,8 +167,8 @@ fn is_duplicate(fd: RawFd, inode: Inode, file: FileId) -> bool {
 /// # Errors
 ///
 /// EMFILE or ENFILE if the table of the process or system is full.
-pub(super) fn descriptor(name: impl FnOnce(RawFd) -> String) -> Result<Fresh, Errno> {
-    if process::is_served() {
+pub(super) fn descriptor(task: &Task<'_>, name: impl FnOnce(RawFd) -> String) -> Result<Fresh, Errno> {
+    if task.is_served() {
         return Ok(Fresh::piped(served::pipe()?));
     }
     let mut descriptor = rustix::fs::memfd_create("nvgpu", MemfdFlags::CLOEXEC)?;
@@ -187,19 +188,19 @@ impl Fresh {
     }
 
     /// An open file whose inode has another open file, `probe`.
-    pub(super) fn locked(descriptor: OwnedFd, probe: Arc<OwnedFd>) -> Self {
-        Self { descriptor, watch: process::is_served().then_some(Watch::Lock(probe)) }
+    pub(super) fn locked(task: &Task<'_>, descriptor: OwnedFd, probe: Arc<OwnedFd>) -> Self {
+        Self { descriptor, watch: task.is_served().then_some(Watch::Lock(probe)) }
     }
 }
 
 impl Fds {
-    /// Adds a descriptor of the current process that is closed on exec. Returns its number.
+    /// Adds a descriptor of the task's process that is closed on exec. Returns its number.
     ///
     /// # Errors
     ///
     /// Only for a served process: the errno of its table, or ESRCH if it has ended. The object is dropped.
-    pub(super) fn insert(&mut self, fresh: Fresh, object: Object) -> Result<RawFd, Errno> {
-        self.insert_with(fresh, object, true)
+    pub(super) fn insert(&mut self, task: &Task<'_>, fresh: Fresh, object: Object) -> Result<RawFd, Errno> {
+        self.insert_with(task, fresh, object, true)
     }
 
     /// As [`Fds::insert`]. Descriptors of the host process itself are always closed on exec.
@@ -209,18 +210,19 @@ impl Fds {
     /// As [`Fds::insert`].
     pub(super) fn insert_with(
         &mut self,
+        task: &Task<'_>,
         fresh: Fresh,
         object: Object,
         on_exec: bool,
     ) -> Result<RawFd, Errno> {
         let Fresh { descriptor, watch } = fresh;
-        if let (Some(caller), Some(watch)) = (process::caller(), watch) {
-            let inserted = self.served.insert(&*caller, (descriptor, watch), object, on_exec);
+        if let (Some(caller), Some(watch)) = (task.caller, watch) {
+            let inserted = self.served.insert(caller, (descriptor, watch), object, on_exec);
             return inserted.map_err(|(errno, _)| errno);
         }
         self.next_file += 1;
         hold_open(&descriptor, self.next_file);
-        Ok(self.enter(descriptor, object, process::current(), self.next_file))
+        Ok(self.enter(descriptor, object, task.process, self.next_file))
     }
 
     /// The open files of served processes.
@@ -229,15 +231,19 @@ impl Fds {
     }
 
     /// Discards what a served process can read from a descriptor.
-    pub(super) fn drain(&mut self, fd: RawFd) {
-        if let Some(Place::Served(place)) = self.place(fd) {
+    pub(super) fn drain(&mut self, task: &Task<'_>, fd: RawFd) {
+        if let Some(Place::Served(place)) = self.place(task, fd) {
             self.served.drain(place);
         }
     }
 
     /// The doorbell page of a control node of a served process, and the file that it lies in.
-    pub(super) fn doorbell(&mut self, fd: RawFd) -> Option<(&mut Option<Arc<Memory>>, &Arc<OwnedFd>)> {
-        match self.place(fd)? {
+    pub(super) fn doorbell(
+        &mut self,
+        task: &Task<'_>,
+        fd: RawFd,
+    ) -> Option<(&mut Option<Arc<Memory>>, &Arc<OwnedFd>)> {
+        match self.place(task, fd)? {
             Place::Served(place) => self.served.doorbell(place),
             Place::Table(_) | Place::Orphan(_) => None,
         }
@@ -316,9 +322,9 @@ impl Fds {
     ///
     /// # Errors
     ///
-    /// EBADF if the current process has no such descriptor; EMFILE or ENFILE.
-    pub(super) fn duplicate(&mut self, fd: RawFd, owner: ProcessId) -> Result<RawFd, Errno> {
-        let (object, file) = match self.place(fd).ok_or(Errno::BADF)? {
+    /// EBADF if the task's process has no such descriptor; EMFILE or ENFILE.
+    pub(super) fn duplicate(&mut self, task: &Task<'_>, fd: RawFd, owner: ProcessId) -> Result<RawFd, Errno> {
+        let (object, file) = match self.place(task, fd).ok_or(Errno::BADF)? {
             Place::Table(number) => (self.table[&number].object.clone(), self.table[&number].file),
             Place::Orphan(at) => (self.orphans[at].object.clone(), self.orphans[at].file),
             // Served processes pass descriptors themselves.
@@ -329,10 +335,10 @@ impl Fds {
         Ok(self.enter(descriptor, object, owner, file))
     }
 
-    /// Closes a descriptor of the current process; `None` if it has no such number. Returns the object if the open file
+    /// Closes a descriptor of the task's process; `None` if it has no such number. Returns the object if the open file
     /// has no other descriptor.
-    pub(super) fn remove(&mut self, fd: RawFd) -> Option<Option<Object>> {
-        let number = match self.place(fd)? {
+    pub(super) fn remove(&mut self, task: &Task<'_>, fd: RawFd) -> Option<Option<Object>> {
+        let number = match self.place(task, fd)? {
             Place::Table(number) => number,
             Place::Orphan(_) => {
                 close_number(fd);
@@ -360,13 +366,13 @@ impl Fds {
         }
     }
 
-    /// Where the object of a number is, if the number is open in the current process.
-    fn place(&self, fd: RawFd) -> Option<Place> {
-        if let Some(caller) = process::caller() {
-            return self.served.place(&*caller, fd).map(Place::Served);
+    /// Where the object of a number is, if the number is open in the task's process.
+    fn place(&self, task: &Task<'_>, fd: RawFd) -> Option<Place> {
+        if let Some(caller) = task.caller {
+            return self.served.place(caller, fd).map(Place::Served);
         }
         let inode = inode_of_number(fd)?;
-        let mine = process::current();
+        let mine = task.process;
         if let Some(entry) = self.table.get(&fd)
             && entry.inode == inode
         {
@@ -381,16 +387,16 @@ impl Fds {
         known.map(|(number, _)| Place::Table(*number)).or_else(orphan)
     }
 
-    pub(super) fn get(&self, fd: RawFd) -> Option<&Object> {
-        Some(match self.place(fd)? {
+    pub(super) fn get(&self, task: &Task<'_>, fd: RawFd) -> Option<&Object> {
+        Some(match self.place(task, fd)? {
             Place::Table(number) => &self.table[&number].object,
             Place::Orphan(at) => &self.orphans[at].object,
             Place::Served(place) => self.served.get(place)?,
         })
     }
 
-    pub(super) fn get_mut(&mut self, fd: RawFd) -> Option<&mut Object> {
-        match self.place(fd)? {
+    pub(super) fn get_mut(&mut self, task: &Task<'_>, fd: RawFd) -> Option<&mut Object> {
+        match self.place(task, fd)? {
             Place::Table(number) => self.table.get_mut(&number).map(|entry| &mut entry.object),
             Place::Orphan(at) => self.orphans.get_mut(at).map(|orphan| &mut orphan.object),
             Place::Served(place) => self.served.get_mut(place),
@@ -402,17 +408,17 @@ impl Fds {
     /// # Errors
     ///
     /// EBADF if the process has no such number, `otherwise` if it is not an object of the model.
-    pub(super) fn find(&self, fd: RawFd, otherwise: Errno) -> Result<Object, Errno> {
-        self.get(fd).cloned().ok_or_else(|| self.missing(fd, otherwise))
+    pub(super) fn find(&self, task: &Task<'_>, fd: RawFd, otherwise: Errno) -> Result<Object, Errno> {
+        self.get(task, fd).cloned().ok_or_else(|| self.missing(task, fd, otherwise))
     }
 
     /// The errno of [`Fds::find`] for a number that is not in the table.
-    pub(super) fn missing(&self, fd: RawFd, otherwise: Errno) -> Errno {
-        if let Some(caller) = process::caller() {
+    pub(super) fn missing(&self, task: &Task<'_>, fd: RawFd, otherwise: Errno) -> Errno {
+        if let Some(caller) = task.caller {
             return caller.file(fd).map_or(Errno::BADF, |_| otherwise);
         }
         // A number of another process is not open in this one.
-        let other = self.table.get(&fd).is_some_and(|entry| entry.owner != process::current());
+        let other = self.table.get(&fd).is_some_and(|entry| entry.owner != task.process);
         if other { Errno::BADF } else { foreign(fd, otherwise) }
     }
 
@@ -422,9 +428,9 @@ impl Fds {
     }
 
     /// The host's descriptor, for calls to the host.
-    pub(super) fn native(&self, fd: RawFd) -> Option<BorrowedFd<'_>> {
+    pub(super) fn native(&self, task: &Task<'_>, fd: RawFd) -> Option<BorrowedFd<'_>> {
         // SAFETY: `place` has found the number open; the table's lock is held while the borrow lives.
-        self.place(fd).map(|_| unsafe { BorrowedFd::borrow_raw(fd) })
+        self.place(task, fd).map(|_| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// Returns the dma-buf behind a descriptor.
@@ -432,25 +438,25 @@ impl Fds {
     /// # Errors
     ///
     /// EBADF if the number is not open, EINVAL if it is something else.
-    pub(super) fn dma_buf(&self, fd: RawFd) -> Result<Buffer, Errno> {
-        match self.get(fd) {
+    pub(super) fn dma_buf(&self, task: &Task<'_>, fd: RawFd) -> Result<Buffer, Errno> {
+        match self.get(task, fd) {
             Some(Object::DmaBuf(buffer)) => Ok(buffer.clone()),
             Some(_) => Err(Errno::INVAL),
-            None => Err(self.missing(fd, Errno::INVAL)),
+            None => Err(self.missing(task, fd, Errno::INVAL)),
         }
     }
 
     /// The channel behind a descriptor.
-    pub(super) fn channel(&self, fd: RawFd) -> Option<u32> {
-        match self.get(fd) {
+    pub(super) fn channel(&self, task: &Task<'_>, fd: RawFd) -> Option<u32> {
+        match self.get(task, fd) {
             Some(Object::Channel { id, .. }) => Some(*id),
             _ => None,
         }
     }
 
     /// The address space behind a descriptor.
-    pub(super) fn space(&self, fd: RawFd) -> Option<SpaceId> {
-        match self.get(fd) {
+    pub(super) fn space(&self, task: &Task<'_>, fd: RawFd) -> Option<SpaceId> {
+        match self.get(task, fd) {
             Some(Object::Space(id)) => Some(*id),
             _ => None,
         }

@@ -26,8 +26,9 @@ use super::fds::{self, Fresh, Object};
 use super::host1x::poll_fence;
 use super::mappings::{Mapped, Mapping};
 use super::nvmap::Buffer;
-use super::process;
+use super::process::ProcessId;
 use super::served;
+use super::task::Task;
 
 /// Nodes of a board that compute does not need.
 const OTHER_NODES: &[&CStr] = &[
@@ -59,12 +60,13 @@ const CPU_PAGE: u64 = 4096;
 const KMSG_WAIT: Duration = Duration::from_secs(1);
 
 impl Kernel {
-    pub(super) fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
+    pub(super) fn open(&self, task: &Task<'_>, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
         self.fail_on_demand(Call::Open)?;
         if AS_NODES.contains(&path) && self.config.nodes.ctrl == Node::Present {
             return Err(Errno::INVAL);
         }
-        let Some((node, object)) = self.node(path, !flags.contains(OpenFlags::NON_BLOCKING)) else {
+        let Some((node, object)) = self.node(task.process, path, !flags.contains(OpenFlags::NON_BLOCKING))
+        else {
             if OTHER_NODES.contains(&path) {
                 self.log.model(ChannelLine::NodeNotModelled { path: path.to_string_lossy().into_owned() });
             }
@@ -76,7 +78,7 @@ impl Kernel {
             Node::ReadOnly if !flags.contains(OpenFlags::READ_WRITE) => {}
             Node::Denied | Node::ReadOnly => return Err(Errno::ACCESS),
         }
-        let descriptor = node_descriptor(path, &object)?;
+        let descriptor = node_descriptor(task, path, &object)?;
         let needs_gpu = matches!(object, Object::Tsg(_) | Object::Channel { .. });
         if needs_gpu {
             self.power_up();
@@ -93,7 +95,7 @@ impl Kernel {
             }
             Object::Tsg(_) => Object::Tsg(state.add_tsg(self.config.sm_count(), NO_INSTANCE)?),
             Object::Channel { .. } => {
-                let (id, serial) = state.add_channel(RUNLIST_GR).ok_or(Errno::NOMEM)?;
+                let (id, serial) = state.add_channel(task, RUNLIST_GR).ok_or(Errno::NOMEM)?;
                 Object::Channel { id, serial }
             }
             Object::Nvmap(client) => {
@@ -104,7 +106,8 @@ impl Kernel {
         };
         let channel = if let Object::Channel { id, .. } = &object { Some(*id) } else { None };
         let client = if let Object::Nvmap(client) = &object { Some(*client) } else { None };
-        let installed = state.fds.insert_with(descriptor, object, flags.contains(OpenFlags::CLOSE_ON_EXEC));
+        let installed =
+            state.fds.insert_with(task, descriptor, object, flags.contains(OpenFlags::CLOSE_ON_EXEC));
         if installed.is_err() {
             channel.into_iter().for_each(|id| state.remove_channel(id));
             client.into_iter().for_each(|client| state.nvmap.remove_client(client));
@@ -114,12 +117,12 @@ impl Kernel {
     }
 
     /// The node at a path, and the object that an open creates, without its number.
-    fn node(&self, path: &CStr, blocking: bool) -> Option<(Node, Object)> {
+    fn node(&self, process: ProcessId, path: &CStr, blocking: bool) -> Option<(Node, Object)> {
         let nodes = self.config.nodes;
         Some(if path == paths::CTRL || path == paths::CTRL_LEGACY {
             (nodes.ctrl, Object::Ctrl(0))
         } else if path == paths::NVMAP {
-            (nodes.nvmap, Object::Nvmap(process::current()))
+            (nodes.nvmap, Object::Nvmap(process))
         } else if path == paths::HOST1X_FENCE {
             (nodes.host1x_fence, Object::Host1x)
         } else if path == paths::KMSG {
@@ -136,7 +139,7 @@ impl Kernel {
     }
 
     /// The kind of a path, for stat and access; `None` if there is no such node.
-    pub(super) fn kind(&self, path: &CStr) -> Option<NodeKind> {
+    pub(super) fn kind(&self, process: ProcessId, path: &CStr) -> Option<NodeKind> {
         let folder = |node: &CStr| {
             let (node, path) = (node.to_bytes(), path.to_bytes());
             node.len() > path.len()
@@ -145,7 +148,7 @@ impl Kernel {
                 && path.len() > "/dev/".len()
         };
         let shown = AS_NODES.contains(&path) && self.config.nodes.ctrl != Node::Absent;
-        let (node, object) = match self.node(path, true) {
+        let (node, object) = match self.node(process, path, true) {
             Some(found) => found,
             None if shown => {
                 return Some(NodeKind::Device { refused: self.config.nodes.ctrl == Node::Denied });
@@ -175,9 +178,9 @@ impl Kernel {
         Some(format!("{hz}\n"))
     }
 
-    pub(super) fn close(&self, fd: RawFd) -> Result<(), Errno> {
-        self.settle(fd);
-        let closed = self.lock().fds.remove(fd).ok_or(Errno::BADF)?;
+    pub(super) fn close(&self, task: &Task<'_>, fd: RawFd) -> Result<(), Errno> {
+        self.settle(task, fd);
+        let closed = self.lock().fds.remove(task, fd).ok_or(Errno::BADF)?;
         if let Some(object) = closed {
             self.release(object);
         }
@@ -185,8 +188,8 @@ impl Kernel {
     }
 
     /// Notices descriptors that were closed without the door, as far as `fd` or a known duplicate shows it.
-    pub(super) fn settle(&self, fd: RawFd) {
-        if process::is_served() {
+    pub(super) fn settle(&self, task: &Task<'_>, fd: RawFd) {
+        if task.is_served() {
             return self.settle_served();
         }
         let ended = self.lock().fds.take_ended(fd);
@@ -219,21 +222,21 @@ impl Kernel {
         drop(object);
     }
 
-    pub(super) fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+    pub(super) fn mmap(&self, task: &Task<'_>, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
         self.fail_on_demand(Call::Mmap)?;
         // The memory manager checks these before the file's own rules: the offset before the descriptor, the length
         // after it.
         if !request.offset.is_multiple_of(CPU_PAGE) {
             return Err(Errno::INVAL);
         }
-        self.settle(request.fd);
-        let object = self.lock().fds.find(request.fd, Errno::NODEV)?;
+        self.settle(task, request.fd);
+        let object = self.lock().fds.find(task, request.fd, Errno::NODEV)?;
         if request.len == 0 {
             return Err(Errno::INVAL);
         }
         match object {
-            Object::DmaBuf(buffer) => self.map_dma_buf(request, buffer),
-            Object::Ctrl(instance) => self.map_doorbell(request, instance),
+            Object::DmaBuf(buffer) => self.map_dma_buf(task, request, buffer),
+            Object::Ctrl(instance) => self.map_doorbell(task, request, instance),
             Object::Nvmap(_) => Err(Errno::PERM),
             _ => Err(Errno::NODEV),
         }
@@ -241,9 +244,9 @@ impl Kernel {
 
     /// Checks a mapping that a served process makes with its own system call, and prepares the board for it. Returns
     /// whether the file is one of the board.
-    pub(super) fn approve_mmap(&self, request: &MapRequest) -> Result<bool, Errno> {
-        self.settle(request.fd);
-        let Some(object) = self.lock().fds.get(request.fd).cloned() else { return Ok(false) };
+    pub(super) fn approve_mmap(&self, task: &Task<'_>, request: &MapRequest) -> Result<bool, Errno> {
+        self.settle(task, request.fd);
+        let Some(object) = self.lock().fds.get(task, request.fd).cloned() else { return Ok(false) };
         self.fail_on_demand(Call::Mmap)?;
         if !request.offset.is_multiple_of(CPU_PAGE) || request.len == 0 {
             return Err(Errno::INVAL);
@@ -256,10 +259,10 @@ impl Kernel {
                     self.log.model(MemoryLine::MmapElsewhere { bytes: request.len });
                     return Err(Errno::INVAL);
                 }
-                self.lock().nvmap.mapped(&self.log, &buffer);
+                self.lock().nvmap.mapped(task, &self.log, &buffer);
                 Ok(true)
             }
-            Object::Ctrl(_) => self.approve_doorbell(request).map(|()| true),
+            Object::Ctrl(_) => self.approve_doorbell(task, request).map(|()| true),
             Object::Nvmap(_) => Err(Errno::PERM),
             _ => Err(Errno::NODEV),
         }
@@ -267,12 +270,12 @@ impl Kernel {
 
     /// The rules of [`Kernel::map_doorbell`] for a served process. Its munmap is not seen, so an earlier mapping counts
     /// only if the process still has it.
-    fn approve_doorbell(&self, request: &MapRequest) -> Result<(), Errno> {
-        let caller = process::caller().ok_or(Errno::BADF)?;
+    fn approve_doorbell(&self, task: &Task<'_>, request: &MapRequest) -> Result<(), Errno> {
+        let caller = task.caller.ok_or(Errno::BADF)?;
         let file = caller.file(request.fd)?;
         let mut state = self.lock();
         let quiesced = state.quiesced;
-        let (page, probe) = state.fds.doorbell(request.fd).ok_or(Errno::BADF)?;
+        let (page, probe) = state.fds.doorbell(task, request.fd).ok_or(Errno::BADF)?;
         let is_page = |mapping: &CallerMapping| (mapping.device, mapping.inode) == (file.device, file.inode);
         if page.is_some() && caller.mappings().iter().any(is_page) {
             return Err(Errno::BUSY);
@@ -293,10 +296,15 @@ impl Kernel {
         Ok(())
     }
 
-    fn map_dma_buf(&self, request: &MapRequest, buffer: Buffer) -> Result<NonNull<u8>, Errno> {
+    fn map_dma_buf(
+        &self,
+        task: &Task<'_>,
+        request: &MapRequest,
+        buffer: Buffer,
+    ) -> Result<NonNull<u8>, Errno> {
         map_rules(request, &buffer)?;
         let mut state = self.lock();
-        let descriptor = state.fds.native(request.fd).ok_or(Errno::BADF)?;
+        let descriptor = state.fds.native(task, request.fd).ok_or(Errno::BADF)?;
         let memory = buffer.handle.memory().ok_or(Errno::NOMEM)?;
         let pointer = if memory.fd().is_some() {
             host_mmap(request, descriptor)?
@@ -305,8 +313,8 @@ impl Kernel {
         } else {
             untouchable(request.len)?
         };
-        state.nvmap.mapped(&self.log, &buffer);
-        let owner = process::current();
+        state.nvmap.mapped(task, &self.log, &buffer);
+        let owner = task.process;
         let mapping =
             Mapping { len: request.len, owner, mapped: Mapped::DmaBuf { buffer, offset: request.offset } };
         state.mappings.insert(pointer.as_ptr().addr(), mapping);
@@ -315,7 +323,12 @@ impl Kernel {
 
     /// Maps the usermode page: one live mapping per open, at most 64 KiB, offset 0 (`ioctl_ctrl.c`,
     /// `gk20a_ctrl_dev_mmap`).
-    fn map_doorbell(&self, request: &MapRequest, instance: u64) -> Result<NonNull<u8>, Errno> {
+    fn map_doorbell(
+        &self,
+        task: &Task<'_>,
+        request: &MapRequest,
+        instance: u64,
+    ) -> Result<NonNull<u8>, Errno> {
         let mut state = self.lock();
         let taken = state.mappings.values().any(
             |mapping| matches!(mapping.mapped, Mapped::Doorbell { instance: other, .. } if other == instance),
@@ -334,7 +347,7 @@ impl Kernel {
         let mapped = Mapped::Doorbell { instance, page: Arc::clone(&page) };
         state
             .mappings
-            .insert(pointer.as_ptr().addr(), Mapping { len: request.len, owner: process::current(), mapped });
+            .insert(pointer.as_ptr().addr(), Mapping { len: request.len, owner: task.process, mapped });
         drop(state);
         self.gpu(|gpu| gpu.add_doorbell_page(page));
         Ok(pointer)
@@ -362,13 +375,13 @@ impl Kernel {
         Ok(())
     }
 
-    pub(super) fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
+    pub(super) fn read(&self, task: &Task<'_>, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
         let deadline = Instant::now() + KMSG_WAIT;
         loop {
             let seen = self.log.pulse.count();
             let mut state = self.lock();
-            let missing = state.fds.missing(fd, Errno::INVAL);
-            match state.fds.get_mut(fd).ok_or(missing)? {
+            let missing = state.fds.missing(task, fd, Errno::INVAL);
+            match state.fds.get_mut(task, fd).ok_or(missing)? {
                 Object::Kmsg { cursor, blocking } => match self.log.read(cursor, buffer) {
                     Err(Errno::AGAIN) if *blocking => {}
                     result => return result,
@@ -389,12 +402,12 @@ impl Kernel {
         }
     }
 
-    pub(super) fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+    pub(super) fn seek_end(&self, task: &Task<'_>, fd: RawFd) -> Result<(), Errno> {
         let mut state = self.lock();
         // What a served process has not read yet.
-        state.fds.drain(fd);
-        let missing = state.fds.missing(fd, Errno::SPIPE);
-        match state.fds.get_mut(fd).ok_or(missing)? {
+        state.fds.drain(task, fd);
+        let missing = state.fds.missing(task, fd, Errno::SPIPE);
+        match state.fds.get_mut(task, fd).ok_or(missing)? {
             Object::Kmsg { cursor, .. } => *cursor = self.log.next(),
             Object::Text { text, read } => *read = text.len(),
             // A seek reports its size.
@@ -405,15 +418,15 @@ impl Kernel {
     }
 
     /// Moves a kernel-log descriptor of a served process to the end. Returns whether `fd` is one.
-    pub(super) fn seek_log_end(&self, fd: RawFd) -> bool {
-        let is_log = matches!(self.lock().fds.get(fd), Some(Object::Kmsg { .. }));
-        is_log && self.seek_end(fd).is_ok()
+    pub(super) fn seek_log_end(&self, task: &Task<'_>, fd: RawFd) -> bool {
+        let is_log = matches!(self.lock().fds.get(task, fd), Some(Object::Kmsg { .. }));
+        is_log && self.seek_end(task, fd).is_ok()
     }
 
     /// The kernel log is ready if there is a record to read, an event once after it happened, a sync-file from the end
     /// of its fence on, a poll descriptor once for the fences that signalled. Every other node is always ready, like
     /// files without a poll operation.
-    pub(super) fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Events {
+    pub(super) fn poll(&self, task: &Task<'_>, fd: RawFd, wanted: Events, timeout: Duration) -> Events {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let seen = self.log.pulse.count();
@@ -421,7 +434,7 @@ impl Kernel {
             let state = self.lock();
             // The deadline of a fence.
             let mut nearest: Option<Instant> = None;
-            let happened = match state.fds.get(fd) {
+            let happened = match state.fds.get(task, fd) {
                 Some(Object::Kmsg { cursor, .. }) if *cursor >= next => Events::empty(),
                 Some(Object::Event(happened)) if !happened.swap(false, Ordering::AcqRel) => Events::empty(),
                 Some(Object::SyncFile(fence)) => match poll_fence(fence) {
@@ -478,20 +491,20 @@ pub enum NodeKind {
 }
 
 /// Creates the descriptor of a node.
-fn node_descriptor(path: &CStr, object: &Object) -> Result<Fresh, Errno> {
-    if !process::is_served() {
-        return fds::descriptor(|_| path.to_string_lossy().trim_start_matches('/').to_owned());
+fn node_descriptor(task: &Task<'_>, path: &CStr, object: &Object) -> Result<Fresh, Errno> {
+    if !task.is_served() {
+        return fds::descriptor(task, |_| path.to_string_lossy().trim_start_matches('/').to_owned());
     }
     match object {
         Object::Ctrl(_) => {
             // CAST: 64 KiB.
             let page = Memory::file("nvgpu usermode page", USERMODE_PAGE_SIZE as u64)?;
             let descriptor = served::reopen(&page, OFlags::RDWR)?;
-            Ok(Fresh::locked(descriptor, Arc::new(page)))
+            Ok(Fresh::locked(task, descriptor, Arc::new(page)))
         }
         Object::Text { text, .. } => {
             let (descriptor, file) = served::text(text)?;
-            Ok(Fresh::locked(descriptor, Arc::new(file)))
+            Ok(Fresh::locked(task, descriptor, Arc::new(file)))
         }
         Object::Kmsg { blocking, .. } => Ok(Fresh::piped(served::log_pipe(*blocking)?)),
         _ => Ok(Fresh::piped(served::pipe()?)),

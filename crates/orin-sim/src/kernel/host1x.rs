@@ -12,10 +12,11 @@ use nvgpu_sys::sync_file::{self, FileInfo};
 use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
+use super::Kernel;
 use super::argument::{Argument, Code};
 use super::fds::{self, Object};
 use super::syncpoint::Fence;
-use super::{Kernel, user};
+use super::task::Task;
 
 /// The data that SYNC_IOC_FILE_INFO returns per fence (Linux `include/uapi/linux/sync_file.h`).
 #[repr(C)]
@@ -46,51 +47,53 @@ fn padded(text: &str) -> [u8; 32] {
 }
 
 impl Kernel {
-    pub(super) fn host1x_ioctl(&self, code: Code, address: u64) -> Result<i32, Errno> {
+    pub(super) fn host1x_ioctl(&self, task: &Task<'_>, code: Code, address: u64) -> Result<i32, Errno> {
         // This node has no generic check; only the exact code matters.
         let known = [code::CREATE_FENCE, code::FENCE_EXTRACT, code::CREATE_POLLFD, code::TRIGGER_POLLFD];
         if !known.contains(&code.code) {
             return Err(Errno::NOTTY);
         }
-        let mut argument = Argument::copy_in(code, address)?;
+        let mut argument = Argument::copy_in(task, code, address)?;
         match code.code {
-            code::CREATE_FENCE => argument.call(|args: &mut CreateFence| self.create_fence(args))?,
-            code::FENCE_EXTRACT => argument.call(|args: &mut FenceExtract| self.extract(args))?,
+            code::CREATE_FENCE => argument.call(|args: &mut CreateFence| self.create_fence(task, args))?,
+            code::FENCE_EXTRACT => argument.call(|args: &mut FenceExtract| self.extract(task, args))?,
             code::CREATE_POLLFD => argument.call(|args: &mut CreatePollfd| {
-                let descriptor = fds::descriptor(|_| "host1x_pollfd".to_owned())?;
-                args.fd = self.lock().fds.insert(descriptor, Object::PollSet(Arc::default()))?;
+                let descriptor = fds::descriptor(task, |_| "host1x_pollfd".to_owned())?;
+                args.fd = self.lock().fds.insert(task, descriptor, Object::PollSet(Arc::default()))?;
                 Ok(())
             })?,
-            _ => argument.call(|args: &mut TriggerPollfd| self.trigger(args))?,
+            _ => argument.call(|args: &mut TriggerPollfd| self.trigger(task, args))?,
         }
         if argument.copy_out() > 0 { Err(Errno::FAULT) } else { Ok(0) }
     }
 
-    fn create_fence(&self, args: &mut CreateFence) -> Result<(), Errno> {
+    fn create_fence(&self, task: &Task<'_>, args: &mut CreateFence) -> Result<(), Errno> {
         if args.reserved != [0] {
             return Err(Errno::INVAL);
         }
         let limit = Some(self.config.fence_timeout);
         let fence = self.lock().syncpoints.fence(args.id, args.threshold, limit)?;
-        args.fence_fd = self.sync_file(fence)?;
+        args.fence_fd = self.sync_file(task, fence)?;
         Ok(())
     }
 
     /// Creates a descriptor for a fence.
-    pub(super) fn sync_file(&self, fence: Arc<Fence>) -> Result<i32, Errno> {
-        let descriptor = fds::descriptor(|_| "sync_file".to_owned())?;
-        self.lock().fds.insert(descriptor, Object::SyncFile(fence))
+    pub(super) fn sync_file(&self, task: &Task<'_>, fence: Arc<Fence>) -> Result<i32, Errno> {
+        let descriptor = fds::descriptor(task, |_| "sync_file".to_owned())?;
+        self.lock().fds.insert(task, descriptor, Object::SyncFile(fence))
     }
 
-    fn extract(&self, args: &mut FenceExtract) -> Result<(), Errno> {
+    fn extract(&self, task: &Task<'_>, args: &mut FenceExtract) -> Result<(), Errno> {
         if args.reserved != [0; 2] {
             return Err(Errno::INVAL);
         }
         let state = self.lock();
-        let Some(Object::SyncFile(fence)) = state.fds.get(args.fence_fd) else { return Err(Errno::INVAL) };
+        let Some(Object::SyncFile(fence)) = state.fds.get(task, args.fence_fd) else {
+            return Err(Errno::INVAL);
+        };
         if args.num_fences > 0 {
             let item = FenceExtractFence { id: fence.id, threshold: fence.threshold };
-            if user::write_bytes(args.fences_ptr, item.as_bytes()) > 0 {
+            if task.write_bytes(args.fences_ptr, item.as_bytes()) > 0 {
                 return Err(Errno::FAULT);
             }
         }
@@ -98,12 +101,14 @@ impl Kernel {
         Ok(())
     }
 
-    fn trigger(&self, args: &TriggerPollfd) -> Result<(), Errno> {
+    fn trigger(&self, task: &Task<'_>, args: &TriggerPollfd) -> Result<(), Errno> {
         let mut state = self.lock();
-        let Some(Object::PollSet(set)) = state.fds.get(args.fd).cloned() else { return Err(Errno::INVAL) };
+        let Some(Object::PollSet(set)) = state.fds.get(task, args.fd).cloned() else {
+            return Err(Errno::INVAL);
+        };
         let fence = state.syncpoints.fence(args.id, args.threshold, None)?;
         // A served process has seen the last report: programs arm the descriptor before they poll it.
-        state.fds.drain(args.fd);
+        state.fds.drain(task, args.fd);
         set.arm(fence);
         drop(state);
         // A poller may already wait for a threshold that has been reached.
@@ -112,11 +117,17 @@ impl Kernel {
     }
 
     /// Handles SYNC_IOC_FILE_INFO, the only sync-file request that GPU drivers use.
-    pub(super) fn sync_file_ioctl(&self, fence: &Fence, code: Code, address: u64) -> Result<i32, Errno> {
+    pub(super) fn sync_file_ioctl(
+        &self,
+        task: &Task<'_>,
+        fence: &Fence,
+        code: Code,
+        address: u64,
+    ) -> Result<i32, Errno> {
         if code.code != sync_file::code::FILE_INFO {
             return Err(Errno::NOTTY);
         }
-        let mut argument = Argument::copy_in(code, address)?;
+        let mut argument = Argument::copy_in(task, code, address)?;
         argument.call(|args: &mut FileInfo| {
             if args.flags != 0 || args.pad != 0 {
                 return Err(Errno::INVAL);
@@ -130,7 +141,7 @@ impl Kernel {
                     flags: 0,
                     timestamp_ns: 0,
                 };
-                if user::write_bytes(args.sync_fence_info, info.as_bytes()) > 0 {
+                if task.write_bytes(args.sync_fence_info, info.as_bytes()) > 0 {
                     return Err(Errno::FAULT);
                 }
             }

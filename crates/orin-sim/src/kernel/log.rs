@@ -11,6 +11,7 @@ use gpu_log::{HangLine, Level, Message, NoteLine};
 use rustix::io::Errno;
 
 use super::pulse::Pulse;
+use super::task::Task;
 
 /// Number of records kept. Older ones are lost, as in the kernel's ring.
 const CAPACITY: usize = 16_384;
@@ -73,12 +74,18 @@ impl Log {
     }
 
     /// Adds the lines of a kernel WARN with a backtrace.
-    pub(super) fn kernel_warning(&self, file: &str, function: &str, message: Option<Message>) {
+    pub(super) fn kernel_warning(
+        &self,
+        task: &Task<'_>,
+        file: &str,
+        function: &str,
+        message: Option<Message>,
+    ) {
         self.push(Level::Warning, "------------[ cut here ]------------".to_owned());
         if let Some(message) = message {
             self.push(Level::Warning, message.to_string());
         }
-        let pid = super::process::host_id();
+        let pid = task.host_id();
         let module = if function.starts_with("nvmap") { "nvmap" } else { "nvgpu" };
         let place = format!("{function}+0x0/0x0 [{module}]");
         self.push(Level::Warning, format!("WARNING: CPU: 0 PID: {pid} at {file} {place}"));

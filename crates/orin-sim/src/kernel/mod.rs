@@ -39,8 +39,8 @@ mod state;
 mod submit;
 mod switching;
 mod syncpoint;
+mod task;
 mod tsg;
-mod user;
 mod va_allocator;
 mod wait;
 mod watchdog;
@@ -60,7 +60,7 @@ use gpu_log::{ChannelLine, HangLine};
 use kernel_door::{Door, Events, MapRequest, OpenFlags};
 use rustix::io::Errno;
 
-use crate::caller::{Caller, CallerMemory};
+use crate::caller::{CallerMemory, guard};
 use crate::check::{self, Checker, Tools, Watcher};
 use crate::config::{Call, Config, Failure};
 use crate::gpu::{ChannelStatus, Gpu, GpuConfig};
@@ -79,11 +79,12 @@ use nvmap::Nvmap;
 use process::ProcessId;
 use sharing::Token;
 use syncpoint::Syncpoints;
+use task::Task;
 use tsg::Tsg;
 use zbc::ClearValues;
 
 pub use files::NodeKind;
-pub use process::ProcessCounts;
+pub use process::{CallerDoor, ProcessCounts};
 
 /// A software Orin. Clones are handles to the same process on the same board; dropping the last one powers the board
 /// off. [`SoftwareOrin::process`] creates further processes.
@@ -110,8 +111,6 @@ pub struct SoftwareOrin {
     process: ProcessId,
     /// Its memory; `None` if it is the host's.
     memory: Option<Arc<dyn CallerMemory>>,
-    /// The thread that makes the requests, if it is one of another process of the host.
-    caller: Option<Arc<dyn Caller>>,
 }
 
 /// Powers the kernel's GPU off on drop of the last handle.
@@ -266,7 +265,7 @@ impl SoftwareOrin {
         let faults = &kernel.config.faults;
         gpu.disturb(&faults.lost_doorbells, &faults.stalls);
         *kernel.gpu.write().unwrap_or_else(PoisonError::into_inner) = Some(gpu);
-        Ok(Self { board: Arc::new(Board { kernel }), process: ProcessId(0), memory: None, caller: None })
+        Ok(Self { board: Arc::new(Board { kernel }), process: ProcessId(0), memory: None })
     }
 
     /// Returns the texts of the kernel log, without timestamps. `/dev/kmsg` through the door returns the same records.
@@ -276,7 +275,7 @@ impl SoftwareOrin {
 
     /// Returns the kind of the node at `path`, as stat shows it; `None` if the board has no such path.
     pub fn node_kind(&self, path: &CStr) -> Option<NodeKind> {
-        self.board.kernel.kind(path)
+        self.board.kernel.kind(self.process, path)
     }
 
     /// The checker of [`Config::sm`]. A finding of [`Tools::ORDERING`] is also a line of the kernel log, with
@@ -290,7 +289,7 @@ impl SoftwareOrin {
     pub fn watcher(&self, space: RawFd) -> Option<Watcher> {
         let checker = self.checker()?;
         let state = self.board.kernel.lock();
-        let id = state.fds.space(space)?;
+        let id = state.fds.space(&self.task(), space)?;
         Some(checker.watcher(Arc::clone(&state.spaces.get(&id)?.mmu)))
     }
 
@@ -454,7 +453,7 @@ impl Kernel {
     }
 
     /// Takes the time of a request, and fails if the configuration refuses it.
-    fn refuse(&self, request: u32, address: u64) -> Result<(), Errno> {
+    fn refuse(&self, task: &Task<'_>, request: u32, address: u64) -> Result<(), Errno> {
         if let Some(time) = self.config.request_times.get(&request) {
             std::thread::sleep(*time);
         }
@@ -462,18 +461,18 @@ impl Kernel {
         let refused = refusals.find(|refusal| {
             refusal.argument.as_ref().is_none_or(|words| {
                 let mut argument = vec![0; words.len() * 4];
-                user::read_bytes(address, &mut argument).is_ok()
+                task.read_bytes(address, &mut argument).is_ok()
                     && argument.iter().copied().eq(words.iter().flat_map(|word| word.to_le_bytes()))
             })
         });
         refused.map_or(Ok(()), |refusal| Err(refusal.errno))
     }
 
-    fn ioctl(&self, fd: RawFd, request: u32, address: u64) -> Result<i32, Errno> {
+    fn ioctl(&self, task: &Task<'_>, fd: RawFd, request: u32, address: u64) -> Result<i32, Errno> {
         // A served process has other files with requests, which do not count.
-        let known = if process::is_served() {
-            self.settle(fd);
-            Some(self.lock().fds.find(fd, Errno::NOTTY)?)
+        let known = if task.is_served() {
+            self.settle(task, fd);
+            Some(self.lock().fds.find(task, fd, Errno::NOTTY)?)
         } else {
             None
         };
@@ -484,7 +483,7 @@ impl Kernel {
             calls.total
         };
         self.fail_on_demand(Call::Ioctl(request))?;
-        self.refuse(request, address)?;
+        self.refuse(task, request, address)?;
         if let Some(random) = self.config.faults.random
             && random.hits(self.config.seed, number)
         {
@@ -494,19 +493,19 @@ impl Kernel {
         let object = match known {
             Some(object) => object,
             None => {
-                self.settle(fd);
-                self.lock().fds.find(fd, Errno::NOTTY)?
+                self.settle(task, fd);
+                self.lock().fds.find(task, fd, Errno::NOTTY)?
             }
         };
         match object {
-            Object::Nvmap(client) => self.nvmap_ioctl(client, code, address),
-            Object::Ctrl(instance) => self.ctrl_ioctl(instance, code, address),
-            Object::Space(space) => self.space_ioctl(space, code, address),
-            Object::Tsg(tsg) => self.tsg_ioctl(tsg, code, address),
-            Object::Channel { id, serial } => self.channel_ioctl(id, serial, code, address),
-            Object::Host1x => self.host1x_ioctl(code, address),
-            Object::SyncFile(fence) => self.sync_file_ioctl(&fence, code, address),
-            Object::DmaBuf(buffer) => dma_buf::ioctl(&buffer, code, address),
+            Object::Nvmap(client) => self.nvmap_ioctl(task, client, code, address),
+            Object::Ctrl(instance) => self.ctrl_ioctl(task, instance, code, address),
+            Object::Space(space) => self.space_ioctl(task, space, code, address),
+            Object::Tsg(tsg) => self.tsg_ioctl(task, tsg, code, address),
+            Object::Channel { id, serial } => self.channel_ioctl(task, id, serial, code, address),
+            Object::Host1x => self.host1x_ioctl(task, code, address),
+            Object::SyncFile(fence) => self.sync_file_ioctl(task, &fence, code, address),
+            Object::DmaBuf(buffer) => dma_buf::ioctl(task, &buffer, code, address),
             Object::ClockRequest
             | Object::Event(_)
             | Object::PollSet(_)
@@ -535,45 +534,45 @@ unsafe impl Door for SoftwareOrin {
     }
 
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
-        let _entered = self.enter();
-        self.board.kernel.open(path, flags)
+        let _inside = guard::enter();
+        self.board.kernel.open(&self.task(), path, flags)
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
-        let _entered = self.enter();
+        let _inside = guard::enter();
         // CAST: addresses have at most 64 bits. The provenance is exposed, because the model accesses the argument by
         // number, like the kernel.
-        self.board.kernel.ioctl(fd, request, argument.expose_provenance() as u64)
+        self.board.kernel.ioctl(&self.task(), fd, request, argument.expose_provenance() as u64)
     }
 
     unsafe fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
-        let _entered = self.enter();
-        self.board.kernel.mmap(request)
+        let _inside = guard::enter();
+        self.board.kernel.mmap(&self.task(), request)
     }
 
     unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
-        let _entered = self.enter();
+        let _inside = guard::enter();
         // SAFETY: the caller guarantees that the mapping is unused.
         unsafe { self.board.kernel.munmap(pointer, len) }
     }
 
     unsafe fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let _entered = self.enter();
-        self.board.kernel.read(fd, buffer)
+        let _inside = guard::enter();
+        self.board.kernel.read(&self.task(), fd, buffer)
     }
 
     unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
-        let _entered = self.enter();
-        self.board.kernel.seek_end(fd)
+        let _inside = guard::enter();
+        self.board.kernel.seek_end(&self.task(), fd)
     }
 
     unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {
-        let _entered = self.enter();
-        Ok(self.board.kernel.poll(fd, wanted, timeout))
+        let _inside = guard::enter();
+        Ok(self.board.kernel.poll(&self.task(), fd, wanted, timeout))
     }
 
     unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
-        let _entered = self.enter();
-        self.board.kernel.close(fd)
+        let _inside = guard::enter();
+        self.board.kernel.close(&self.task(), fd)
     }
 }

@@ -12,6 +12,7 @@ use super::channel::RUNLIST_GR;
 use super::classes::{is_compute, is_graphics, is_other};
 use super::engine_rules::Modes;
 use super::log::Log;
+use super::task::Task;
 use super::tsg::{Context, preempt_timed_out};
 use super::{Kernel, State};
 
@@ -37,6 +38,7 @@ impl State {
     /// ALLOC_OBJ_CTX up to the point where the GPU learns of the class. Returns whether the channel already has a ring.
     fn alloc_obj_ctx(
         &mut self,
+        task: &Task<'_>,
         log: &Log,
         (id, serial): (u32, u64),
         args: &AllocObjCtx,
@@ -63,7 +65,7 @@ impl State {
             return Err(errno);
         }
         self.class_rules(log, tsg_id, id)?;
-        self.map_context(log, tsg_id, space_id)?;
+        self.map_context(task, log, tsg_id, space_id)?;
         let flags = AllocObjCtxFlags::from_bits_retain(args.flags);
         let asked = |flag, mode| if flags.contains(flag) { mode } else { 0 };
         let modes = Modes {
@@ -82,7 +84,13 @@ impl State {
     }
 
     /// Maps the context of a TSG into an address space, once.
-    fn map_context(&mut self, log: &Log, tsg_id: u32, space_id: SpaceId) -> Result<(), Errno> {
+    fn map_context(
+        &mut self,
+        task: &Task<'_>,
+        log: &Log,
+        tsg_id: u32,
+        space_id: SpaceId,
+    ) -> Result<(), Errno> {
         let tsg = self.tsgs.get_mut(&tsg_id).ok_or(Errno::INVAL)?;
         if !tsg.contexts.iter().any(|context| context.space == space_id) {
             let space = self.spaces.get_mut(&space_id).ok_or(Errno::INVAL)?;
@@ -111,7 +119,7 @@ impl State {
             context.space == space_id && context.rtv_va + CONTEXT_BUFFERS[RTV_BUFFER] > ADDRESS_LIMIT
         };
         if tsg.contexts.iter().find(above).is_some() {
-            log.kernel_warning("gr_init_tu104.c:191", "tu104_gr_init_commit_rtv_cb", None);
+            log.kernel_warning(task, "gr_init_tu104.c:191", "tu104_gr_init_commit_rtv_cb", None);
         }
         Ok(())
     }
@@ -119,9 +127,14 @@ impl State {
 
 impl Kernel {
     /// ALLOC_OBJ_CTX.
-    pub(super) fn alloc_obj_ctx(&self, channel: (u32, u64), args: &AllocObjCtx) -> Result<(), Errno> {
+    pub(super) fn alloc_obj_ctx(
+        &self,
+        task: &Task<'_>,
+        channel: (u32, u64),
+        args: &AllocObjCtx,
+    ) -> Result<(), Errno> {
         let stalled = self.stalled();
-        let bound = self.lock().alloc_obj_ctx(&self.log, channel, args, stalled)?;
+        let bound = self.lock().alloc_obj_ctx(task, &self.log, channel, args, stalled)?;
         let tsg = self.lock().channel(channel.0, channel.1)?.tsg;
         if let Some(tsg) = tsg {
             self.apply_modes(tsg);

@@ -1,89 +1,24 @@
 //! Processes: owners of descriptors, handle numbers and CPU mappings.
 //!
-//! All of them live in one process of the host. As in the kernel, the current process is a property of the thread. Each
-//! call of a door sets it for its duration.
+//! All of them live in one process of the host, except those that are served ([`CallerDoor`]).
 
-use std::cell::{Cell, RefCell};
+use core::ffi::CStr;
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use kernel_door::MapRequest;
+use kernel_door::{MapRequest, OpenFlags};
 use rustix::io::Errno;
 
-use crate::caller::guard::{self, Inside};
-use crate::caller::{Caller, CallerMemory, OwnMemory};
+use crate::caller::guard;
+use crate::caller::{Caller, CallerMemory};
 
+use super::task::Task;
 use super::{Kernel, SoftwareOrin};
 
 /// Number of a process of the board; never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ProcessId(pub(super) u32);
-
-thread_local! {
-    static CURRENT: Cell<ProcessId> = const { Cell::new(ProcessId(0)) };
-    /// The memory of the current process; `None` if it is the host's.
-    static MEMORY: RefCell<Option<Arc<dyn CallerMemory>>> = const { RefCell::new(None) };
-    /// The caller, if it is a thread of another process of the host.
-    static CALLER: RefCell<Option<Arc<dyn Caller>>> = const { RefCell::new(None) };
-}
-
-/// The process for which this thread runs.
-pub(super) fn current() -> ProcessId {
-    CURRENT.get()
-}
-
-/// Calls `access` with the memory of the current process.
-pub(super) fn with_memory<R>(access: impl FnOnce(&dyn CallerMemory) -> R) -> R {
-    // Cloned, because an access may enter another process.
-    match MEMORY.with_borrow(Option::clone) {
-        Some(memory) => access(&*memory),
-        None => access(&OwnMemory),
-    }
-}
-
-/// The caller, if it is a thread of another process of the host.
-pub(super) fn caller() -> Option<Arc<dyn Caller>> {
-    CALLER.with_borrow(Option::clone)
-}
-
-/// Whether the current process is another process of the host.
-pub(super) fn is_served() -> bool {
-    CALLER.with_borrow(Option::is_some)
-}
-
-/// Id of the current process on the host.
-pub(super) fn host_id() -> u32 {
-    caller().map_or_else(std::process::id, |caller| caller.process_id())
-}
-
-/// Name of the current process in the kernel.
-pub(super) fn command() -> String {
-    let own = || std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim().to_owned();
-    caller().map_or_else(own, |caller| caller.name())
-}
-
-/// Name of the current thread.
-pub(super) fn thread_name() -> String {
-    let own = || std::thread::current().name().unwrap_or("user").to_owned();
-    caller().map_or_else(own, |caller| caller.name())
-}
-
-/// Ends [`SoftwareOrin::enter`].
-pub(super) struct Entered {
-    before: ProcessId,
-    memory_before: Option<Arc<dyn CallerMemory>>,
-    caller_before: Option<Arc<dyn Caller>>,
-    _inside: Inside,
-}
-
-impl Drop for Entered {
-    fn drop(&mut self) {
-        CURRENT.set(self.before);
-        MEMORY.set(self.memory_before.take());
-        CALLER.set(self.caller_before.take());
-    }
-}
 
 /// Numbers of objects that a process owns.
 ///
@@ -107,14 +42,9 @@ pub struct ProcessCounts {
 }
 
 impl SoftwareOrin {
-    /// Makes this the current process of the thread until the result is dropped.
-    pub(super) fn enter(&self) -> Entered {
-        Entered {
-            before: CURRENT.replace(self.process),
-            memory_before: MEMORY.replace(self.memory.clone()),
-            caller_before: CALLER.replace(self.caller.clone()),
-            _inside: guard::enter(),
-        }
+    /// The task that makes the requests of this handle.
+    pub(super) fn task(&self) -> Task<'_> {
+        Task::own(self.process, self.memory.as_deref())
     }
 
     /// Creates another process on the same board, with no open descriptors and the same memory.
@@ -124,8 +54,7 @@ impl SoftwareOrin {
         state.next_process += 1;
         let process = ProcessId(state.next_process);
         drop(state);
-        let (memory, caller) = (self.memory.clone(), self.caller.clone());
-        Self { board: Arc::clone(&self.board), process, memory, caller }
+        Self { board: Arc::clone(&self.board), process, memory: self.memory.clone() }
     }
 
     /// Creates another process on the same board, with no open descriptors. The addresses in its requests, including
@@ -133,38 +62,17 @@ impl SoftwareOrin {
     /// it [is direct](CallerMemory::is_direct).
     #[must_use]
     pub fn process_with_memory(&self, memory: Arc<dyn CallerMemory>) -> Self {
-        Self { memory: Some(memory), caller: None, ..self.process() }
+        Self { memory: Some(memory), ..self.process() }
     }
 
-    /// Returns a handle of this process for requests of `caller`, a thread of another process of the host. The memory
-    /// and the descriptors of its requests are the caller's.
+    /// Returns the door for requests that `caller`, a thread of another process of the host, makes for this process. The
+    /// memory and the descriptors of its requests are the caller's.
     ///
     /// The host reports the last close of the caller's descriptors, so such a process needs no [`SoftwareOrin::exit`].
-    /// Memory that it maps must be mapped by its own system call, after [`SoftwareOrin::approve_mmap`].
     #[must_use]
-    pub fn served(&self, caller: Arc<dyn Caller>) -> Self {
+    pub fn served<'a>(&'a self, caller: &'a dyn Caller) -> CallerDoor<'a> {
         self.board.kernel.start_serving();
-        let memory: Arc<dyn CallerMemory> = Arc::clone(&caller) as _;
-        let board = Arc::clone(&self.board);
-        Self { board, process: self.process, memory: Some(memory), caller: Some(caller) }
-    }
-
-    /// Moves a kernel-log descriptor of a served process to the end of the log. Returns whether `fd` is one; any other
-    /// seek is the host's.
-    pub fn seek_log_end(&self, fd: RawFd) -> bool {
-        let _entered = self.enter();
-        self.board.kernel.seek_log_end(fd)
-    }
-
-    /// Checks a mapping that a served process is about to make, and prepares the board for it. If the result is `Ok`,
-    /// the process may continue with its mmap. Returns whether the file is one of the board.
-    ///
-    /// # Errors
-    ///
-    /// The errno with which the mmap must fail.
-    pub fn approve_mmap(&self, request: &MapRequest) -> Result<bool, Errno> {
-        let _entered = self.enter();
-        self.board.kernel.approve_mmap(request)
+        CallerDoor { kernel: &self.board.kernel, task: Task::served(self.process, caller) }
     }
 
     /// Creates a process with this one's descriptors, like fork(). Both share their open files, so if the doorbell page
@@ -202,19 +110,18 @@ impl SoftwareOrin {
         if !Arc::ptr_eq(&self.board, &to.board) {
             return Err(Errno::XDEV);
         }
-        let _entered = self.enter();
         let mut state = self.board.kernel.lock();
         if state.exited.contains(&to.process) {
             return Err(Errno::SRCH);
         }
-        state.fds.duplicate(fd, to.process)
+        state.fds.duplicate(&self.task(), fd, to.process)
     }
 
     /// Ends the process: closes its descriptors and frees its handle numbers. Its CPU mappings no longer count. Their
     /// addresses stay readable, because all processes share one host process.
     pub fn exit(&self) {
         let kernel: &Kernel = &self.board.kernel;
-        let _entered = self.enter();
+        let _inside = guard::enter();
         let numbers = {
             let mut state = kernel.lock();
             state.exited.insert(self.process);
@@ -222,7 +129,7 @@ impl SoftwareOrin {
         };
         for fd in numbers {
             // Fails only if another thread of the process has just closed it.
-            let _ = kernel.close(fd);
+            let _ = kernel.close(&self.task(), fd);
         }
         kernel.lock().fds.abandon(self.process);
         kernel.settle_all();
@@ -241,5 +148,62 @@ impl SoftwareOrin {
             mappings: state.mappings.values().filter(|mapping| mapping.owner == self.process).count(),
             handles: state.nvmap.handles_of(self.process),
         }
+    }
+}
+
+/// The calls of a process that the model answers for one of its threads; the host makes all others.
+///
+/// ```
+/// use nvgpu_sys::Errno;
+/// use nvgpu_sys::door::OpenFlags;
+/// use orin_sim::{Caller, SoftwareOrin};
+///
+/// fn open_nvmap(process: &SoftwareOrin, thread: &dyn Caller) -> Result<i32, Errno> {
+///     process.served(thread).open(c"/dev/nvmap", OpenFlags::READ_WRITE)
+/// }
+/// ```
+#[derive(Clone, Copy)]
+pub struct CallerDoor<'a> {
+    kernel: &'a Kernel,
+    task: Task<'a>,
+}
+
+impl CallerDoor<'_> {
+    /// Opens a node of the board. Returns the number of the descriptor in the caller.
+    ///
+    /// # Errors
+    ///
+    /// As open(2); ENOENT if the board has no such node.
+    pub fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
+        let _inside = guard::enter();
+        self.kernel.open(&self.task, path, flags)
+    }
+
+    /// Makes a request. `argument` is an address in the caller's memory, or a number if the request takes one. Returns
+    /// the result of the request.
+    ///
+    /// # Errors
+    ///
+    /// EBADF if the number is not open, ENOTTY if it is not a descriptor of the board; then the host must answer. Else
+    /// the errno of the request.
+    pub fn ioctl(&self, fd: RawFd, request: u32, argument: u64) -> Result<i32, Errno> {
+        let _inside = guard::enter();
+        self.kernel.ioctl(&self.task, fd, request, argument)
+    }
+
+    /// Checks a mapping that the caller is about to make, and prepares the board for it. If the result is `Ok`, the
+    /// caller may continue with its mmap. Returns whether the file is one of the board.
+    ///
+    /// # Errors
+    ///
+    /// The errno with which the mmap must fail.
+    pub fn approve_mmap(&self, request: &MapRequest) -> Result<bool, Errno> {
+        let _inside = guard::enter();
+        self.kernel.approve_mmap(&self.task, request)
+    }
+
+    /// Moves a kernel-log descriptor to the end of the log. Returns whether `fd` is one; any other seek is the host's.
+    pub fn seek_log_end(&self, fd: RawFd) -> bool {
+        self.kernel.seek_log_end(&self.task, fd)
     }
 }

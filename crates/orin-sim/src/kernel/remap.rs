@@ -14,7 +14,7 @@ use super::State;
 use super::address_space::{Space, SpaceId};
 use super::log::Log;
 use super::nvmap::Buffer;
-use super::user;
+use super::task::Task;
 
 /// GPU page in bytes.
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -72,9 +72,9 @@ fn check_fields(op: &RemapOp, limit: u64) -> Result<(), Errno> {
 /// Stores the operations again, as the kernel does after success, so the array must be writable. The model stores the
 /// values that it read. A board copies the fields of the last operation, except the kinds, into all of them, which is a
 /// defect that no caller can rely on.
-fn store_operations(args: &Remap, operations: &[RemapOp]) -> Result<(), u32> {
+fn store_operations(task: &Task<'_>, args: &Remap, operations: &[RemapOp]) -> Result<(), u32> {
     for (at, op) in (0_u32..).zip(operations) {
-        if user::write_bytes(address_of(args, at), op.as_bytes()) > 0 {
+        if task.write_bytes(address_of(args, at), op.as_bytes()) > 0 {
             return Err(at);
         }
     }
@@ -88,7 +88,13 @@ fn address_of(args: &Remap, at: u32) -> u64 {
 impl State {
     /// REMAP: checks everything before it changes anything. `num_ops` returns the number of executed operations; it is
     /// unchanged if the operations cannot be read.
-    pub(super) fn remap(&mut self, log: &Log, space: SpaceId, args: &mut Remap) -> Result<(), Errno> {
+    pub(super) fn remap(
+        &mut self,
+        task: &Task<'_>,
+        log: &Log,
+        space: SpaceId,
+        args: &mut Remap,
+    ) -> Result<(), Errno> {
         let count = args.num_ops;
         if count == 0 {
             return Ok(());
@@ -99,7 +105,7 @@ impl State {
         let limit = self.spaces.get(&space).ok_or(Errno::NODEV)?.limit();
         let mut operations = Vec::new();
         for at in 0..count {
-            let op: RemapOp = user::read(address_of(args, at))?;
+            let op: RemapOp = task.read(address_of(args, at))?;
             if let Err(errno) = check_fields(&op, limit) {
                 args.num_ops = 0;
                 return Err(errno);
@@ -110,19 +116,25 @@ impl State {
         let area = self.spaces.get(&space).ok_or(Errno::NODEV)?.sparse_area(&operations[0])?;
         let mut checked = Vec::new();
         for op in &operations {
-            checked.push(self.check_remap(log, area, op)?);
+            checked.push(self.check_remap(task, log, area, op)?);
         }
         let space = self.spaces.get_mut(&space).ok_or(Errno::NODEV)?;
         for operation in checked {
             space.execute_remap(operation);
         }
-        let stored = store_operations(args, &operations);
+        let stored = store_operations(task, args, &operations);
         args.num_ops = stored.err().unwrap_or(count);
         stored.map_err(|_| Errno::FAULT)
     }
 
     /// Checks an operation against its buffer and the area `(start, len)`, in this order.
-    fn check_remap(&self, log: &Log, area: (u64, u64), op: &RemapOp) -> Result<Checked, Errno> {
+    fn check_remap(
+        &self,
+        task: &Task<'_>,
+        log: &Log,
+        area: (u64, u64),
+        op: &RemapOp,
+    ) -> Result<Checked, Errno> {
         let failed = |step: fn(i32) -> MemoryLine, errno: Errno| {
             log.error("nvgpu_vm_remap_locked", step(-errno.raw_os_error()));
             errno
@@ -139,7 +151,7 @@ impl State {
         let flags = RemapFlags::from_bits_retain(op.flags);
         let writable = !flags.contains(RemapFlags::ACCESS_NO_WRITE);
         let buffer = self
-            .remap_buffer(log, op.mem_handle, writable)
+            .remap_buffer(task, log, op.mem_handle, writable)
             .map_err(|errno| failed(|error| MemoryLine::RemapBuffer { error }, errno))?;
         // Buffer offsets are in pages of the operation, addresses in pages of the area.
         let page = page_size(flags).unwrap_or(PAGE);
@@ -153,10 +165,10 @@ impl State {
     }
 
     /// Returns the buffer of an operation, if it has memory and allows the access.
-    fn remap_buffer(&self, log: &Log, handle: u32, writable: bool) -> Result<Buffer, Errno> {
+    fn remap_buffer(&self, task: &Task<'_>, log: &Log, handle: u32, writable: bool) -> Result<Buffer, Errno> {
         let function = "nvgpu_vm_remap_os_buf_get";
         // CAST: a descriptor is the same 32 bits.
-        let Ok(buffer) = self.fds.dma_buf(handle as RawFd) else {
+        let Ok(buffer) = self.fds.dma_buf(task, handle as RawFd) else {
             log.warning(function, MemoryLine::RemapNotDmabuf { handle });
             return Err(Errno::INVAL);
         };

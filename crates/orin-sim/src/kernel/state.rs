@@ -19,8 +19,9 @@ use super::fds::{Fds, Object};
 use super::log::Log;
 use super::mappings::{Mapped, Mapping};
 use super::nvmap::Nvmap;
-use super::process::{self, ProcessId};
+use super::process::ProcessId;
 use super::syncpoint::Syncpoints;
+use super::task::Task;
 use super::tsg::Tsg;
 use super::zbc::ClearValues;
 use super::{LiveCounts, State};
@@ -72,11 +73,10 @@ impl State {
         pages
     }
 
-    /// The ranges (address, length) through which the current process maps registers.
-    pub(super) fn register_mappings(&self) -> Vec<(u64, u64)> {
-        let registers = |mapping: &Mapping| {
-            matches!(mapping.mapped, Mapped::Doorbell { .. }) && mapping.owner == process::current()
-        };
+    /// The ranges (address, length) through which a process maps registers.
+    pub(super) fn register_mappings(&self, process: ProcessId) -> Vec<(u64, u64)> {
+        let registers =
+            |mapping: &Mapping| matches!(mapping.mapped, Mapped::Doorbell { .. }) && mapping.owner == process;
         let found = self.mappings.iter().filter(|(_, mapping)| registers(mapping));
         // CAST: addresses and lengths fit 64 bits.
         found.map(|(start, mapping)| (*start as u64, mapping.len as u64)).collect()
@@ -102,11 +102,11 @@ impl State {
     }
 
     /// Creates a channel on `runlist`; the id freed last is reused first. Returns id and serial number.
-    pub(super) fn add_channel(&mut self, runlist: u32) -> Option<(u32, u64)> {
+    pub(super) fn add_channel(&mut self, task: &Task<'_>, runlist: u32) -> Option<(u32, u64)> {
         let id = self.free_channels.pop()?;
         let serial = self.next_serial;
         self.next_serial += 1;
-        self.channels.insert(id, Channel::new(runlist, serial));
+        self.channels.insert(id, Channel::new(task, runlist, serial));
         Some((id, serial))
     }
 

@@ -24,8 +24,9 @@ use super::channel::Ring;
 use super::fds::{self, Fresh, Object};
 use super::log::Log;
 use super::syncpoint::{Syncpoints, UserSyncpoint, WINDOW_BYTES};
+use super::task::Task;
 use super::watchdog::{Progress, Timer};
-use super::{Kernel, State, user};
+use super::{Kernel, State};
 
 /// Entries that every submit needs in addition to its own.
 const EXTRA_ENTRIES: u32 = 2;
@@ -207,7 +208,7 @@ impl State {
     }
 
     /// The fence that a submit waits for: syncpoint and threshold.
-    fn fence_to_wait(&self, args: &SubmitGpfifo) -> Result<Option<(u32, u32)>, Errno> {
+    fn fence_to_wait(&self, task: &Task<'_>, args: &SubmitGpfifo) -> Result<Option<(u32, u32)>, Errno> {
         let flags = SubmitFlags::from_bits_retain(args.flags);
         if !flags.contains(SubmitFlags::FENCE_WAIT) {
             return Ok(None);
@@ -219,7 +220,7 @@ impl State {
         if args.fence.id == NO_FENCE {
             return Ok(None);
         }
-        match self.fds.get(args.fence.id.cast_signed()) {
+        match self.fds.get(task, args.fence.id.cast_signed()) {
             Some(Object::SyncFile(fence)) => Ok(Some((fence.id, fence.threshold))),
             _ => Err(Errno::INVAL),
         }
@@ -228,14 +229,15 @@ impl State {
     /// Adds the work to the ring. Returns the fence for its end, if requested.
     fn enqueue(
         &mut self,
+        task: &Task<'_>,
         log: &Log,
         (id, serial): (u32, u64),
         args: &SubmitGpfifo,
     ) -> Result<Option<(u32, u32)>, Errno> {
         let space_id = self.submit_checks((id, serial), args)?;
-        let wait = self.fence_to_wait(args)?;
+        let wait = self.fence_to_wait(task, args)?;
         let mut entries = vec![Gpfifo::default(); args.num_entries as usize];
-        user::read_bytes(args.gpfifo, entries.as_mut_bytes())?;
+        task.read_bytes(args.gpfifo, entries.as_mut_bytes())?;
         let flags = SubmitFlags::from_bits_retain(args.flags);
         let State { spaces, channels, syncpoints, .. } = self;
         let space = spaces.get_mut(&space_id).ok_or(Errno::INVAL)?;
@@ -292,7 +294,12 @@ impl State {
 
 impl Kernel {
     /// ALLOC_GPFIFO_EX: SETUP_BIND without outputs.
-    pub(super) fn alloc_gpfifo(&self, channel: (u32, u64), args: &AllocGpfifoEx) -> Result<(), Errno> {
+    pub(super) fn alloc_gpfifo(
+        &self,
+        task: &Task<'_>,
+        channel: (u32, u64),
+        args: &AllocGpfifoEx,
+    ) -> Result<(), Errno> {
         let mut setup = SetupBind {
             num_gpfifo_entries: args.num_entries,
             num_inflight_jobs: args.num_inflight_jobs,
@@ -300,20 +307,25 @@ impl Kernel {
             flags: args.flags & nvgpu_sys::channel::AllocGpfifoExFlags::all().bits(),
             ..SetupBind::default()
         };
-        self.setup_bind(channel, &mut setup)
+        self.setup_bind(task, channel, &mut setup)
     }
 
     /// SUBMIT_GPFIFO.
-    pub(super) fn submit(&self, channel: (u32, u64), args: &mut SubmitGpfifo) -> Result<(), Errno> {
+    pub(super) fn submit(
+        &self,
+        task: &Task<'_>,
+        channel: (u32, u64),
+        args: &mut SubmitGpfifo,
+    ) -> Result<(), Errno> {
         if self.lock().channel(channel.0, channel.1)?.unserviceable {
             return Err(Errno::TIMEDOUT);
         }
         let flags = SubmitFlags::from_bits_retain(args.flags);
         let sync_file = flags.contains(SubmitFlags::FENCE_GET.union(SubmitFlags::SYNC_FENCE));
-        let file = if sync_file { Some(fds::descriptor(|_| "sync_file".to_owned())?) } else { None };
-        let fence = self.lock().enqueue(&self.log, channel, args)?;
+        let file = if sync_file { Some(fds::descriptor(task, |_| "sync_file".to_owned())?) } else { None };
+        let fence = self.lock().enqueue(task, &self.log, channel, args)?;
         if let Some((id, threshold)) = fence.filter(|_| flags.contains(SubmitFlags::FENCE_GET)) {
-            self.give_fence(Returned { id, threshold, file }, args)?;
+            self.give_fence(task, Returned { id, threshold, file }, args)?;
         }
         if self.lock().channel(channel.0, channel.1)?.watchdog.on {
             self.start_watchdog();
@@ -321,13 +333,13 @@ impl Kernel {
         self.ring_doorbell(channel.0)
     }
 
-    fn give_fence(&self, fence: Returned, args: &mut SubmitGpfifo) -> Result<(), Errno> {
+    fn give_fence(&self, task: &Task<'_>, fence: Returned, args: &mut SubmitGpfifo) -> Result<(), Errno> {
         let Returned { id, threshold, file } = fence;
         (args.fence.id, args.fence.value) = (id, threshold);
         if let Some(file) = file {
             let mut state = self.lock();
             let fence = state.syncpoints.fence(id, threshold, Some(self.config.fence_timeout))?;
-            args.fence.id = state.fds.insert(file, Object::SyncFile(fence))?.cast_unsigned();
+            args.fence.id = state.fds.insert(task, file, Object::SyncFile(fence))?.cast_unsigned();
             args.fence.value = 0;
         }
         Ok(())

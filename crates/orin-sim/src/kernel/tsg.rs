@@ -25,7 +25,8 @@ use super::argument::{Argument, Code};
 use super::engine_rules::Modes;
 use super::fds::{self, Object};
 use super::log::Log;
-use super::{Kernel, State, user};
+use super::task::Task;
+use super::{Kernel, State};
 
 /// Longest argument of the node, in bytes.
 const MAX_BYTES: usize = 32;
@@ -150,8 +151,8 @@ impl Tsg {
     }
 
     /// Handles the requests that set or read a value of the TSG. Returns the residue of their own copies.
-    fn parameter(&mut self, argument: &mut Argument) -> Result<i32, Errno> {
-        let mut residue = 0;
+    fn parameter(&mut self, argument: &mut Argument<'_>) -> Result<i32, Errno> {
+        let (task, mut residue) = (argument.task(), 0);
         match argument.code() {
             code::SET_RUNLIST_INTERLEAVE => {
                 argument.call(
@@ -193,7 +194,7 @@ impl Tsg {
                 self.need_context()
             })?,
             _ => argument.call(|args: &mut ReadSingleSmErrorState| {
-                residue = self.sm_error_state(args)?;
+                residue = self.sm_error_state(task, args)?;
                 Ok(())
             })?,
         }
@@ -214,7 +215,7 @@ impl Tsg {
         }
     }
 
-    fn sm_error_state(&self, args: &mut ReadSingleSmErrorState) -> Result<i32, Errno> {
+    fn sm_error_state(&self, task: &Task<'_>, args: &mut ReadSingleSmErrorState) -> Result<i32, Errno> {
         let record = self.sm_errors.get(args.sm_id as usize).ok_or(Errno::INVAL)?;
         let bytes = record.as_bytes();
         // CAST: at most 24.
@@ -224,7 +225,7 @@ impl Tsg {
         }
         args.record_size = len as u64;
         // CAST: at most 24. The residue is the result, as in the kernel.
-        Ok(user::write_bytes(args.record_mem, &bytes[..len]) as i32)
+        Ok(task.write_bytes(args.record_mem, &bytes[..len]) as i32)
     }
 }
 
@@ -267,7 +268,13 @@ impl State {
     }
 
     /// EVENT_ID_CTRL: a descriptor to poll.
-    fn open_event(&mut self, log: &Log, tsg: u32, args: &mut EventIdCtrl) -> Result<(), Errno> {
+    fn open_event(
+        &mut self,
+        task: &Task<'_>,
+        log: &Log,
+        tsg: u32,
+        args: &mut EventIdCtrl,
+    ) -> Result<(), Errno> {
         if args.event_id >= EVENT_COUNT {
             return Err(Errno::INVAL);
         }
@@ -276,10 +283,10 @@ impl State {
             return Err(Errno::INVAL);
         }
         let id = args.event_id;
-        let descriptor = fds::descriptor(|number| format!("nvgpu-event{id}-fd{number}"))?;
+        let descriptor = fds::descriptor(task, |number| format!("nvgpu-event{id}-fd{number}"))?;
         let happened = Arc::new(AtomicBool::new(false));
         self.tsgs.get_mut(&tsg).ok_or(Errno::INVAL)?.events.push((id, Arc::clone(&happened)));
-        args.event_fd = self.fds.insert(descriptor, Object::Event(happened))?;
+        args.event_fd = self.fds.insert(task, descriptor, Object::Event(happened))?;
         Ok(())
     }
 
@@ -293,8 +300,14 @@ impl State {
         }
     }
 
-    fn bind_channel_ex(&mut self, log: &Log, tsg: u32, args: &BindChannelEx) -> Result<(), Errno> {
-        let id = self.fds.channel(args.channel_fd).ok_or(Errno::INVAL)?;
+    fn bind_channel_ex(
+        &mut self,
+        task: &Task<'_>,
+        log: &Log,
+        tsg: u32,
+        args: &BindChannelEx,
+    ) -> Result<(), Errno> {
+        let id = self.fds.channel(task, args.channel_fd).ok_or(Errno::INVAL)?;
         if args.subcontext_id >= VEID_COUNT {
             return Err(Errno::INVAL);
         }
@@ -307,13 +320,19 @@ impl State {
         self.bind_channel(log, tsg, id)
     }
 
-    fn create_subcontext(&mut self, log: &Log, tsg: u32, args: &mut CreateSubcontext) -> Result<(), Errno> {
+    fn create_subcontext(
+        &mut self,
+        task: &Task<'_>,
+        log: &Log,
+        tsg: u32,
+        args: &mut CreateSubcontext,
+    ) -> Result<(), Errno> {
         let function = "nvgpu_tsg_ioctl_create_subcontext";
         if args.kind > SUBCONTEXT_ASYNC {
             log.error(function, ChannelLine::SubcontextType { value: args.kind });
             return Err(Errno::INVAL);
         }
-        let Some(space) = self.fds.space(args.as_fd) else {
+        let Some(space) = self.fds.space(task, args.as_fd) else {
             log.error(function, ChannelLine::NotASpace { fd: args.as_fd });
             return Err(Errno::INVAL);
         };
@@ -334,12 +353,12 @@ impl State {
 }
 
 impl Kernel {
-    pub(super) fn tsg_ioctl(&self, id: u32, code: Code, address: u64) -> Result<i32, Errno> {
+    pub(super) fn tsg_ioctl(&self, task: &Task<'_>, id: u32, code: Code, address: u64) -> Result<i32, Errno> {
         code.check(abi::FAMILY, self.config.characteristics.tsg_ioctl_nr_last, MAX_BYTES)?;
-        let mut argument = Argument::copy_in(code, address)?;
+        let mut argument = Argument::copy_in(task, code, address)?;
         let log = &self.log;
         if code.code == code::UNBIND_CHANNEL {
-            argument.call(|fd: &mut RawFd| self.unbind_channel(id, *fd, code.code))?;
+            argument.call(|fd: &mut RawFd| self.unbind_channel(task, id, *fd, code.code))?;
             return Ok(0);
         }
         let mut state = self.lock();
@@ -377,7 +396,7 @@ impl Kernel {
                 Err(if reserved { Errno::INVAL } else { Errno::NOENT })
             })?,
             code::EVENT_ID_CTRL => {
-                argument.call(|args: &mut EventIdCtrl| state.open_event(log, id, args))?;
+                argument.call(|args: &mut EventIdCtrl| state.open_event(task, log, id, args))?;
             }
             code::SET_RUNLIST_INTERLEAVE
             | code::SET_TIMESLICE
@@ -398,7 +417,7 @@ impl Kernel {
                 }
             }
             code::BIND_CHANNEL => argument.call(|fd: &mut RawFd| {
-                let channel = state.fds.channel(*fd).ok_or(Errno::INVAL)?;
+                let channel = state.fds.channel(task, *fd).ok_or(Errno::INVAL)?;
                 let result = state.bind_channel(log, id, channel);
                 if result.is_err() {
                     // The board's kernel leaks a reference here, so close() would never return.
@@ -407,10 +426,10 @@ impl Kernel {
                 result
             })?,
             code::BIND_CHANNEL_EX => {
-                argument.call(|args: &mut BindChannelEx| state.bind_channel_ex(log, id, args))?;
+                argument.call(|args: &mut BindChannelEx| state.bind_channel_ex(task, log, id, args))?;
             }
             code::CREATE_SUBCONTEXT => {
-                argument.call(|args: &mut CreateSubcontext| state.create_subcontext(log, id, args))?;
+                argument.call(|args: &mut CreateSubcontext| state.create_subcontext(task, log, id, args))?;
             }
             code::DELETE_SUBCONTEXT => {
                 argument.call(|args: &mut DeleteSubcontext| state.delete_subcontext(id, args))?;
@@ -425,7 +444,7 @@ impl Kernel {
     }
 
     /// UNBIND_CHANNEL: the channel is stopped and cannot be used again.
-    fn unbind_channel(&self, tsg_id: u32, fd: RawFd, code: u32) -> Result<(), Errno> {
+    fn unbind_channel(&self, task: &Task<'_>, tsg_id: u32, fd: RawFd, code: u32) -> Result<(), Errno> {
         if fd < 0 {
             return Err(Errno::INVAL);
         }
@@ -434,7 +453,7 @@ impl Kernel {
         if state.quiesced {
             return Err(no_power(&self.log, code));
         }
-        let id = state.fds.channel(fd).ok_or(Errno::INVAL)?;
+        let id = state.fds.channel(task, fd).ok_or(Errno::INVAL)?;
         let channel = state.channels.get_mut(&id).ok_or(Errno::INVAL)?;
         if channel.tsg != Some(tsg_id) {
             return Err(Errno::INVAL);

@@ -14,9 +14,10 @@ use zerocopy::IntoBytes;
 
 use crate::memory::Memory;
 
+use super::Kernel;
 use super::channel::NOTIFICATION_BYTES;
 use super::recovery;
-use super::{Kernel, process};
+use super::task::Task;
 
 /// Period at which a wait of a served process looks for signals.
 const SIGNAL_PERIOD: Duration = Duration::from_millis(20);
@@ -70,7 +71,12 @@ impl Condition {
 
 impl Kernel {
     /// The checks of WAIT, in the kernel's order.
-    fn wait_condition(&self, (id, serial): (u32, u64), args: &Wait) -> Result<Condition, Errno> {
+    fn wait_condition(
+        &self,
+        task: &Task<'_>,
+        (id, serial): (u32, u64),
+        args: &Wait,
+    ) -> Result<Condition, Errno> {
         let mut state = self.lock();
         if state.channel(id, serial)?.unserviceable {
             return Err(Errno::TIMEDOUT);
@@ -82,7 +88,7 @@ impl Kernel {
             _ => return Err(Errno::INVAL),
         };
         // CAST: a descriptor is the same 32 bits.
-        let buffer = state.fds.dma_buf(args.dmabuf_fd as RawFd).map_err(|_| Errno::INVAL)?;
+        let buffer = state.fds.dma_buf(task, args.dmabuf_fd as RawFd).map_err(|_| Errno::INVAL)?;
         if offset + bytes > buffer.handle.size() {
             return Err(Errno::INVAL);
         }
@@ -96,8 +102,13 @@ impl Kernel {
     }
 
     /// WAIT. A time-out of 0 milliseconds means no limit: the wait ends with the channel at the latest.
-    pub(super) fn channel_wait(&self, channel: (u32, u64), args: &Wait) -> Result<(), Errno> {
-        let condition = self.wait_condition(channel, args)?;
+    pub(super) fn channel_wait(
+        &self,
+        task: &Task<'_>,
+        channel: (u32, u64),
+        args: &Wait,
+    ) -> Result<(), Errno> {
+        let condition = self.wait_condition(task, channel, args)?;
         let limit = Duration::from_millis(u64::from(args.timeout));
         let deadline = Instant::now() + limit;
         loop {
@@ -117,11 +128,11 @@ impl Kernel {
             }
             // TIMEOUT: without a limit, a period long enough to cost nothing.
             let left = if args.timeout == 0 { Duration::from_secs(1) } else { left };
-            let Some(caller) = process::caller() else {
+            let Some(caller) = task.caller else {
                 self.log.pulse.wait(seen, left);
                 continue;
             };
-            // Signals of another process wake nobody here.
+            // A signal sent to another process wakes no waiter here.
             if caller.is_interrupted() {
                 return Err(Errno::INTR);
             }

@@ -105,7 +105,7 @@ impl ClearValues {
 
 impl Kernel {
     /// ZBC_SET_TABLE and ZBC_QUERY_TABLE.
-    pub(super) fn clear_values(&self, argument: &mut Argument) -> Result<(), Errno> {
+    pub(super) fn clear_values(&self, argument: &mut Argument<'_>) -> Result<(), Errno> {
         let flags = GpuFlags::from_bits_retain(self.config.characteristics.flags);
         if !flags.contains(GpuFlags::SUPPORT_ZBC) {
             return Err(Errno::NODEV);

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::{Caller as _, CallerMemory, SoftwareOrin};
-use kernel_door::{Door, MapRequest, Protection};
+use kernel_door::{MapRequest, Protection};
 use nvgpu_sys::channel;
 use rustix::io::Errno;
 
@@ -20,7 +20,7 @@ use crate::serve::observer::{Detail, Observer, ServedCall};
 use crate::serve::options::Options;
 use crate::serve::paths;
 
-/// Number of remembered processes beyond which those that have ended are forgotten.
+/// Number of remembered processes from which on those that have ended are removed.
 const PROCESSES: usize = 256;
 /// Largest argument of a request that observers see, in bytes.
 const ARGUMENT: usize = 4096;
@@ -47,7 +47,7 @@ pub(crate) struct Calls {
 pub(crate) enum Work {
     /// At once.
     Now(Answer),
-    /// By a thread of its own, because the request may sleep.
+    /// By a separate thread, because the request may sleep.
     Later,
 }
 
@@ -131,7 +131,7 @@ impl Calls {
                 Ok(path.filter(|path| paths::is_of_board(path)).and_then(|path| CString::new(path).ok()))
             }
             Err(errno @ (Errno::PERM | Errno::NOSYS)) => Err(Error::Memory { errno }),
-            // The kernel reports bad addresses, and callers that have ended need no answer.
+            // The kernel reports a bad address. A caller that has ended needs no answer.
             Err(_) => Ok(None),
         }
     }
@@ -154,9 +154,9 @@ impl Calls {
     fn open(&self, call: &Notification, address: u64, flags: i32) -> Result<Answer, Error> {
         let Some(path) = self.path(call, address)? else { return Ok(Answer::Continue) };
         let Some(opened) = paths::open_flags(path.to_bytes(), flags) else { return Ok(Answer::Continue) };
-        let client = Arc::new(self.client(call).finishing());
+        let client = self.client(call).finishing();
         let Some(process) = self.process(&client) else { return Ok(Answer::Error(Errno::INTR)) };
-        let result = process.served(Arc::clone(&client) as _).open(&path, opened);
+        let result = process.served(&client).open(&path, opened);
         self.observe(&client, Detail::Open { path: &path, flags }, result.map(i64::from));
         Ok(match result {
             Ok(_) if client.is_finished() => Answer::Sent,
@@ -192,12 +192,9 @@ impl Calls {
         let [descriptor, request, address, ..] = call.args;
         // CAST: the kernel uses the low half.
         let code = request as u32;
-        let client = Arc::new(self.client(call));
+        let client = self.client(call);
         let before = self.argument(call, code, address);
-        let served = self.board.served(Arc::clone(&client) as _);
-        let argument = core::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(usize::MAX));
-        // SAFETY: the model resolves the address in the memory of the caller, where every address is allowed.
-        let result = unsafe { served.ioctl(number(descriptor), code, argument) };
+        let result = self.board.served(&client).ioctl(number(descriptor), code, address);
         if let Err(Errno::NOTTY | Errno::BADF) = result {
             // Not a file of the board, or the host gives the same answer.
             return Answer::Continue;
@@ -214,7 +211,7 @@ impl Calls {
     /// The argument of a request, for the observer; `None` if there is none.
     fn argument(&self, call: &Notification, code: u32, address: u64) -> Option<Vec<u8>> {
         self.observer.as_ref()?;
-        // Not the client of the request: this read is none of the board's.
+        // A separate client, because the board does not make this read.
         let client = Client::new(&self.listener, call);
         // CAST: 14 bits.
         let mut argument = vec![0; ((code >> 16) as usize & 0x3fff).min(ARGUMENT)];
@@ -226,7 +223,7 @@ impl Calls {
 
     fn mmap(&self, call: &Notification) -> Answer {
         let [_, len, protection, _, descriptor, offset] = call.args;
-        let client = Arc::new(self.client(call));
+        let client = self.client(call);
         // CAST: small flags.
         let asked = |flag: i32| protection & flag as u64 != 0;
         let mut rights = Protection::empty();
@@ -234,8 +231,7 @@ impl Calls {
         rights.set(Protection::WRITE, asked(libc::PROT_WRITE));
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let request = MapRequest { fd: number(descriptor), offset, len, protection: rights };
-        let process = self.board.served(Arc::clone(&client) as _);
-        let result = process.approve_mmap(&request);
+        let result = self.board.served(&client).approve_mmap(&request);
         if result != Ok(false) {
             self.observe(&client, Detail::Map(request), result.map(|_| 0));
         }
@@ -243,8 +239,8 @@ impl Calls {
     }
 
     fn seek(&self, call: &Notification) -> Answer {
-        let process = self.board.served(Arc::new(self.client(call)));
-        if process.seek_log_end(number(call.args[0])) { Answer::Value(0) } else { Answer::Continue }
+        let is_log = self.board.served(&self.client(call)).seek_log_end(number(call.args[0]));
+        if is_log { Answer::Value(0) } else { Answer::Continue }
     }
 
     fn observe(&self, client: &Client, detail: Detail<'_>, result: Result<i64, Errno>) {

@@ -1,7 +1,7 @@
 //! The caller of one notification: its memory, descriptors and names, by its thread id.
 //!
-//! Thread ids are reused. What was read counts only if the notification is still valid afterwards, or has just arrived,
-//! and nothing is written before that is known.
+//! Thread ids are reused. Bytes that were read count only if the notification is still valid afterwards, or has just
+//! arrived. The supervisor writes only after the same check.
 
 use core::ffi::c_void;
 use std::fs;
@@ -17,9 +17,9 @@ use rustix::io::Errno;
 use crate::serve::listener::{Listener, Notification, last_errno};
 use crate::serve::observer::Access;
 
-/// Page size that no host falls below, in bytes.
+/// Smallest page size of any host, in bytes.
 const PAGE: u64 = 4096;
-/// Longest path of the kernel, in bytes with its end.
+/// Longest path of the kernel in bytes, with the terminating zero.
 const PATH_MAX: usize = 4096;
 
 /// Reads as many bytes of the memory of a thread as one system call returns.
@@ -41,7 +41,7 @@ pub(crate) struct Client {
     /// The first descriptor that is installed answers the call.
     finish: bool,
     finished: AtomicBool,
-    /// What was done to the caller, if somebody wants it.
+    /// Log of accesses to the caller, if one is kept.
     accesses: Option<Mutex<Vec<Access>>>,
 }
 
@@ -52,13 +52,13 @@ impl Client {
         Self { listener, id, thread, received: call.received, finish: false, finished, accesses: None }
     }
 
-    /// Collects what is done to the caller.
+    /// Keeps a log of accesses to the caller.
     pub(crate) fn collecting(mut self) -> Self {
         self.accesses = Some(Mutex::default());
         self
     }
 
-    /// What was done to the caller so far.
+    /// Takes the log of accesses to the caller.
     pub(crate) fn accesses(&self) -> Vec<Access> {
         let accesses =
             self.accesses.as_ref().map(|accesses| accesses.lock().unwrap_or_else(PoisonError::into_inner));
@@ -102,7 +102,7 @@ impl Client {
         read_some(self.thread.cast_signed(), address, buffer)
     }
 
-    /// Reads a path. Returns its bytes without the end; `None` if it is longer than `limit` allows.
+    /// Reads a path. Returns its bytes without the terminating zero; `None` if it has `limit` bytes or more.
     ///
     /// # Errors
     ///
@@ -113,7 +113,7 @@ impl Client {
         let mut done = 0;
         while done < limit {
             let at = address.checked_add(done as u64).ok_or(Errno::FAULT)?;
-            // The end of the path may be the end of the mapping. CAST: at most a page.
+            // The mapping may end directly after the path. CAST: at most a page.
             let step = (limit - done).min((PAGE - at % PAGE) as usize);
             let read = self.read_some(at, &mut path[done..done + step])?;
             if let Some(end) = path[done..done + read].iter().position(|byte| *byte == 0) {

@@ -12,7 +12,8 @@ use std::time::Instant;
 use crate::serve::filter;
 use crate::serve::processes::Tree;
 
-/// A supervisor that counts all the time serves nobody: at the limit it counts for one part of so many.
+/// Counting is slow. At the limit the supervisor spends at most one part of so many on it, and serves requests in the
+/// rest.
 const PARTS: u32 = 10;
 
 /// The processes of a served program.
@@ -27,7 +28,7 @@ pub(crate) struct Crowd {
 
 #[derive(Debug)]
 struct State {
-    /// There are no more processes than this, including those that are being created.
+    /// Upper bound of the number of processes, including those that are being created.
     most: usize,
     /// Threads whose permission to create a process may not be used yet.
     creating: BTreeSet<u32>,
@@ -46,7 +47,7 @@ impl Crowd {
     /// Whether a thread, which waits for the answer, may create a process.
     pub(crate) fn admit(&self, thread: u32) -> bool {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        // Its earlier creation has come to its end.
+        // Its earlier creation is complete.
         state.creating.remove(&thread);
         if state.most >= self.limit && Instant::now() >= state.next_count {
             let begin = Instant::now();
@@ -66,7 +67,7 @@ impl Crowd {
 
 impl State {
     fn count(&mut self, root: i32) {
-        // First the threads: a process that they have created is in `/proc` by now.
+        // Threads first: a process that one has created is in `/proc` by now.
         self.creating.retain(|thread| may_be_creating(*thread));
         self.most = Tree::read().count_below(root) + self.creating.len();
     }
@@ -79,12 +80,12 @@ fn may_be_creating(thread: u32) -> bool {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             fs::exists(format!("/proc/{thread}")).unwrap_or(true)
         }
-        // It has ended since the file was opened.
+        // ESRCH: it has ended since the file was opened.
         Err(error) => error.raw_os_error() != Some(libc::ESRCH),
     }
 }
 
-/// The same by the text of `/proc/TID/syscall`. A thread that runs may be anywhere; the others are in a call.
+/// Evaluates the text of `/proc/TID/syscall`: `running`, or the call in which the thread sleeps.
 fn is_creating(call: &str) -> bool {
     let number = call.split_ascii_whitespace().next().and_then(|number| number.parse().ok());
     number.is_none_or(|number: libc::c_long| {

@@ -1,8 +1,8 @@
 //! Cubins in the memory of served programs.
 //!
-//! A program with driver code of its own usually has a cubin in its memory while the kernels run: read from a file,
-//! compiled by NVRTC, or a part of the program. The search finds the ELF headers of CUDA in the program's own memory:
-//! heap, anonymous mappings, stack, its executable file, and files with the ending `.cubin`.
+//! A program with driver code of its own usually keeps a cubin in memory while its kernels run: read from a file,
+//! compiled by NVRTC, or linked into the program. The search finds the ELF headers of CUDA in the heap, anonymous
+//! mappings, the stack, the executable file, and mapped files with the suffix `.cubin`.
 
 use core::ops::Range;
 use std::fs;
@@ -10,7 +10,7 @@ use std::fs;
 use crate::serve::client::read_some;
 use crate::serve::processes::Tree;
 
-/// Most bytes that one search reads.
+/// Limit of bytes that one search reads.
 const MOST_SEARCHED: u64 = 1 << 30;
 /// Largest cubin in bytes.
 const MOST_BYTES: u64 = 64 << 20;
@@ -26,8 +26,8 @@ const EM_CUDA: u64 = 190;
 /// `sh_type` of a section without content in the file.
 const SHT_NOBITS: u32 = 8;
 
-/// The cubins in the memory of this process' descendants, as far as they are complete. A search reads at most 1 GiB,
-/// small mappings first. Equal cubins may occur several times.
+/// Returns the complete cubins in the memory of this process's descendants. A search reads at most 1 GiB, small
+/// mappings first. The result may contain duplicates.
 ///
 /// ```
 /// // This process has no children.
@@ -134,7 +134,7 @@ impl Memory {
     }
 }
 
-/// Where an ELF file begins. Most of a search is done here.
+/// Offset of the first ELF identification. Hot: it scans all bytes.
 fn next_file(bytes: &[u8]) -> Option<usize> {
     let (start, ident) = (bytes.as_ptr(), IDENT.as_ptr());
     // SAFETY: both pointers are valid for these lengths, and the function only reads.
@@ -187,10 +187,14 @@ mod tests {
             };
             assert_eq!(found(memory.len()), [CUBIN], "{start}");
             assert_eq!(found(start + HEADER - 1).len(), 0, "{start}");
-            memory[start + 0x28 + 7] = 0xff;
-            let mut damaged = Vec::new();
-            own.search(address..address + memory.len() as u64, &mut damaged);
-            assert_eq!(damaged.len(), 0, "{start}");
+            // Offset of the section headers, machine, size of a section header, offset of the program headers.
+            for (at, value) in [(0x2f, 0xff), (0x12, 62), (0x3a, 32), (0x27, 0xff)] {
+                let before = core::mem::replace(&mut memory[start + at], value);
+                let mut damaged = Vec::new();
+                own.search(address..address + memory.len() as u64, &mut damaged);
+                assert_eq!(damaged.len(), 0, "{start}, {at:#x}");
+                memory[start + at] = before;
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Ends of processes for a program that does nothing but supervise: nothing may outlive it.
+//! Supervision of processes: none outlives the program.
 //!
 //! The program consists of two processes: the guard, which the user has started, and the supervisor, its child. Each
 //! adopts the orphans below it. If the supervisor is killed, the guard kills what is left; if the guard is killed, the
@@ -19,10 +19,10 @@ use crate::serve::Error;
 use crate::serve::listener::last_errno;
 use crate::serve::processes::Tree;
 
-/// Signals that a user sends to end a program. All of them reach the program; it decides.
+/// Signals that end or control a program. They are forwarded to the served program.
 const FORWARDED: [i32; 6] =
     [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2];
-/// Time for killed processes to disappear.
+/// Longest wait for the end of killed processes.
 // TIMEOUT: processes that the kernel holds in a device cannot be waited for.
 const END: Duration = Duration::from_secs(10);
 
@@ -73,7 +73,7 @@ impl Signals {
         Ok(Self { file: unsafe { OwnedFd::from_raw_fd(file) }, before })
     }
 
-    /// A program that this process starts gets the signal mask from before.
+    /// Gives a program that this process starts the signal mask from before.
     pub fn restore_in(&self, command: &mut Command) {
         let before = self.before;
         // SAFETY: the closure makes one system call, which reads the captured mask.
@@ -104,7 +104,7 @@ impl Signals {
         Ok((info.ssi_signo as i32, info.ssi_code <= libc::SI_USER))
     }
 
-    /// Sends the signals that processes send to this one on to `program`, from a thread of its own. Forgets the orphans
+    /// Sends the signals that processes send to this one on to `program`, from a thread of its own. Reaps the orphans
     /// that have ended. If the guard has been killed, kills everything below this process, and ends it.
     ///
     /// # Errors
@@ -118,7 +118,7 @@ impl Signals {
                     std::process::exit(128 + libc::SIGKILL);
                 }
                 if signal == libc::SIGCHLD {
-                    forget_orphans(program);
+                    reap_orphans(program);
                 } else if sent {
                     send(program, signal);
                 }
@@ -194,17 +194,17 @@ fn guard_over(signals: &Signals, supervisor: i32) -> io::Result<ExitStatus> {
     }
 }
 
-/// Kills all descendants of this process, and waits until they have ended; nobody learns their status. Call it only in
+/// Kills all descendants of this process, waits until they have ended, and discards their exit status. Call it only in
 /// a process whose children all belong to it, and which adopts orphans ([`split`]).
 pub fn kill_descendants() {
     let end = Instant::now() + END;
     let mut before = Vec::new();
-    while forget_ended() && Instant::now() < end {
+    while reap_ended() && Instant::now() < end {
         let children = children();
         for process in children.iter().filter_map(|process| Pid::from_raw(*process)) {
             let _ = kill_process(process, Signal::KILL);
         }
-        // A process that forks and exits all the time has another id soon, so only others may take their time.
+        // A process that keeps forking and exiting changes its id, so sleep only while the children stay the same.
         if children == before {
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -212,17 +212,15 @@ pub fn kill_descendants() {
     }
 }
 
-/// Forgets the children that have ended, until `program` is among them: somebody else waits for it.
-fn forget_orphans(program: u32) {
-    while let Some(ended) =
-        next_ended().filter(|ended| ended.as_raw_nonzero().get().cast_unsigned() != program)
-    {
+/// Reaps the children that have ended. Stops at `program`, which its own waiter reaps.
+fn reap_orphans(program: u32) {
+    while let Some(ended) = zombie().filter(|ended| ended.as_raw_nonzero().get().cast_unsigned() != program) {
         let _ = waitpid(Some(ended), WaitOptions::NOHANG);
     }
 }
 
-/// A child that has ended, and stays until somebody waits for it.
-fn next_ended() -> Option<Pid> {
+/// A child that has ended and was not reaped: a zombie.
+fn zombie() -> Option<Pid> {
     // SAFETY: zeros are a valid value.
     let mut info: libc::siginfo_t = unsafe { core::mem::zeroed() };
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -231,9 +229,9 @@ fn next_ended() -> Option<Pid> {
     ended.and_then(Pid::from_raw)
 }
 
-/// Forgets the children that have ended. Returns whether there are others. If there are none, there is no descendant
+/// Reaps the children that have ended. Returns whether others are left. If there are none, there is no descendant
 /// either: the parent of each is a descendant or this process.
-fn forget_ended() -> bool {
+fn reap_ended() -> bool {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => {}

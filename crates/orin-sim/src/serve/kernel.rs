@@ -1,10 +1,10 @@
 //! Versions of the host's kernel.
 
-/// The first one that installs a descriptor and answers in one step.
+/// First version that installs a descriptor and answers in one step.
 pub(crate) const OLDEST: (u32, u32) = (5, 14);
-/// The first one whose callers are killed, but not interrupted otherwise, once the supervisor has received their call.
+/// First version in which only fatal signals interrupt a caller whose call the supervisor has received.
 pub(crate) const WAITS_KILLABLE: (u32, u32) = (5, 19);
-/// The first one that ends the wait for a call when the last served process ends.
+/// First version in which the wait for a call ends with the last served process.
 pub(crate) const ENDS_WAITS: (u32, u32) = (6, 11);
 
 /// Release and version of the kernel, if the release begins with a version.

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use crate::serve::filter;
 use crate::serve::kernel;
 
-/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: caller and supervisor alternate on one CPU.
+/// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the kernel wakes caller and supervisor on the same CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;
 
 /// `PIDFD_THREAD`, since Linux 6.9: a descriptor of a thread that does not lead its process.
@@ -19,7 +19,7 @@ const PIDFD_THREAD: libc::c_uint = libc::O_EXCL.cast_unsigned();
 /// Number of threads whose descriptors are kept.
 const THREADS: usize = 64;
 
-/// Time after which a received call may have ended. A short request takes 3 microseconds.
+/// Time for which a received call counts as valid without a check. A short request takes 3 microseconds.
 const FRESH: Duration = Duration::from_micros(20);
 
 /// The listener.
@@ -28,7 +28,7 @@ pub(crate) struct Listener {
     descriptor: OwnedFd,
     /// Whether callers continue before the answer only if they are killed.
     waits_killable: bool,
-    /// Descriptors of threads that have made requests. They are bound to the thread: a reused id has another one.
+    /// Descriptors of threads that have made requests. A descriptor stays bound to its thread when the id is reused.
     threads: Mutex<BTreeMap<u32, Arc<OwnedFd>>>,
 }
 
@@ -168,7 +168,7 @@ impl Listener {
             Some(result) => return result,
         }
         let opened = Arc::new(open_thread(thread)?);
-        // The id belongs to the caller now, so the descriptor does so for ever.
+        // The id belongs to the caller now, so the descriptor stays valid.
         if !self.is_valid(id) {
             return Err(Errno::SRCH);
         }
@@ -179,9 +179,8 @@ impl Listener {
         get_descriptor(&opened, number)
     }
 
-    /// Returns whether the caller still waits for the answer, as [`Listener::is_valid`] does. For a call that has just
-    /// been received the kernel is not asked: the caller can also end between the question and what the supervisor
-    /// does next.
+    /// Returns whether the caller still waits for the answer, as [`Listener::is_valid`] does. A call that has just been received is not checked: the caller can also end between a check and the access that
+    /// follows it.
     pub(crate) fn is_fresh_or_valid(&self, id: u64, received: Instant) -> bool {
         self.waits_killable && received.elapsed() < FRESH || self.is_valid(id)
     }

@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 
 use kernel_door::MapRequest;
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 /// A call of a served program on the board, after its answer is known.
 #[derive(Clone, Debug)]
@@ -21,11 +22,11 @@ pub struct ServedCall<'a> {
     pub detail: Detail<'a>,
     /// Its result.
     pub result: Result<i64, Errno>,
-    /// What the board did to the program, in order; empty unless the observer [wants](Observer::wants_accesses) it.
+    /// The board's accesses to the program, in order; empty unless the observer [wants](Observer::wants_accesses) it.
     pub accesses: &'a [Access],
 }
 
-/// What the board did to a program during a call.
+/// An access of the board to a program during a call.
 ///
 /// ```
 /// use orin_sim::serve::Access;
@@ -33,24 +34,27 @@ pub struct ServedCall<'a> {
 /// let access = Access::Write { address: 0x1000, bytes: vec![1, 2] };
 /// assert!(matches!(access, Access::Write { address: 0x1000, .. }));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Access {
-    /// It read memory.
+    /// A read of memory.
     Read {
         /// First address.
         address: u64,
         /// The bytes.
+        #[serde(with = "hex")]
         bytes: Vec<u8>,
     },
-    /// It stored to memory.
+    /// A store to memory.
     Write {
         /// First address.
         address: u64,
         /// The bytes.
+        #[serde(with = "hex")]
         bytes: Vec<u8>,
     },
-    /// It installed a descriptor.
+    /// A new descriptor.
     Install {
         /// Its number.
         number: RawFd,
@@ -68,7 +72,7 @@ impl<'a> ServedCall<'a> {
         Self { process, thread, name, detail, result, accesses: &[] }
     }
 
-    /// The same with what the board did to the program.
+    /// Adds the board's accesses to the program.
     #[must_use]
     pub fn with_accesses(mut self, accesses: &'a [Access]) -> Self {
         self.accesses = accesses;
@@ -76,7 +80,7 @@ impl<'a> ServedCall<'a> {
     }
 }
 
-/// The call of a [`ServedCall`], which has an example.
+/// The system call of a [`ServedCall`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub enum Detail<'a> {
@@ -112,5 +116,25 @@ pub trait Observer: fmt::Debug + Send + Sync {
     /// Whether [`ServedCall::accesses`] are collected.
     fn wants_accesses(&self) -> bool {
         false
+    }
+}
+
+/// Bytes as hexadecimal digits.
+mod hex {
+    use serde::de::{Deserialize as _, Deserializer, Error as _};
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], output: S) -> Result<S::Ok, S::Error> {
+        output.collect_str(&bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<u8>, D::Error> {
+        let text = String::deserialize(input)?;
+        let digit = |digit: u8| char::from(digit).to_digit(16);
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        // CAST: two digits.
+        let bytes = pairs.iter().map(|[high, low]| Some((digit(*high)? << 4 | digit(*low)?) as u8)).collect();
+        let bytes: Option<Vec<u8>> = if rest.is_empty() { bytes } else { None };
+        bytes.ok_or_else(|| D::Error::custom("not pairs of hexadecimal digits"))
     }
 }

@@ -16,10 +16,10 @@ use crate::serve::observer::Observer;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Options {
-    /// Learns about the calls that are served.
+    /// Receives the calls that are served.
     pub observer: Option<Arc<dyn Observer>>,
     /// Greatest number of processes that the program has at a time, itself included; 4,096 by default. A creation
-    /// beyond it fails with EAGAIN, as beyond `RLIMIT_NPROC`. Threads do not count. Processes that have ended do until
+    /// beyond it fails with EAGAIN, as beyond `RLIMIT_NPROC`. Threads do not count. Zombies do, until
     /// their parent waits for them.
     ///
     /// All descendants of the process that has started the program count. Orphans are among them if it adopts orphans

@@ -1,4 +1,4 @@
-//! Paths of the board's nodes, and what stat shows of them.
+//! Paths of the board's nodes, and the answers to stat and access.
 
 use core::mem::zeroed;
 
@@ -7,16 +7,16 @@ use kernel_door::OpenFlags;
 use nvgpu_sys::paths;
 use rustix::io::Errno;
 
-/// Beginnings of paths that belong to the board; everything below them is the board's, also what it does not have.
+/// Prefixes of paths that belong to the board, whether or not the board has the node.
 const BEGINNINGS: [&[u8]; 5] =
     [b"/dev/nvmap", b"/dev/nvgpu", b"/dev/nvhost-", b"/dev/host1x-fence", b"/sys/class/devfreq/17000000.gpu"];
 
-/// Longest path of a node that the supervisor reads, in bytes with its end. Longer paths are not the board's.
+/// Longest path that the supervisor reads, in bytes with the terminating zero. Longer paths are not the board's.
 pub(crate) const LONGEST: usize = 64;
 
 /// Major number of the board's character devices; free for local use (Linux `Documentation/admin-guide/devices.txt`).
 const MAJOR: u32 = 240;
-/// Size that files report as their best transfer size, in bytes.
+/// Preferred transfer size of files in bytes (`st_blksize`).
 const BLOCK: u32 = 4096;
 
 /// Whether a path belongs to the board.
@@ -57,7 +57,7 @@ fn mode_and_size(kind: NodeKind) -> (u32, usize) {
     }
 }
 
-/// A number that is the same for the same path: FNV-1a.
+/// Inode number of a path: its FNV-1a hash.
 fn inode(path: &[u8]) -> u64 {
     path.iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
@@ -69,7 +69,7 @@ fn minor(path: &[u8]) -> u32 {
     inode(path) as u32 & 0xff
 }
 
-/// The bytes of a struct without padding rules of its own.
+/// The bytes of a struct of the kernel's interface.
 fn bytes_of<T>(value: &T) -> Vec<u8> {
     let start = core::ptr::from_ref(value).cast::<u8>();
     // SAFETY: the value was zeroed as a whole, so all of its bytes are initialised; it outlives the copy.

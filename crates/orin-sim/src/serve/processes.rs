@@ -8,7 +8,7 @@ use std::fs;
 pub(crate) struct Process {
     /// Its id.
     pub(crate) id: i32,
-    /// Whether it has ended, and its parent has not waited for it.
+    /// Whether it is a zombie.
     pub(crate) has_ended: bool,
 }
 
@@ -17,7 +17,7 @@ pub(crate) struct Process {
 pub(crate) struct Tree(BTreeMap<i32, Vec<Process>>);
 
 impl Tree {
-    /// Reads `/proc`. Processes come and go meanwhile.
+    /// Reads `/proc`. Not atomic: processes start and end meanwhile.
     pub(crate) fn read() -> Self {
         let entries = fs::read_dir("/proc").into_iter().flatten();
         let ids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
@@ -35,7 +35,7 @@ impl Tree {
         self.below_all(&[root])
     }
 
-    /// Number of the descendants of a process. Orphans whose adoption was not seen count as descendants.
+    /// Number of descendants of a process. Orphans that are not adopted yet count as descendants.
     pub(crate) fn count_below(&self, root: i32) -> usize {
         let seen: BTreeSet<i32> = self.0.values().flatten().map(|process| process.id).collect();
         let mut roots = vec![root];

@@ -39,12 +39,12 @@ pub struct Session {
 impl Session {
     /// Starts a program on a board: this process answers the calls of the program and of all its descendants.
     ///
-    /// The program is killed when the thread that has called this function ends. The limit of open files of this
+    /// The kernel kills the program when the thread that has called this function ends. The limit of open files of this
     /// process is raised; the program keeps the limit from before.
     ///
     /// # Errors
     ///
-    /// [`Error`] says what the kernel or a sandbox refuses.
+    /// [`Error`] names the call that the kernel or a sandbox refuses.
     pub fn start(board: &SoftwareOrin, command: Command, options: &Options) -> Result<Self, Error> {
         let (mut session, listener) = Self::spawn(command)?;
         let listener = Arc::new(Listener::new(listener));
@@ -58,7 +58,7 @@ impl Session {
     }
 
     /// Starts a program on the board that another process serves at `socket` ([`crate::serve::SharedBoard`]). The other
-    /// process accesses the memory of the program: with `kernel.yama.ptrace_scope` 1 the program allows it.
+    /// process accesses the memory of the program, which allows it if `kernel.yama.ptrace_scope` is 1.
     ///
     /// # Errors
     ///
@@ -93,7 +93,7 @@ impl Session {
             });
         }
         let spawned = command.spawn();
-        // The last copy on this side, so that a child that has failed is an end of file.
+        // Close the last copy on this side, so that a failed child is read as end of file.
         drop((command, there));
         let received = receive_descriptor(&here);
         let child = match spawned {
@@ -125,7 +125,7 @@ impl Session {
     pub fn wait(&mut self) -> Result<ExitStatus, Error> {
         let status = self.child.wait().map_err(Error::Setup)?;
         self.ended = true;
-        // The loop ends before the program only if it fails.
+        // The loop ends before the program only after an error.
         if self.serving.as_ref().is_some_and(JoinHandle::is_finished) {
             self.finish_serving()?;
         }
@@ -269,7 +269,7 @@ pub(crate) fn receive_descriptor(channel: &UnixStream) -> io::Result<OwnedFd> {
     }
 }
 
-/// What a descriptor of the supervisor is ready for.
+/// The next event of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ready {
     Nothing,
@@ -358,7 +358,7 @@ fn handle(listener: &Arc<Listener>, calls: &Arc<Calls>, call: &Notification) -> 
             }
         }
         Err(error) => {
-            // Without its memory the program cannot be served at all.
+            // The program cannot be served without access to its memory.
             if let Some(process) = Pid::from_raw(call.thread.cast_signed()) {
                 let _ = kill_process(process, Signal::KILL);
             }

@@ -3,6 +3,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub struct SharedBoard {
 }
 
 impl SharedBoard {
-    /// Creates the socket. A socket that nobody serves any more is replaced. The options are those of every program
+    /// Creates the socket. A stale socket is replaced. The options are those of every program
     /// that joins.
     ///
     /// # Errors
@@ -36,7 +37,7 @@ impl SharedBoard {
     /// [`Error::Socket`] if it cannot be created, or if another board serves it.
     pub fn create(path: &Path, board: &SoftwareOrin, options: &Options) -> Result<Self, Error> {
         let failed = |error| Error::Socket { path: path.to_owned(), error };
-        if is_abandoned(path) {
+        if is_stale(path) {
             fs::remove_file(path).map_err(failed)?;
         }
         let socket = UnixListener::bind(path).map_err(failed)?;
@@ -51,7 +52,7 @@ impl SharedBoard {
 impl Drop for SharedBoard {
     fn drop(&mut self) {
         let _ = rustix::io::write(&*self.stop, &1_u64.to_ne_bytes());
-        // Nobody can join any more; those that have joined are served to their end.
+        // No program can join any more. Those that have joined are served until they end.
         let _ = fs::remove_file(&self.path);
         if self.accepting.take().is_some_and(|thread| thread.join().is_err()) {
             tracing::error!("the thread that lets programs join has panicked");
@@ -59,13 +60,15 @@ impl Drop for SharedBoard {
     }
 }
 
-/// Whether a path is a socket that nobody serves.
-fn is_abandoned(path: &Path) -> bool {
+/// Whether a path is a stale socket.
+fn is_stale(path: &Path) -> bool {
+    // The kernel refuses a connection to any other file as well.
+    let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    UnixStream::connect(path).err().is_some_and(refused)
+    is_socket && UnixStream::connect(path).err().is_some_and(refused)
 }
 
-/// Serves everybody who joins, each on a thread of its own, until `stop`, and then waits for them.
+/// Serves each program that joins on a thread of its own. At `stop`, waits for their ends and returns.
 fn accept(socket: &UnixListener, stop: &OwnedFd, board: &SoftwareOrin, options: &Options) {
     let mut joined: Vec<JoinHandle<()>> = Vec::new();
     loop {
@@ -121,4 +124,30 @@ fn peer(socket: &UnixStream) -> io::Result<i32> {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, place, &raw mut length)
     };
     if result == 0 { Ok(peer.pid) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+
+    #[test]
+    fn only_a_stale_socket_is_replaced() {
+        let folder = std::env::temp_dir().join(format!("orin-sim-shared-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let (path, file) = (folder.join("board"), folder.join("file"));
+        let board = SoftwareOrin::new(Config::default()).unwrap();
+        let create = |path: &Path| SharedBoard::create(path, &board, &Options::default());
+        // A closed socket stays in its folder.
+        drop(UnixListener::bind(&path).unwrap());
+        let shared = create(&path).unwrap();
+        let error = create(&path).unwrap_err();
+        assert!(matches!(error, Error::Socket { .. }), "{error}");
+        drop(shared);
+        assert!(!path.exists());
+        fs::write(&file, "not a socket").unwrap();
+        assert!(create(&file).is_err());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "not a socket");
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

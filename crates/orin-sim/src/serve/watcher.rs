@@ -1,7 +1,7 @@
-//! Ends the system call in which a thread sleeps, when a descriptor becomes readable.
+//! Interrupts the system call in which a thread sleeps when a descriptor becomes readable.
 //!
 //! `SECCOMP_IOCTL_NOTIF_RECV` waits for one descriptor only, and a poll before it costs every served call 0.6
-//! microseconds. So the thread waits there directly, and a second one waits for the end and interrupts it by a signal.
+//! microseconds. So the thread waits in the request itself, and a second thread polls the descriptor and sends a signal.
 
 use core::ffi::c_int;
 use core::mem::zeroed;
@@ -13,9 +13,9 @@ use std::thread::ScopedJoinHandle;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-/// Its default action is none, and few programs use it.
+/// The signal. Its default action is to ignore it, and few programs use it.
 const SIGNAL: c_int = libc::SIGURG;
-/// Time between two signals in nanoseconds. The first one may arrive before the thread sleeps.
+/// Time between two signals in nanoseconds. They are repeated because one may arrive before the thread sleeps.
 const REPEAT_NS: i64 = 500_000;
 
 /// Runs `sleeper` with a second thread that interrupts its system calls by EINTR as soon as `stop` is readable or
@@ -41,7 +41,7 @@ pub(crate) fn interrupt_on<T>(stop: BorrowedFd<'_>, sleeper: impl FnOnce() -> T)
     })
 }
 
-/// Ends the watcher, also when the sleeper panics.
+/// Stops the watcher on drop, so that a panic stops it too.
 struct Over<'done>(&'done OwnedFd);
 
 impl Drop for Over<'_> {
@@ -61,7 +61,7 @@ fn watch(stop: BorrowedFd<'_>, done: &OwnedFd, interrupt: impl Fn()) {
             if stopped { (&mut ready[..1], Some(&repeat)) } else { (&mut ready[..], None) };
         match poll(watched, limit) {
             Ok(_) | Err(Errno::INTR) => {}
-            // Only without memory; the signals are then a poll by themselves.
+            // ENOMEM. Sleep instead.
             Err(_) => std::thread::sleep(core::time::Duration::from_millis(1)),
         }
         let [done, stop] = ready.map(|ready| !ready.revents().is_empty());

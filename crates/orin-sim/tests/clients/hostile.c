@@ -1,5 +1,6 @@
 /* Programs that do to the board what they must not, or end when they must not. The first argument selects one; each
  * ends with exit code 0 if the board has answered as a kernel does. */
+#include <linux/stat.h>
 #include <pthread.h>
 #include <spawn.h>
 #include <sys/socket.h>
@@ -418,6 +419,92 @@ static void inherited(int space)
     works();
 }
 
+static void nothing(int signal)
+{
+    (void)signal;
+}
+
+/* A request that waits stops no other process, ends with its process, and is interrupted by a signal. */
+static void waits(void)
+{
+    struct channel channel = bring_up();
+    struct memory semaphore = allocate(channel.nvmap, channel.space, 4096);
+    struct wait wait = { .type = 1, .timeout_ms = 100000, .dmabuf_fd = (uint32_t)semaphore.fd, .payload = 1 };
+    /* Ends the program if a request waits with the other one. */
+    alarm(20);
+    int ready[2];
+    if (pipe(ready) != 0)
+        fail("pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        if (write(ready[1], "", 1) == 1)
+            ioctl(channel.fd, CHANNEL_WAIT, &wait);
+        _exit(1);
+    }
+    char byte;
+    if (read(ready[0], &byte, 1) != 1)
+        fail("read");
+    usleep(100000);
+    allocate(channel.nvmap, channel.space, 4096);
+    kill(child, SIGKILL);
+    int status;
+    waitpid(child, &status, 0);
+    if (!WIFSIGNALED(status))
+        fail("a wait for a value that never comes returns");
+    struct sigaction action = { .sa_handler = nothing };
+    sigaction(SIGUSR1, &action, NULL);
+    pid_t self = getpid();
+    child = fork();
+    if (child == 0) {
+        usleep(100000);
+        kill(self, SIGUSR1);
+        _exit(0);
+    }
+    if (ioctl(channel.fd, CHANNEL_WAIT, &wait) == 0 || errno != EINTR)
+        fail("a wait of a process with a signal");
+    waitpid(child, NULL, 0);
+}
+
+/* Opens, stats and accesses by the calls that the C library uses rarely, and reads of the kernel log. */
+static void forms(void)
+{
+    struct { uint64_t flags, mode, resolve; } how = { .flags = O_RDWR | O_CLOEXEC };
+    int nvmap = (int)syscall(437 /* openat2 */, AT_FDCWD, "/dev/nvmap", &how, sizeof how);
+    if (nvmap < 0)
+        fail("openat2");
+    struct nvmap_create create = { .size_or_fd = 4096 };
+    send_request(nvmap, NVMAP_CREATE, &create, "CREATE on a node that openat2 has opened");
+    if (fcntl(nvmap, F_GETFD) != FD_CLOEXEC)
+        fail("the close-on-exec flag of openat2");
+    if (syscall(437, AT_FDCWD, "/dev/nvmap", (void *)8, sizeof how) >= 0 || errno != EFAULT)
+        fail("openat2 with flags at a bad address");
+    struct statx status;
+    if (syscall(SYS_statx, AT_FDCWD, "/dev/nvmap", 0, STATX_BASIC_STATS, &status) != 0)
+        fail("statx");
+    if ((status.stx_mode & S_IFMT) != S_IFCHR || status.stx_rdev_minor == 0)
+        fail("the type of a node");
+    if (syscall(SYS_faccessat, AT_FDCWD, "/dev/nvmap", R_OK | W_OK) != 0)
+        fail("faccessat");
+    if (syscall(439 /* faccessat2 */, AT_FDCWD, "/dev/nvgpu/igpu1/ctrl", F_OK, 0) == 0 || errno != ENOENT)
+        fail("faccessat2 of an absent node");
+    int log = open("/dev/kmsg", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    if (log < 0)
+        fail("/dev/kmsg");
+    char record[8192] = { 0 };
+    struct pollfd ready = { .fd = log, .events = POLLIN };
+    /* Each of these requests is a line of the log. Other programs may have written earlier ones. */
+    for (int at = 0; at < 2; at++) {
+        if (ioctl(nvmap, _IOWR('N', 99, uint64_t), record) == 0 || errno != ENOTTY)
+            fail("an unknown request");
+        do {
+            if (poll(&ready, 1, 10000) != 1)
+                fail("no line of the kernel log");
+        } while (at == 0 && read(log, record, sizeof record) > 0 && strstr(record, "Unknown NVMAP_IOC") == NULL);
+    }
+    if (lseek(log, 0, SEEK_END) != 0 || read(log, record, sizeof record) != -1 || errno != EAGAIN)
+        fail("a seek to the end of the kernel log");
+}
+
 int main(int count, char **arguments)
 {
     const char *what = count > 1 ? arguments[1] : "";
@@ -441,6 +528,10 @@ int main(int count, char **arguments)
         orphans(4 * LIMIT);
     else if (strcmp(what, "flee") == 0)
         flee();
+    else if (strcmp(what, "waits") == 0)
+        waits();
+    else if (strcmp(what, "forms") == 0)
+        forms();
     else if (strcmp(what, "works") == 0)
         works();
     else if (strcmp(what, "passed") == 0)

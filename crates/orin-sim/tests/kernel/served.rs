@@ -74,7 +74,7 @@ impl Caller for Myself {
 
 /// The calls that a supervisor passes on, and those that it leaves to the host.
 #[derive(Debug)]
-struct Supervised(SoftwareOrin, Arc<Myself>);
+struct Supervised(SoftwareOrin, Myself);
 
 // SAFETY: mappings and everything else that is not the model's come from the host.
 unsafe impl Door for Supervised {
@@ -83,17 +83,15 @@ unsafe impl Door for Supervised {
     }
 
     fn open(&self, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
-        self.0.open(path, flags)
+        self.0.served(&self.1).open(path, flags)
     }
 
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
-        argument.expose_provenance();
-        // SAFETY: passed on.
-        unsafe { self.0.ioctl(fd, request, argument) }
+        self.0.served(&self.1).ioctl(fd, request, argument.expose_provenance() as u64)
     }
 
     unsafe fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno> {
-        self.0.approve_mmap(request)?;
+        self.0.served(&self.1).approve_mmap(request)?;
         // SAFETY: passed on.
         let pointer = unsafe { LinuxDoor.mmap(request) }?;
         self.1.0.lock().unwrap().insert(pointer.as_ptr().expose_provenance() as u64);
@@ -113,7 +111,7 @@ unsafe impl Door for Supervised {
 
     unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
         // SAFETY: passed on.
-        if self.0.seek_log_end(fd) { Ok(()) } else { unsafe { LinuxDoor.seek_end(fd) } }
+        if self.0.served(&self.1).seek_log_end(fd) { Ok(()) } else { unsafe { LinuxDoor.seek_end(fd) } }
     }
 
     unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {
@@ -133,9 +131,8 @@ fn bench() -> Bench {
 }
 
 fn bench_of(board: &SoftwareOrin) -> Bench {
-    let caller = Arc::new(Myself::default());
-    let orin = board.process().served(Arc::clone(&caller) as _);
-    let door: Arc<dyn Door> = Arc::new(Supervised(orin.clone(), caller));
+    let orin = board.process();
+    let door: Arc<dyn Door> = Arc::new(Supervised(orin.clone(), Myself::default()));
     let nvmap = DoorFd::open(&door, paths::NVMAP, FLAGS).unwrap();
     let ctrl = DoorFd::open(&door, paths::CTRL, FLAGS).unwrap();
     Bench { orin, door, nvmap, ctrl }
@@ -250,7 +247,7 @@ fn mappings_follow_the_rules_of_the_board() {
     drop(bench.doorbell());
     // Any other file is the host's.
     let file = MapRequest { fd: memory().as_raw_fd(), offset: 0, len: 4096, protection: both };
-    assert_eq!(bench.orin.approve_mmap(&file), Ok(false));
+    assert_eq!(bench.orin.served(&Myself::default()).approve_mmap(&file), Ok(false));
     // Cache maintenance looks for the address in the mappings of the caller.
     let view = cpu(&empty, 8192);
     let start = view.pointer().as_ptr().expose_provenance() as u64;

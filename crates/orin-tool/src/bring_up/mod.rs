@@ -256,7 +256,7 @@ fn open_folder(folder: &Path) -> Result<(Journal, Option<Earlier>)> {
     Ok((journal, earlier))
 }
 
-/// Asks whether to run the destructive stages; no if there is nobody to ask.
+/// Asks whether to run the destructive stages; no if standard input is not a terminal.
 fn ask(progress: &Progress) -> bool {
     let question = "stages 13 and 14 provoke faults and hang the GPU on purpose; save your work first";
     if !io::stdin().is_terminal() {

@@ -57,7 +57,7 @@ pub(super) fn read(path: &Path) -> Result<Report> {
     Report::read(path)
 }
 
-/// Text without control characters: a report of somebody else must not command the terminal.
+/// Replaces control characters, among them terminal escapes: the report may be untrusted.
 fn printable(text: &str) -> String {
     text.replace(|character: char| character.is_control() && character != '\n' && character != '\t', "?")
 }

@@ -15,8 +15,6 @@ use kernel_door::{Door, Errno, Events, MapRequest, OpenFlags};
 use nvgpu_sys::{channel, ctrl};
 use serde_json::{Value, json};
 
-use crate::strace::request_name;
-
 /// Number of calls kept from the start, and again from the end, of a stage.
 const KEPT: usize = 2000;
 /// Number of 32-bit words of an argument that are kept.
@@ -218,8 +216,8 @@ unsafe impl Door for TraceDoor {
         }
         // SAFETY: by the contract of `ioctl`, the argument is valid for the encoded size.
         let before = unsafe { words(request, argument) };
-        let name = request_name(request).map_or_else(|| "ioctl".to_owned(), str::to_owned);
-        let number = self.begin(&name, Some(fd), Some(request), &before);
+        let name = nvgpu_sys::request_name(request).unwrap_or("ioctl");
+        let number = self.begin(name, Some(fd), Some(request), &before);
         // SAFETY: the caller's contract is the same.
         let result = unsafe { self.behind.ioctl(fd, request, argument) };
         // SAFETY: as above.

@@ -231,7 +231,7 @@ impl Served<'_> {
         let writer = kernel_log.map(|log| log.follow(&board)).transpose()?;
         let shared = self.socket.map(|path| SharedBoard::create(path, &board, options)).transpose()?;
         let status = host(&board, command(self.program), self.signals, options, |_| {});
-        // Programs of other commands go on.
+        // Programs started by other commands keep running.
         drop(shared);
         if let Some(writer) = writer {
             writer.finish();

@@ -4,9 +4,8 @@ use std::fmt::Write;
 
 use ampere_cmd::dump::{Classes, Decoder};
 use kernel_door::{Errno, MapRequest, Protection};
+use nvgpu_sys::request_name;
 use orin_sim::serve::{Detail, ServedCall};
-
-use crate::strace::request_name;
 
 /// Names of the flags of open(2) besides the access mode.
 const OPEN_FLAGS: [(i32, &str); 4] = [

@@ -45,11 +45,6 @@ pub fn decode(mut input: impl BufRead, output: impl Write, json: bool) -> io::Re
     Ok(if summary.problems().is_empty() { Verdict::Whole } else { Verdict::Damaged })
 }
 
-/// The name of a request of the GPU's drivers, by its code.
-pub(crate) fn request_name(code: u32) -> Option<&'static str> {
-    request::numbered(code).map(|(_, info)| info.name)
-}
-
 /// Reads the next line, at most [`LINE_LIMIT`] of it; false at the end.
 fn next_line(reader: &mut impl BufRead, buffer: &mut Vec<u8>) -> io::Result<bool> {
     buffer.clear();

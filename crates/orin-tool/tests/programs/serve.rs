@@ -1,6 +1,7 @@
 //! `orin serve`: programs that open the board's nodes with system calls, and the ends of programs and supervisors.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -314,6 +315,29 @@ fn a_record_is_replayed_and_a_wrong_answer_is_found() {
         output.status.code() == Some(1) && seen.contains("SETUP_BIND on") && seen.contains("0x1fe"),
         "{seen}"
     );
+}
+
+#[test]
+fn a_record_that_cannot_be_written_is_a_failure() {
+    if !can_serve() {
+        return;
+    }
+    let folder = folder();
+    let (pipe, go) = (folder.path().join("pipe"), folder.path().join("go"));
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let script = "until test -e \"$0\"; do sleep 0.01; done; : </dev/nvmap";
+    let mut command = Command::new(ORIN);
+    command.arg("record").arg(&pipe).args(["--", "sh", "-c", script]).arg(&go).stderr(Stdio::piped());
+    let record = command.spawn().unwrap();
+    // The reader goes away after the header.
+    let mut header = String::new();
+    BufReader::new(fs::File::open(&pipe).unwrap()).read_line(&mut header).unwrap();
+    assert!(header.starts_with("{\"version\":1,"), "{header}");
+    fs::write(&go, "").unwrap();
+    let output = record.wait_with_output().unwrap();
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains(pipe.to_str().unwrap()), "{errors}");
 }
 
 #[test]

@@ -24,8 +24,9 @@ use super::State;
 use super::argument::{Argument, Code};
 use super::log::Log;
 use super::nvmap::Buffer;
+use super::task::Task;
 use super::va_allocator::VaAllocator;
-use super::{Kernel, syncpoint, user};
+use super::{Kernel, syncpoint};
 
 use mapping::UserMapping;
 
@@ -194,7 +195,7 @@ impl Space {
         self.user.free(start);
     }
 
-    fn regions(&self, args: &mut GetVaRegions) -> Result<(), Errno> {
+    fn regions(&self, task: &Task<'_>, args: &mut GetVaRegions) -> Result<(), Errno> {
         let region = VaRegion {
             offset: self.start,
             page_size: abi::PAGE_SIZE,
@@ -202,7 +203,7 @@ impl Space {
             pages: (self.end - self.start) / PAGE,
         };
         let bytes = region.as_bytes();
-        if args.buf_size as usize >= bytes.len() && user::write_bytes(args.buf_addr, bytes) > 0 {
+        if args.buf_size as usize >= bytes.len() && task.write_bytes(args.buf_addr, bytes) > 0 {
             return Err(Errno::FAULT);
         }
         // CAST: 24.
@@ -213,10 +214,16 @@ impl Space {
 
 impl State {
     /// MAP_BUFFER_EX.
-    fn map_buffer(&mut self, log: &Log, space: SpaceId, args: &mut MapBufferEx) -> Result<(), Errno> {
+    fn map_buffer(
+        &mut self,
+        task: &Task<'_>,
+        log: &Log,
+        space: SpaceId,
+        args: &mut MapBufferEx,
+    ) -> Result<(), Errno> {
         // CAST: a descriptor is the same 32 bits.
         let fd = args.dmabuf_fd as RawFd;
-        let buffer = self.fds.dma_buf(fd).inspect_err(|_| {
+        let buffer = self.fds.dma_buf(task, fd).inspect_err(|_| {
             log.warning(
                 "nvgpu_vm_map_buffer",
                 MemoryLine::NotDmabuf { function: "nvgpu_vm_map_buffer".to_owned(), fd },
@@ -226,9 +233,9 @@ impl State {
     }
 
     /// BIND_CHANNEL. A binding is permanent.
-    fn bind_space(&mut self, space: SpaceId, args: &BindChannel) -> Result<(), Errno> {
+    fn bind_space(&mut self, task: &Task<'_>, space: SpaceId, args: &BindChannel) -> Result<(), Errno> {
         // CAST: a descriptor is the same 32 bits.
-        let id = self.fds.channel(args.channel_fd as RawFd).ok_or(Errno::INVAL)?;
+        let id = self.fds.channel(task, args.channel_fd as RawFd).ok_or(Errno::INVAL)?;
         let channel = self.channels.get_mut(&id).ok_or(Errno::INVAL)?;
         if channel.space.is_some() {
             return Err(Errno::INVAL);
@@ -238,40 +245,52 @@ impl State {
     }
 
     /// MAP_BUFFER_BATCH: unmaps first, then maps, until the first error. Addresses are not returned.
-    fn map_batch(&mut self, log: &Log, space: SpaceId, args: &MapBufferBatch) -> Result<(), Errno> {
+    fn map_batch(
+        &mut self,
+        task: &Task<'_>,
+        log: &Log,
+        space: SpaceId,
+        args: &MapBufferBatch,
+    ) -> Result<(), Errno> {
         if args.num_unmaps > BATCH || args.num_maps > BATCH {
             return Err(Errno::INVAL);
         }
         let element = |base: u64, at: u32, size: usize| base.wrapping_add(u64::from(at) * size as u64);
         for at in 0..args.num_unmaps {
-            let unmap: UnmapBuffer = user::read(element(args.unmaps, at, size_of::<UnmapBuffer>()))?;
+            let unmap: UnmapBuffer = task.read(element(args.unmaps, at, size_of::<UnmapBuffer>()))?;
             self.spaces.get_mut(&space).ok_or(Errno::NODEV)?.unmap(log, &unmap);
         }
         for at in 0..args.num_maps {
-            let mut map: MapBufferEx = user::read(element(args.maps, at, size_of::<MapBufferEx>()))?;
-            self.map_buffer(log, space, &mut map)?;
+            let mut map: MapBufferEx = task.read(element(args.maps, at, size_of::<MapBufferEx>()))?;
+            self.map_buffer(task, log, space, &mut map)?;
         }
         Ok(())
     }
 }
 
 impl Kernel {
-    pub(super) fn space_ioctl(&self, id: SpaceId, code: Code, address: u64) -> Result<i32, Errno> {
+    pub(super) fn space_ioctl(
+        &self,
+        task: &Task<'_>,
+        id: SpaceId,
+        code: Code,
+        address: u64,
+    ) -> Result<i32, Errno> {
         code.check(abi::FAMILY, self.config.characteristics.as_ioctl_nr_last, MAX_BYTES)?;
-        let mut argument = Argument::copy_in(code, address)?;
+        let mut argument = Argument::copy_in(task, code, address)?;
         let log = &self.log;
         let mut state = self.lock();
         if state.quiesced {
             return Err(Errno::NODEV);
         }
         if code.code == code::BIND_CHANNEL {
-            argument.call(|args: &mut BindChannel| state.bind_space(id, args))?;
+            argument.call(|args: &mut BindChannel| state.bind_space(task, id, args))?;
         } else if code.code == code::MAP_BUFFER_EX {
-            argument.call(|args: &mut MapBufferEx| state.map_buffer(log, id, args))?;
+            argument.call(|args: &mut MapBufferEx| state.map_buffer(task, log, id, args))?;
         } else if code.code == code::MAP_BUFFER_BATCH {
-            argument.call(|args: &mut MapBufferBatch| state.map_batch(log, id, args))?;
+            argument.call(|args: &mut MapBufferBatch| state.map_batch(task, log, id, args))?;
         } else if code.code == code::REMAP {
-            let result = argument.call(|args: &mut Remap| state.remap(log, id, args));
+            let result = argument.call(|args: &mut Remap| state.remap(task, log, id, args));
             drop(state);
             // The count is stored even after an error. A failure of that store replaces the error.
             if argument.copy_out() > 0 {
@@ -314,7 +333,7 @@ impl Kernel {
                     space.unmap(log, args);
                     Ok(())
                 })?,
-                code::GET_VA_REGIONS => argument.call(|args: &mut GetVaRegions| space.regions(args))?,
+                code::GET_VA_REGIONS => argument.call(|args: &mut GetVaRegions| space.regions(task, args))?,
                 code::MAPPING_MODIFY => argument.call(|args: &mut MappingModify| space.modify(log, args))?,
                 _ => return Err(Errno::NOTTY),
             }

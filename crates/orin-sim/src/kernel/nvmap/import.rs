@@ -16,7 +16,7 @@ use crate::caller::maps;
 use crate::memory::Memory;
 
 use super::super::log::Log;
-use super::super::process;
+use super::super::task::Task;
 use super::range::Sources;
 use super::{Buffer, Handle, Nvmap, PAGE, Storage};
 
@@ -39,6 +39,7 @@ impl Nvmap {
     /// are the ranges `(address, length)` of the process that map registers and cannot be pinned.
     pub(super) fn import(
         &mut self,
+        task: &Task<'_>,
         log: &Log,
         devices: &[(u64, u64)],
         args: &mut CreateHandleFromVa,
@@ -46,7 +47,7 @@ impl Nvmap {
         if !args.va.is_multiple_of(PAGE) {
             return Err(Errno::INVAL);
         }
-        if !process::with_memory(|memory| memory.is_direct()) {
+        if !task.is_direct() {
             log.model(MemoryLine::FromVaElsewhere { address: args.va });
             return Err(Errno::INVAL);
         }
@@ -65,7 +66,7 @@ impl Nvmap {
             return Err(Errno::INVAL);
         }
         let size = bytes.next_multiple_of(PAGE);
-        self.check_tag(log, args.flags);
+        self.check_tag(task, log, args.flags);
         let device =
             |(start, len): &(u64, u64)| args.va < start + len && *start < args.va.saturating_add(size);
         let pinned = if devices.iter().any(device) { None } else { pin(args.va, size, read_only) };

@@ -11,24 +11,29 @@ use super::super::State;
 use super::super::fds::inode_of;
 use super::super::log::Log;
 use super::super::mappings::{Mapped, Mapping};
-use super::super::process;
-use super::super::user;
+use super::super::task::Task;
 use super::{Handle, Nvmap};
 
 /// CACHE and CACHE_64: `addr` must lie in a CPU mapping of this handle.
-pub(super) fn cache(state: &State, addr: u64, id: u32, len: u64, op: i32) -> Result<(), Errno> {
+pub(super) fn cache(
+    task: &Task<'_>,
+    state: &State,
+    addr: u64,
+    id: u32,
+    len: u64,
+    op: i32,
+) -> Result<(), Errno> {
     if addr == 0 || !(CACHE_OP_WB..=CACHE_OP_WB_INV).contains(&op) {
         return Err(Errno::INVAL);
     }
     let handle = &state.nvmap.lookup(id)?.handle;
-    if let Some(caller) = process::caller() {
-        return cache_served(&*caller, handle, addr, len);
+    if let Some(caller) = task.caller {
+        return cache_served(caller, handle, addr, len);
     }
     let at = usize::try_from(addr).map_err(|_| Errno::ADDRNOTAVAIL)?;
     let found = state.mappings.range(..=at).next_back();
-    let inside = |(start, mapping): &(&usize, &Mapping)| {
-        at - **start < mapping.len && mapping.owner == process::current()
-    };
+    let inside =
+        |(start, mapping): &(&usize, &Mapping)| at - **start < mapping.len && mapping.owner == task.process;
     let (start, mapping) = found.filter(inside).ok_or(Errno::ADDRNOTAVAIL)?;
     let Mapped::DmaBuf { buffer, offset } = &mapping.mapped else { return Err(Errno::ADDRNOTAVAIL) };
     // CAST: lengths and offsets of CPU mappings fit 64 bits.
@@ -57,7 +62,7 @@ fn cache_served(caller: &dyn Caller, handle: &Handle, addr: u64, len: u64) -> Re
 }
 
 /// Reads `count` elements of `size` bytes, so that an unreadable list is detected before its first element is used.
-fn read_array(address: u64, count: u32, size: u64) -> Result<Vec<u8>, Errno> {
+fn read_array(task: &Task<'_>, address: u64, count: u32, size: u64) -> Result<Vec<u8>, Errno> {
     const PIECE: u64 = 64 << 10;
     let bytes = u64::from(count) * size;
     let mut array = Vec::new();
@@ -67,7 +72,7 @@ fn read_array(address: u64, count: u32, size: u64) -> Result<Vec<u8>, Errno> {
         // CAST: the chunk was read into memory of this process, so it fits; at most 64 KiB more.
         array.resize((done + step) as usize, 0);
         // CAST: as above.
-        user::read_bytes(address.wrapping_add(done), &mut array[done as usize..])?;
+        task.read_bytes(address.wrapping_add(done), &mut array[done as usize..])?;
         done += step;
     }
     Ok(array)
@@ -78,8 +83,8 @@ fn read_array(address: u64, count: u32, size: u64) -> Result<Vec<u8>, Errno> {
 /// # Errors
 ///
 /// EFAULT.
-pub(super) fn read_ids(address: u64, count: u32) -> Result<Vec<u32>, Errno> {
-    let bytes = read_array(address, count, 4)?;
+pub(super) fn read_ids(task: &Task<'_>, address: u64, count: u32) -> Result<Vec<u32>, Errno> {
+    let bytes = read_array(task, address, count, 4)?;
     let mut ids = vec![0_u32; bytes.len() / 4];
     ids.as_mut_bytes().copy_from_slice(&bytes);
     Ok(ids)
@@ -88,7 +93,7 @@ pub(super) fn read_ids(address: u64, count: u32) -> Result<Vec<u32>, Errno> {
 impl Nvmap {
     /// CACHE_LIST: checks that the handles exist, have memory and agree on CACHE_SYNC_AT_RESERVE. On this chip there is
     /// nothing else to do.
-    pub(super) fn cache_list(&self, log: &Log, args: &CacheOpList) -> Result<(), Errno> {
+    pub(super) fn cache_list(&self, task: &Task<'_>, log: &Log, args: &CacheOpList) -> Result<(), Errno> {
         let function = "nvmap_ioctl_cache_maint_list";
         if args.nr == 0 || args.nr > u32::MAX / 4 {
             return Err(Errno::INVAL);
@@ -104,9 +109,9 @@ impl Nvmap {
             }
         };
         let element = if args.op & CACHE_LIST_ELEM_SIZE_U64 == 0 { 4 } else { 8 };
-        let ids = read_ids(args.handles, args.nr).map_err(fault("handles"))?;
-        read_array(args.offsets, args.nr, element).map_err(fault("offsets"))?;
-        read_array(args.sizes, args.nr, element).map_err(fault("sizes"))?;
+        let ids = read_ids(task, args.handles, args.nr).map_err(fault("handles"))?;
+        read_array(task, args.offsets, args.nr, element).map_err(fault("offsets"))?;
+        read_array(task, args.sizes, args.nr, element).map_err(fault("sizes"))?;
         let mut deferred = 0;
         for (at, id) in ids.iter().enumerate() {
             let Ok(buffer) = self.lookup(*id) else {

@@ -30,7 +30,8 @@ use crate::config::Config;
 use crate::memory::Memory;
 
 use super::log::Log;
-use super::process::{self, ProcessId};
+use super::process::ProcessId;
+use super::task::Task;
 
 /// Page size of handles, in bytes.
 const PAGE: u64 = abi::PAGE_SIZE;
@@ -321,9 +322,9 @@ impl Nvmap {
     }
 
     /// Called for each CPU mapping of a dma-buf.
-    pub(super) fn mapped(&mut self, log: &Log, buffer: &Buffer) {
+    pub(super) fn mapped(&mut self, task: &Task<'_>, log: &Log, buffer: &Buffer) {
         let uncached = buffer.handle.storage().filter(|storage| storage.cache == abi::CACHE_UNCACHED);
-        let client = self.clients.get_mut(&process::current());
+        let client = self.clients.get_mut(&task.process);
         if let (Some(storage), Some(client)) = (uncached, client)
             && !std::mem::replace(&mut client.warned_of_uncached, true)
         {
@@ -331,8 +332,8 @@ impl Nvmap {
                 Level::Warning,
                 "__nvmap_map",
                 NoteLine::UncachedMapping {
-                    pid: process::host_id(),
-                    command: process::command(),
+                    pid: task.host_id(),
+                    command: task.command(),
                     tag: storage.flags >> abi::TAG_SHIFT,
                 },
             );
@@ -369,7 +370,7 @@ impl Nvmap {
         Ok(self.enter(Buffer { handle: Arc::new(handle), read_only: false }))
     }
 
-    fn alloc(&mut self, log: &Log, args: &AllocHandle) -> Result<(), Errno> {
+    fn alloc(&mut self, task: &Task<'_>, log: &Log, args: &AllocHandle) -> Result<(), Errno> {
         if !args.align.is_power_of_two() && args.align != 0 || args.handle == 0 {
             return Err(Errno::INVAL);
         }
@@ -390,8 +391,8 @@ impl Nvmap {
         if handle.storage().is_some() {
             return Err(Errno::EXIST);
         }
-        self.check_tag(log, args.flags);
-        check_exclusive(log, heaps)?;
+        self.check_tag(task, log, args.flags);
+        check_exclusive(task, log, heaps)?;
         // The kernel tries protected memory first, then system memory. The other carveout serves only the safety
         // island.
         let (heap, pool) = if heaps.contains(Heaps::VPR) && self.protected.take(handle.size) {
@@ -450,18 +451,18 @@ impl Nvmap {
     }
 
     /// Warns once about an allocation without a tag.
-    fn check_tag(&mut self, log: &Log, flags: u32) {
+    fn check_tag(&mut self, task: &Task<'_>, log: &Log, flags: u32) {
         let Some(client) = self.client() else { return };
         if flags & abi::TAG_MASK == 0 && !std::mem::replace(&mut client.warned_of_tag, true) {
             log.nvmap(
                 Level::Warning,
                 "nvmap_alloc_handle",
-                NoteLine::MissingTag { pid: process::host_id(), command: process::command() },
+                NoteLine::MissingTag { pid: task.host_id(), command: task.command() },
             );
         }
     }
 
-    fn duplicate(&mut self, log: &Log, args: &mut DuplicateHandle) -> Result<(), Errno> {
+    fn duplicate(&mut self, task: &Task<'_>, log: &Log, args: &mut DuplicateHandle) -> Result<(), Errno> {
         let function = "nvmap_ioctl_dup_handle";
         let Ok(buffer) = self.lookup(args.handle).cloned() else {
             log.nvmap(Level::Error, function, MemoryLine::HandleReadOnly);
@@ -473,7 +474,7 @@ impl Nvmap {
             log.nvmap(Level::Error, function, MemoryLine::DuplicateReadOnly {});
             return Err(Errno::PERM);
         }
-        refuse_unallocated(log, &buffer)?;
+        refuse_unallocated(task, log, &buffer)?;
         args.dup_handle = self.enter(Buffer { handle: buffer.handle, read_only });
         Ok(())
     }
@@ -499,10 +500,10 @@ impl Nvmap {
 
     /// QUERY_HEAP_PARAMS. A carveout in the mask takes precedence; GENERIC counts as system memory. `contig` is never
     /// set, and the granule only for system memory.
-    fn heap_params(&self, log: &Log, args: &mut QueryHeapParams) -> Result<(), Errno> {
+    fn heap_params(&self, task: &Task<'_>, log: &Log, args: &mut QueryHeapParams) -> Result<(), Errno> {
         let heaps = Heaps::from_bits_retain(args.heap_mask);
         if args.heap_mask.count_ones() > 1 {
-            log.kernel_warning("nvmap_ioctl.c:0", "nvmap_ioctl_query_heap_params", None);
+            log.kernel_warning(task, "nvmap_ioctl.c:0", "nvmap_ioctl_query_heap_params", None);
         }
         args.largest_free_block = PAGE;
         if heaps.intersects(CARVEOUT_BITS) {
@@ -538,10 +539,10 @@ impl Nvmap {
 }
 
 /// Checks that exclusive heaps are not combined with others.
-fn check_exclusive(log: &Log, heaps: Heaps) -> Result<(), Errno> {
+fn check_exclusive(task: &Task<'_>, log: &Log, heaps: Heaps) -> Result<(), Errno> {
     for alone in EXCLUSIVE {
         if heaps.contains(alone) && heaps != alone {
-            let (name, bit) = (process::command(), alone.bits());
+            let (name, bit) = (task.command(), alone.bits());
             log.nvmap(
                 Level::Error,
                 "nvmap_alloc_handle",
@@ -554,14 +555,10 @@ fn check_exclusive(log: &Log, heaps: Heaps) -> Result<(), Errno> {
 }
 
 /// Refuses buffers without memory, for FROM_FD and DUP_HANDLE.
-fn refuse_unallocated(log: &Log, buffer: &Buffer) -> Result<(), Errno> {
+fn refuse_unallocated(task: &Task<'_>, log: &Log, buffer: &Buffer) -> Result<(), Errno> {
     if buffer.handle.storage().is_some() {
         return Ok(());
     }
-    log.nvmap(
-        Level::Error,
-        "nvmap_duplicate_handle",
-        MemoryLine::Unallocated { command: process::command() },
-    );
+    log.nvmap(Level::Error, "nvmap_duplicate_handle", MemoryLine::Unallocated { command: task.command() });
     Err(Errno::INVAL)
 }

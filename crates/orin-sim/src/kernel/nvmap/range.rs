@@ -15,6 +15,7 @@ use crate::memory::{Memory, Part};
 use super::super::State;
 use super::super::fds::Object;
 use super::super::log::Log;
+use super::super::task::Task;
 use super::maintenance::read_ids;
 use super::requests::{export, report_full_table};
 use super::{Buffer, Handle, PAGE, Storage};
@@ -109,12 +110,17 @@ impl Drop for Sources {
 }
 
 /// Handles the request.
-pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList) -> Result<(), Errno> {
+pub(super) fn get_fd(
+    task: &Task<'_>,
+    state: &mut State,
+    log: &Log,
+    args: &mut FdForRangeFromList,
+) -> Result<(), Errno> {
     let (offset, size) = (args.offset, args.size);
     if args.handles == 0 || args.num_handles == 0 || size == 0 || args.num_handles > u32::MAX / 4 {
         return Err(Errno::INVAL);
     }
-    let ids = read_ids(args.handles, args.num_handles).inspect_err(|_| {
+    let ids = read_ids(task, args.handles, args.num_handles).inspect_err(|_| {
         log.nvmap(Level::Error, FUNCTION, MemoryLine::ListUnreadable { list: "handles".to_owned() });
     })?;
     let mut handles = Vec::new();
@@ -173,8 +179,8 @@ pub(super) fn get_fd(state: &mut State, log: &Log, args: &mut FdForRangeFromList
     };
     let handle = Handle::new(size, OnceLock::from(storage), &mut state.nvmap).ok_or(Errno::NOMEM)?;
     let buffer = Buffer { handle: Arc::new(handle), read_only: false };
-    let descriptor = export(&buffer).inspect_err(|_| report_full_table(log))?;
-    args.fd = state.fds.insert(descriptor, Object::DmaBuf(buffer))?;
+    let descriptor = export(task, &buffer).inspect_err(|_| report_full_table(log))?;
+    args.fd = state.fds.insert(task, descriptor, Object::DmaBuf(buffer))?;
     Ok(())
 }
 

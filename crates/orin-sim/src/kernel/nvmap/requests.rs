@@ -12,12 +12,13 @@ use nvgpu_sys::nvmap::{
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
+use super::super::Kernel;
 use super::super::State;
 use super::super::argument::{Argument, Code};
 use super::super::fds::{Fresh, Object};
 use super::super::log::Log;
 use super::super::process::ProcessId;
-use super::super::{Kernel, user};
+use super::super::task::Task;
 use super::{Buffer, maintenance, range, refuse_unallocated, transfer};
 
 /// Highest request number.
@@ -49,30 +50,30 @@ fn check_address(code: Code, address: u64) -> Result<(), Errno> {
 }
 
 /// Creates a descriptor of a dma-buf: an open file of its own, so that the table can tell when it is closed.
-pub(super) fn export(buffer: &Buffer) -> Result<Fresh, Errno> {
+pub(super) fn export(task: &Task<'_>, buffer: &Buffer) -> Result<Fresh, Errno> {
     let file = buffer.handle.file()?;
     let access = if buffer.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let descriptor = rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())?;
-    Ok(Fresh::locked(descriptor, Arc::clone(file)))
+    Ok(Fresh::locked(task, descriptor, Arc::clone(file)))
 }
 
 /// GET_FD: the second word contains the handle number, the first one returns the descriptor.
-fn get_fd(state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), Errno> {
+fn get_fd(task: &Task<'_>, state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), Errno> {
     let Ok(buffer) = state.nvmap.lookup(args.handle).cloned() else {
         // The kernel treats an unknown number as a descriptor and returns EINVAL even for a dma-buf. CAST: a descriptor
         // is the same 32 bits.
         let fd = args.handle as RawFd;
-        return match state.fds.get(fd) {
+        return match state.fds.get(task, fd) {
             Some(_) => Err(Errno::INVAL),
-            None => Err(state.fds.missing(fd, Errno::INVAL)),
+            None => Err(state.fds.missing(task, fd, Errno::INVAL)),
         };
     };
-    let Ok(descriptor) = export(&buffer) else {
+    let Ok(descriptor) = export(task, &buffer) else {
         report_full_table(log);
         return Err(Errno::FAULT);
     };
-    let number = state.fds.insert(descriptor, Object::DmaBuf(buffer)).map_err(|_| {
+    let number = state.fds.insert(task, descriptor, Object::DmaBuf(buffer)).map_err(|_| {
         report_full_table(log);
         Errno::FAULT
     })?;
@@ -88,10 +89,10 @@ pub(super) fn report_full_table(log: &Log) {
 }
 
 /// FROM_FD: assigns a new number to the buffer of a descriptor.
-fn from_fd(state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), Errno> {
+fn from_fd(task: &Task<'_>, state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), Errno> {
     // CAST: a descriptor is the same 32 bits.
-    let buffer = state.fds.dma_buf(args.size_or_fd as RawFd)?;
-    refuse_unallocated(log, &buffer)?;
+    let buffer = state.fds.dma_buf(task, args.size_or_fd as RawFd)?;
+    refuse_unallocated(task, log, &buffer)?;
     args.handle = state.nvmap.enter(buffer);
     Ok(())
 }
@@ -99,6 +100,7 @@ fn from_fd(state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), 
 impl Kernel {
     pub(in crate::kernel) fn nvmap_ioctl(
         &self,
+        task: &Task<'_>,
         client: ProcessId,
         code: Code,
         address: u64,
@@ -108,12 +110,12 @@ impl Kernel {
         }
         if code.code == code::FREE {
             // CAST: the argument is the 32-bit number itself.
-            self.nvmap_free(client, address as u32);
+            self.nvmap_free(task, client, address as u32);
             return Ok(0);
         }
         check_address(code, address)?;
         if [code::READ, code::WRITE, code::READ_32, code::WRITE_32].contains(&code.code) {
-            return self.nvmap_transfer(client, code, address);
+            return self.nvmap_transfer(task, client, code, address);
         }
         let log = &self.log;
         let Some(handler) = handler(code.code) else {
@@ -135,13 +137,13 @@ impl Kernel {
             code::GET_FD_FOR_RANGE_FROM_LIST,
         ];
         let mut argument = if input.contains(&code.code) {
-            Argument::copy_in_always(code, address)?
+            Argument::copy_in_always(task, code, address)?
         } else {
-            Argument::copy_in(code, address)?
+            Argument::copy_in(task, code, address)?
         };
         let mut state = self.lock();
         state.nvmap.activate(client);
-        handler(&mut state, log, &mut argument)?;
+        handler(task, &mut state, log, &mut argument)?;
         if argument.copy_out() == 0 {
             return Ok(0);
         }
@@ -155,28 +157,35 @@ impl Kernel {
 
     /// READ and WRITE, also in the layout of 32-bit processes. The number of copied bytes is stored separately,
     /// whatever the direction of the code, and also after an error that follows the checks of the handle.
-    fn nvmap_transfer(&self, client: ProcessId, code: Code, address: u64) -> Result<i32, Errno> {
-        let argument = Argument::copy_in(code, address)?;
+    fn nvmap_transfer(
+        &self,
+        task: &Task<'_>,
+        client: ProcessId,
+        code: Code,
+        address: u64,
+    ) -> Result<i32, Errno> {
+        let argument = Argument::copy_in(task, code, address)?;
         let short = matches!(code.code, code::READ_32 | code::WRITE_32);
         let args = if short { widened(&argument.peek()) } else { argument.peek() };
         let mut state = self.lock();
         state.nvmap.activate(client);
         let read = matches!(code.code, code::READ | code::READ_32);
-        let (copied, result) = transfer::read_write(&state, &self.log, read, &args)?;
+        let (copied, result) = transfer::read_write(task, &state, &self.log, read, &args)?;
         // A failure to store the count is not reported.
         let _ = if short {
             // CAST: a 32-bit process has no longer buffers.
             let place = address + core::mem::offset_of!(RwHandle32, count) as u64;
-            user::write_bytes(place, &(copied as u32).to_ne_bytes())
+            task.write_bytes(place, &(copied as u32).to_ne_bytes())
         } else {
             let place = address + core::mem::offset_of!(RwHandle, count) as u64;
-            user::write_bytes(place, &copied.to_ne_bytes())
+            task.write_bytes(place, &copied.to_ne_bytes())
         };
         result.map(|()| 0)
     }
 
     /// Destroys a new handle or descriptor after a failed copy-out.
-    fn undo(&self, state: &mut State, argument: &mut Argument) {
+    fn undo(&self, state: &mut State, argument: &mut Argument<'_>) {
+        let task = argument.task();
         let fd = match argument.code() {
             // CAST: a descriptor is the same 32 bits.
             code::GET_FD => Some(argument.peek::<CreateHandle>().size_or_fd as RawFd),
@@ -184,7 +193,7 @@ impl Kernel {
             _ => None,
         };
         if let Some(fd) = fd {
-            state.fds.remove(fd);
+            state.fds.remove(task, fd);
             return;
         }
         let id = match argument.code() {
@@ -200,7 +209,7 @@ impl Kernel {
     }
 
     /// FREE: frees the number. If a dma-buf descriptor has the same number, it is closed.
-    fn nvmap_free(&self, client: ProcessId, id: u32) {
+    fn nvmap_free(&self, task: &Task<'_>, client: ProcessId, id: u32) {
         if id == 0 {
             return;
         }
@@ -209,8 +218,8 @@ impl Kernel {
         let buffer = state.nvmap.forget(id);
         // CAST: a descriptor is the same 32 bits.
         let fd = id as RawFd;
-        let closed = match state.fds.get(fd) {
-            Some(Object::DmaBuf(_)) => state.fds.remove(fd),
+        let closed = match state.fds.get(task, fd) {
+            Some(Object::DmaBuf(_)) => state.fds.remove(task, fd),
             _ => None,
         };
         drop(state);
@@ -232,18 +241,18 @@ fn widened(args: &RwHandle32) -> RwHandle {
     }
 }
 
-type Handler = fn(&mut State, &Log, &mut Argument) -> Result<(), Errno>;
+type Handler = fn(&Task<'_>, &mut State, &Log, &mut Argument<'_>) -> Result<(), Errno>;
 
 /// The handler of a request.
 fn handler(code: u32) -> Option<Handler> {
     Some(match code {
-        code::CREATE => |state, _, argument| {
+        code::CREATE => |_, state, _, argument| {
             argument.call(|args: &mut CreateHandle| {
                 args.handle = state.nvmap.create(u64::from(args.size_or_fd))?;
                 Ok(())
             })
         },
-        code::CREATE_64 => |state, _, argument| {
+        code::CREATE_64 => |_, state, _, argument| {
             argument.call(|args: &mut CreateHandle64| {
                 let id = state.nvmap.create(args.size_or_handle)?;
                 // The kernel writes only the low half.
@@ -251,67 +260,74 @@ fn handler(code: u32) -> Option<Handler> {
                 Ok(())
             })
         },
-        code::ALLOC => {
-            |state, log, argument| argument.call(|args: &mut AllocHandle| state.nvmap.alloc(log, args))
-        }
-        code::GET_FD => {
-            |state, log, argument| argument.call(|args: &mut CreateHandle| get_fd(state, log, args))
-        }
-        code::FROM_FD => {
-            |state, log, argument| argument.call(|args: &mut CreateHandle| from_fd(state, log, args))
-        }
-        code::DUP_HANDLE => |state, log, argument| {
-            argument.call(|args: &mut DuplicateHandle| state.nvmap.duplicate(log, args))
+        code::ALLOC => |task, state, log, argument| {
+            argument.call(|args: &mut AllocHandle| state.nvmap.alloc(task, log, args))
         },
-        code::CACHE_LIST => {
-            |state, log, argument| argument.call(|args: &mut CacheOpList| state.nvmap.cache_list(log, args))
-        }
-        code::CACHE_32 => |state, _, argument| {
+        code::GET_FD => |task, state, log, argument| {
+            argument.call(|args: &mut CreateHandle| get_fd(task, state, log, args))
+        },
+        code::FROM_FD => |task, state, log, argument| {
+            argument.call(|args: &mut CreateHandle| from_fd(task, state, log, args))
+        },
+        code::DUP_HANDLE => |task, state, log, argument| {
+            argument.call(|args: &mut DuplicateHandle| state.nvmap.duplicate(task, log, args))
+        },
+        code::CACHE_LIST => |task, state, log, argument| {
+            argument.call(|args: &mut CacheOpList| state.nvmap.cache_list(task, log, args))
+        },
+        code::CACHE_32 => |task, state, _, argument| {
             argument.call(|args: &mut CacheOp32| {
-                maintenance::cache(state, u64::from(args.addr), args.handle, u64::from(args.len), args.op)
+                maintenance::cache(
+                    task,
+                    state,
+                    u64::from(args.addr),
+                    args.handle,
+                    u64::from(args.len),
+                    args.op,
+                )
             })
         },
-        code::CACHE => |state, _, argument| {
+        code::CACHE => |task, state, _, argument| {
             argument.call(|args: &mut CacheOp| {
-                maintenance::cache(state, args.addr, args.handle, u64::from(args.len), args.op)
+                maintenance::cache(task, state, args.addr, args.handle, u64::from(args.len), args.op)
             })
         },
-        code::CACHE_64 => |state, _, argument| {
+        code::CACHE_64 => |task, state, _, argument| {
             argument.call(|args: &mut CacheOp64| {
-                maintenance::cache(state, args.addr, args.handle, args.len, args.op)
+                maintenance::cache(task, state, args.addr, args.handle, args.len, args.op)
             })
         },
-        code::FROM_VA => |state, log, argument| {
-            let devices = state.register_mappings();
-            argument.call(|args: &mut CreateHandleFromVa| state.nvmap.import(log, &devices, args))
+        code::FROM_VA => |task, state, log, argument| {
+            let devices = state.register_mappings(task.process);
+            argument.call(|args: &mut CreateHandleFromVa| state.nvmap.import(task, log, &devices, args))
         },
-        code::GET_FD_FOR_RANGE_FROM_LIST => |state, log, argument| {
-            argument.call(|args: &mut FdForRangeFromList| range::get_fd(state, log, args))
+        code::GET_FD_FOR_RANGE_FROM_LIST => |task, state, log, argument| {
+            argument.call(|args: &mut FdForRangeFromList| range::get_fd(task, state, log, args))
         },
-        code::SET_TAG_LABEL => |state, _, argument| {
+        code::SET_TAG_LABEL => |task, state, _, argument| {
             argument.call(|args: &mut abi::SetTagLabel| {
                 // CAST: at most 31.
                 let mut label = [0; 31];
                 let label = &mut label[..args.len.min(31) as usize];
-                user::read_bytes(args.addr, label)?;
+                task.read_bytes(args.addr, label)?;
                 state.nvmap.label_tag(args.tag, label);
                 Ok(())
             })
         },
-        code::GET_AVAILABLE_HEAPS => |_, _, argument| {
+        code::GET_AVAILABLE_HEAPS => |_, _, _, argument| {
             argument.call(|args: &mut AvailableHeaps| {
                 args.heaps = u64::from(CARVEOUTS.bits());
                 Ok(())
             })
         },
         code::GET_HEAP_SIZE => {
-            |state, _, argument| argument.call(|args: &mut HeapSize| state.nvmap.heap_size(args))
+            |_, state, _, argument| argument.call(|args: &mut HeapSize| state.nvmap.heap_size(args))
         }
         code::PARAMETERS => {
-            |state, _, argument| argument.call(|args: &mut HandleParameters| state.nvmap.parameters(args))
+            |_, state, _, argument| argument.call(|args: &mut HandleParameters| state.nvmap.parameters(args))
         }
-        code::QUERY_HEAP_PARAMS => |state, log, argument| {
-            argument.call(|args: &mut QueryHeapParams| state.nvmap.heap_params(log, args))
+        code::QUERY_HEAP_PARAMS => |task, state, log, argument| {
+            argument.call(|args: &mut QueryHeapParams| state.nvmap.heap_params(task, log, args))
         },
         _ => return None,
     })

@@ -9,7 +9,7 @@ use crate::memory::Memory;
 
 use super::super::State;
 use super::super::log::Log;
-use super::super::user;
+use super::super::task::Task;
 
 /// Number of copied bytes, and the result.
 type Copied = (u64, Result<(), Errno>);
@@ -19,7 +19,13 @@ type Copied = (u64, Result<(), Errno>);
 /// # Errors
 ///
 /// Returns the errors detected before the copy is prepared; the caller's count is then unchanged.
-pub(super) fn read_write(state: &State, log: &Log, read: bool, args: &RwHandle) -> Result<Copied, Errno> {
+pub(super) fn read_write(
+    task: &Task<'_>,
+    state: &State,
+    log: &Log,
+    read: bool,
+    args: &RwHandle,
+) -> Result<Copied, Errno> {
     if args.addr == 0 || args.count == 0 || args.elem_size == 0 {
         return Err(Errno::INVAL);
     }
@@ -42,7 +48,7 @@ pub(super) fn read_write(state: &State, log: &Log, read: bool, args: &RwHandle) 
     }
     let wanted = args.count * args.elem_size;
     let memory = buffer.handle.memory().ok_or(Errno::NOMEM)?;
-    let copied = copy_elements(memory, read, args);
+    let copied = copy_elements(task, memory, read, args);
     Ok((copied, if copied < wanted { Err(Errno::INTR) } else { Ok(()) }))
 }
 
@@ -60,7 +66,7 @@ fn fits(args: &RwHandle, size: u64) -> bool {
 }
 
 /// Copies until the first element that cannot be accessed completely. Returns the count that the kernel reports.
-fn copy_elements(memory: &Memory, read: bool, args: &RwHandle) -> u64 {
+fn copy_elements(task: &Task<'_>, memory: &Memory, read: bool, args: &RwHandle) -> u64 {
     let whole = args.elem_size == args.hmem_stride
         && args.elem_size == args.user_stride
         && args.offset.is_multiple_of(8);
@@ -69,7 +75,7 @@ fn copy_elements(memory: &Memory, read: bool, args: &RwHandle) -> u64 {
     for at in 0..count {
         let offset = args.offset + at * args.hmem_stride;
         let address = args.addr.wrapping_add(at * args.user_stride);
-        let left = copy(memory, offset, address, element, read);
+        let left = copy(task, memory, offset, address, element, read);
         if left > 0 {
             // The kernel reports the number of bytes of the element that were *not* copied as the bytes copied.
             return left;
@@ -80,7 +86,7 @@ fn copy_elements(memory: &Memory, read: bool, args: &RwHandle) -> u64 {
 
 /// Copies one element. Returns the number of bytes that could not be copied. The caller has checked that the element
 /// lies in the memory.
-fn copy(memory: &Memory, offset: u64, address: u64, len: u64, read: bool) -> u64 {
+fn copy(task: &Task<'_>, memory: &Memory, offset: u64, address: u64, len: u64, read: bool) -> u64 {
     const CHUNK: u64 = 4096;
     let mut buffer = [0_u8; CHUNK as usize];
     let mut done = 0;
@@ -95,12 +101,12 @@ fn copy(memory: &Memory, offset: u64, address: u64, len: u64, read: bool) -> u64
             unsafe {
                 core::ptr::copy(memory.pointer().as_ptr().add(at).cast_const(), bytes.as_mut_ptr(), step);
             }
-            let left = user::write_bytes(address, bytes) as u64;
+            let left = task.write_bytes(address, bytes) as u64;
             if left > 0 {
                 return len - done - (step as u64 - left);
             }
         } else {
-            if user::read_bytes(address, bytes).is_err() {
+            if task.read_bytes(address, bytes).is_err() {
                 return len - done;
             }
             // SAFETY: as above with the roles exchanged.

@@ -2,8 +2,8 @@
 //!
 //! The filter is classic BPF over `struct seccomp_data`. It cannot read memory, so it cannot compare paths: it passes
 //! every open, stat and access on. Everything else is decided by numbers: requests by their family letter, mappings by
-//! their flags, seeks by their origin, creations of tasks by whether they create a thread. The program pays nothing for
-//! calls that the filter allows.
+//! their flags, seeks by their origin, creations of tasks by whether they create a thread. Calls that the filter allows have no
+//! further cost.
 
 #[cfg(test)]
 mod interpreter;
@@ -42,9 +42,9 @@ pub(crate) const CREATIONS: [libc::c_long; 3] = [libc::SYS_clone, libc::SYS_fork
 /// As above.
 #[cfg(target_arch = "aarch64")]
 pub(crate) const CREATIONS: [libc::c_long; 1] = [libc::SYS_clone];
-/// The same for 32-bit programs on both machines: clone, fork, vfork.
+/// The same calls of 32-bit programs on both machines: clone, fork, vfork.
 pub(crate) const FOREIGN_CREATIONS: [libc::c_long; 3] = [120, 2, 190];
-/// clone3 has this number everywhere.
+/// Number of clone3 on every architecture.
 const CLONE3: u32 = libc::SYS_clone3 as u32;
 /// Bit of the numbers of x32 calls, which have the architecture of x86-64.
 #[cfg(target_arch = "x86_64")]
@@ -54,10 +54,10 @@ const X32: u32 = 0x4000_0000;
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
 /// Pass the call on to the supervisor.
 const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
-/// The call fails as on a kernel that does not have it. C libraries use clone then.
+/// Fail the call with ENOSYS; C libraries then use clone.
 const ABSENT: u32 = libc::SECCOMP_RET_ERRNO | libc::ENOSYS.cast_unsigned();
 
-/// Where a comparison goes.
+/// Target of a comparison.
 #[derive(Clone, Copy)]
 enum To {
     /// The next instruction.
@@ -78,9 +78,9 @@ enum Op {
     Equal(u32, To, To),
     /// Tests for any of these bits.
     AnyBit(u32, To, To),
-    /// Compares with a number; if it differs, skips so many instructions.
+    /// Compares with a number; skips so many instructions if it differs.
     SkipUnless(u32, u8),
-    /// Compares with a number; if it is equal, skips so many instructions.
+    /// Compares with a number; skips so many instructions if it is equal.
     SkipIf(u32, u8),
 }
 
@@ -90,7 +90,7 @@ fn argument(at: usize) -> u32 {
     (offset_of!(seccomp_data, args) + 8 * at) as u32
 }
 
-/// A system call and the instructions that decide on it; none pass it on.
+/// A system call and the instructions that decide on it; without any, the call is passed on.
 fn rule(number: libc::c_long, decisions: Vec<Op>) -> Vec<Op> {
     let decisions = if decisions.is_empty() { vec![Op::Equal(0, To::Notify, To::Notify)] } else { decisions };
     // CAST: numbers of system calls and lengths of rules are small.
@@ -140,7 +140,7 @@ fn seeks() -> Vec<Op> {
     ]
 }
 
-/// Creations of processes pass, those of threads are allowed.
+/// Passes creations of processes on and allows those of threads.
 fn creations(calls: &[libc::c_long]) -> Vec<Op> {
     let mut ops = Vec::new();
     for (at, call) in calls.iter().enumerate() {
@@ -151,7 +151,7 @@ fn creations(calls: &[libc::c_long]) -> Vec<Op> {
     ops
 }
 
-/// Programs of another architecture (32-bit) have other numbers and structs. Only their processes count.
+/// 32-bit programs have other numbers and structs. Only their creations of processes are passed on.
 fn foreign(number: u32) -> Vec<Op> {
     let mut ops = vec![Op::Load(number)];
     ops.extend(creations(&FOREIGN_CREATIONS));
@@ -257,9 +257,7 @@ mod tests {
 
     #[test]
     fn every_request_of_the_board_is_passed_on() {
-        let all =
-            [nvmap::ALL, ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL, host1x::ALL, sync_file::ALL];
-        for request in all.into_iter().flatten() {
+        for request in nvgpu_sys::requests() {
             assert!(ioctl(request.code.into()), "{request:?}");
             // The kernel uses the low half only.
             assert!(ioctl(u64::from(request.code) | 0xffff_ffff << 32), "{request:?}");

@@ -1,4 +1,4 @@
-//! Values of a record that differ from board to board: where handle numbers are, and which answers nobody can compare.
+//! Values of a record that differ from board to board: where handle numbers are, and which answers cannot be compared.
 
 use core::mem::offset_of;
 
@@ -52,7 +52,7 @@ pub(super) fn is_volatile(request: u32) -> bool {
     VOLATILE.contains(&request)
 }
 
-/// Whether the replay must leave a request out: it waits for work of the GPU, which a record does not have.
+/// Whether the replay skips a request because it waits for work of the GPU, which a record does not contain.
 pub(super) fn is_left_out(request: u32) -> bool {
     const LEFT_OUT: [u32; 4] = [
         channel::code::WAIT,

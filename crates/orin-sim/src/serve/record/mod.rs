@@ -28,17 +28,18 @@ struct Header {
 }
 
 /// One call.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Entry {
     process: u32,
     call: Call,
     /// The result; a negative errno after an error.
     result: i64,
-    accesses: Vec<Effect>,
+    /// What the kernel did to the program.
+    accesses: Vec<Access>,
 }
 
 /// The call of an entry.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Call {
     Open { path: String, flags: i32 },
@@ -46,37 +47,10 @@ enum Call {
     Mmap { fd: i32, offset: u64, len: usize, protection: u32 },
 }
 
-/// What the kernel did to the program.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Effect {
-    /// Read these bytes.
-    Read(u64, String),
-    /// Stored these bytes.
-    Wrote(u64, String),
-    /// Installed a descriptor.
-    Installed(i32),
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn bytes(hex: &str) -> Option<Vec<u8>> {
-    let digits = hex.as_bytes().chunks(2);
-    digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()
-}
-
 impl Entry {
-    fn new(call: &ServedCall<'_>) -> Option<Self> {
-        let accesses = call.accesses.iter().map(|access| match access {
-            Access::Read { address, bytes } => Effect::Read(*address, hex(bytes)),
-            Access::Write { address, bytes } => Effect::Wrote(*address, hex(bytes)),
-            Access::Install { number } => Effect::Installed(*number),
-        });
-        let accesses = accesses.collect();
+    fn new(call: &ServedCall<'_>) -> Self {
         let result = call.result.unwrap_or_else(|errno| -i64::from(errno.raw_os_error()));
-        let call_ = match &call.detail {
+        let request = match &call.detail {
             Detail::Open { path, flags } => {
                 Call::Open { path: path.to_string_lossy().into_owned(), flags: *flags }
             }
@@ -90,7 +64,7 @@ impl Entry {
                 protection: request.protection.bits(),
             },
         };
-        Some(Self { process: call.process, call: call_, result, accesses })
+        Self { process: call.process, call: request, result, accesses: call.accesses.to_vec() }
     }
 }
 
@@ -120,10 +94,9 @@ impl<W: Write> Recorder<W> {
 
 impl<W: Write + Send + core::fmt::Debug> Observer for Recorder<W> {
     fn served(&self, call: &ServedCall<'_>) {
-        let Some(entry) = Entry::new(call) else { return };
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         if output.1.is_none() {
-            let line = serde_json::to_string(&entry).map_err(io::Error::from);
+            let line = serde_json::to_string(&Entry::new(call)).map_err(io::Error::from);
             let written = line.and_then(|line| writeln!(output.0, "{line}"));
             output.1 = written.err();
         }
@@ -203,5 +176,111 @@ impl Record {
     /// Whether there are no calls.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nvgpu_sys::nvmap::code;
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::{Config, SoftwareOrin};
+
+    /// Address of the arguments.
+    const ADDRESS: u64 = 0x1000;
+
+    fn words(words: &[u32]) -> Vec<u8> {
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    /// Lets an observer see an open of nvmap, the creation of a handle, its allocation, an allocation of an unknown
+    /// handle, and the end of the first one.
+    fn serve(observer: &dyn Observer) {
+        let serve = |detail, result, accesses: &[Access]| {
+            let call = ServedCall::new((7, 8), "program".to_owned(), detail, result);
+            observer.served(&call.with_accesses(accesses));
+        };
+        let request =
+            |code, address| Detail::Request { descriptor: 5, code, address, before: &[], after: &[] };
+        let read = |values: &[u32]| Access::Read { address: ADDRESS, bytes: words(values) };
+        let allocation = |handle| read(&[handle, 1 << 30, 0x0900_0001, 4096, u32::MAX]);
+        let open = Detail::Open { path: c"/dev/nvmap", flags: libc::O_RDWR };
+        serve(open, Ok(5), &[Access::Install { number: 5 }]);
+        // The model gives other numbers to its handles.
+        let created = Access::Write { address: ADDRESS, bytes: words(&[4096, 0x1234_5678]) };
+        serve(request(code::CREATE, ADDRESS), Ok(0), &[read(&[4096, 0]), created]);
+        serve(request(code::ALLOC, ADDRESS), Ok(0), &[allocation(0x1234_5678)]);
+        serve(request(code::ALLOC, ADDRESS), Err(Errno::INVAL), &[allocation(0x7654_3210)]);
+        serve(request(code::FREE, 0x1234_5678), Ok(0), &[]);
+    }
+
+    fn recorded() -> String {
+        let recorder = Recorder::new(Vec::new(), Profile::default()).unwrap();
+        serve(&recorder);
+        assert!(recorder.error().is_none());
+        String::from_utf8(recorder.output.into_inner().unwrap().0).unwrap()
+    }
+
+    fn differences(text: &str) -> Vec<String> {
+        let record = Record::read(text.as_bytes()).unwrap();
+        let comparison = replay(&record, &SoftwareOrin::new(Config::of(record.board())).unwrap());
+        let same_result = comparison.differences.iter().filter(|it| !it.text.contains("result")).count();
+        assert_eq!(comparison.compared + comparison.differences.len() - same_result, 5, "{comparison:?}");
+        comparison.differences.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_replay_translates_handles_and_finds_different_answers() {
+        let text = recorded();
+        assert_eq!(differences(&text), [""; 0]);
+        let stored = text.replacen("0010000078563412", "0020000078563412", 1);
+        let expected = "line 3: NVMAP_IOC_CREATE on 5: the word at 0 is 0x1000, in the record 0x2000";
+        assert_eq!(differences(&stored), [expected]);
+        let expected = "line 5: NVMAP_IOC_ALLOC on 5: the result is -22, in the record 0";
+        assert_eq!(differences(&text.replacen("-22", "0", 1)), [expected]);
+        let expected =
+            "line 3: NVMAP_IOC_CREATE on 5: it stores [(1000, 8)] (addresses and lengths), in the record []";
+        let write = text.find(",{\"write\"").unwrap();
+        let end = write + text[write..].find("}}").unwrap() + 2;
+        assert_eq!(differences(&(text[..write].to_owned() + &text[end..]))[0], expected);
+    }
+
+    #[test]
+    fn a_damaged_record_is_refused_by_its_line() {
+        let text = recorded();
+        let error = |text: &str| Record::read(text.as_bytes()).unwrap_err().to_string();
+        assert_eq!(error(""), "line 1: the record is empty");
+        assert!(error("{}").starts_with("line 1: missing field `version`"), "{}", error("{}"));
+        assert_eq!(error(&text.replacen(":1,", ":2,", 1)), "line 1: version 2 is unknown");
+        assert!(error(&text.replacen("agx-64", "agx-63", 1)).starts_with("line 1: "));
+        for damage in ["0", "0g"] {
+            let error = error(&text.replacen("0010000078563412", damage, 1));
+            assert!(error.starts_with("line 3: not pairs of hexadecimal digits"), "{error}");
+        }
+    }
+
+    /// A file system with room for some bytes.
+    #[derive(Debug)]
+    struct Full(usize);
+
+    impl Write for Full {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0 = self.0.checked_sub(bytes.len()).ok_or(io::ErrorKind::StorageFull)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_first_failed_write_is_reported() {
+        let header = recorded().find('\n').unwrap() + 1;
+        assert!(Recorder::new(Full(header - 1), Profile::default()).is_err());
+        let recorder = Recorder::new(Full(header + 100), Profile::default()).unwrap();
+        serve(&recorder);
+        assert_eq!(recorder.error().unwrap().kind(), io::ErrorKind::StorageFull);
     }
 }

@@ -7,17 +7,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::caller::{CallerFile, CallerMapping};
-use crate::{Caller, CallerMemory, SoftwareOrin};
-use kernel_door::{Door, MapRequest, Protection};
+use crate::{Caller, CallerDoor, CallerMemory, SoftwareOrin};
+use kernel_door::{MapRequest, Protection};
 use nvgpu_sys::nvmap;
 use rustix::io::Errno;
 
+use crate::serve::observer::Access;
 use crate::serve::paths;
 
 use super::handles;
-use super::{Call, Effect, Entry, Record, bytes};
+use super::{Call, Entry, Record};
 
-/// First number of a descriptor that the record does not have.
+/// First number for descriptors that are not in the record.
 const UNKNOWN: RawFd = 100_000;
 
 /// An answer of the model that differs from the record's. Displays as a sentence.
@@ -50,23 +51,23 @@ impl fmt::Display for Difference {
 pub struct Comparison {
     /// Number of calls whose answers were compared.
     pub compared: usize,
-    /// Number of calls whose result was compared but not the contents of the answer, which are volatile.
+    /// Number of calls of which only the result was compared, because the contents of the answer are volatile.
     pub results_only: usize,
-    /// Number of calls that were left out: they wait for work of the GPU.
+    /// Number of calls that were skipped because they wait for work of the GPU.
     pub left_out: usize,
     /// Answers that differ.
     pub differences: Vec<Difference>,
 }
 
-/// A recorded process: its memory is what the record has, its descriptors are those of this process.
+/// A recorded process. Its memory contains the recorded bytes; its descriptors belong to this process.
 #[derive(Debug, Default)]
 struct Actor {
     reads: Mutex<Vec<(u64, Vec<u8>)>>,
     writes: Mutex<Vec<(u64, Vec<u8>)>>,
     installs: Mutex<VecDeque<RawFd>>,
     process: u32,
-    /// The files of all processes, by process and number. The last process with a number may have got it by fork or
-    /// in a message.
+    /// The files of all processes, by number and process. A process may have received a number by fork or in a
+    /// message, so the last process with that number counts if it has none.
     files: Arc<Mutex<BTreeMap<(RawFd, u32), OwnedFd>>>,
 }
 
@@ -142,8 +143,8 @@ struct Replay<'a> {
     comparison: Comparison,
 }
 
-/// Lets the model answer the calls of a record, and compares the answers. Handle numbers may differ. The work of the
-/// GPU is not part of a record, so requests that wait for it are left out.
+/// Replays the calls of a record on the model and compares the answers. Handle numbers may differ. A record does not
+/// contain the work of the GPU, so requests that wait for it are skipped.
 pub fn replay(record: &Record, board: &SoftwareOrin) -> Comparison {
     let mut replay = Replay {
         board,
@@ -173,8 +174,7 @@ impl Replay<'_> {
         let process = self.processes.entry(entry.process).or_insert_with(|| self.board.process());
         let actor = Actor { process: entry.process, files: Arc::clone(&self.files), ..Actor::default() };
         let expected = actor.prepare(entry, &self.handles);
-        let actor = Arc::new(actor);
-        let served = process.served(Arc::clone(&actor) as _);
+        let served = process.served(&actor);
         let result = match &entry.call {
             Call::Open { path, flags } => open(&served, path, *flags),
             Call::Ioctl { fd, code, address } => {
@@ -186,10 +186,7 @@ impl Replay<'_> {
                     }
                     _ => *address,
                 };
-                let argument =
-                    core::ptr::without_provenance_mut(usize::try_from(address).unwrap_or(usize::MAX));
-                // SAFETY: the model resolves the address in the actor, where every address is allowed.
-                unsafe { served.ioctl(*fd, *code, argument) }.map(i64::from)
+                served.ioctl(*fd, *code, address).map(i64::from)
             }
             Call::Mmap { fd, offset, len, protection } => {
                 let protection = Protection::from_bits_truncate(*protection);
@@ -248,13 +245,13 @@ impl Replay<'_> {
 }
 
 impl Actor {
-    /// Takes what the record has of a call. Returns what the kernel stored.
+    /// Loads the recorded accesses of a call. Returns the stores of the kernel.
     fn prepare(&self, entry: &Entry, known: &BTreeMap<u32, u32>) -> Vec<(u64, Vec<u8>)> {
         let mut stored = Vec::new();
         for effect in &entry.accesses {
             match effect {
-                Effect::Read(address, hex) => {
-                    let mut read = bytes(hex).unwrap_or_default();
+                Access::Read { address, bytes } => {
+                    let mut read = bytes.clone();
                     if let Call::Ioctl { code, address: argument, .. } = entry.call
                         && argument == *address
                         && let Some(at) = handles::taken(code)
@@ -264,15 +261,15 @@ impl Actor {
                     }
                     lock(&self.reads).push((*address, read));
                 }
-                Effect::Wrote(address, hex) => stored.push((*address, bytes(hex).unwrap_or_default())),
-                Effect::Installed(number) => lock(&self.installs).push_back(*number),
+                Access::Write { address, bytes } => stored.push((*address, bytes.clone())),
+                Access::Install { number } => lock(&self.installs).push_back(*number),
             }
         }
         stored
     }
 }
 
-fn open(served: &SoftwareOrin, path: &str, flags: i32) -> Result<i64, Errno> {
+fn open(served: &CallerDoor<'_>, path: &str, flags: i32) -> Result<i64, Errno> {
     let flags = paths::open_flags(path.as_bytes(), flags).ok_or(Errno::INVAL)?;
     let path = CString::new(path).map_err(|_| Errno::INVAL)?;
     served.open(&path, flags).map(i64::from)
@@ -281,17 +278,10 @@ fn open(served: &SoftwareOrin, path: &str, flags: i32) -> Result<i64, Errno> {
 fn name(call: &Call) -> String {
     match call {
         Call::Open { path, .. } => format!("open of {path}"),
-        Call::Ioctl { fd, code, .. } => match request_name(*code) {
+        Call::Ioctl { fd, code, .. } => match nvgpu_sys::request_name(*code) {
             Some(name) => format!("{name} on {fd}"),
             None => format!("request {code:#010x} on {fd}"),
         },
         Call::Mmap { fd, len, .. } => format!("mmap of {len} bytes of {fd}"),
     }
-}
-
-fn request_name(code: u32) -> Option<&'static str> {
-    use nvgpu_sys::{address_space, channel, ctrl, host1x, sync_file, tsg};
-    let all =
-        [nvmap::ALL, ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL, host1x::ALL, sync_file::ALL];
-    all.into_iter().flatten().find(|request| request.code == code).map(|request| request.name)
 }
