@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::task::Task;
+use super::process::task::Task;
 
 /// Longest argument of any node, in bytes (control node, GET_CPU_TIME_CORRELATION_INFO).
 const MAX_BYTES: usize = 264;

@@ -14,10 +14,11 @@ use nvgpu_sys::ctrl::{
 };
 use rustix::io::Errno;
 
+use super::Kernel;
 use super::argument::Argument;
 use super::nvmap::{Buffer, Metadata};
-use super::task::Task;
-use super::{Kernel, fds};
+use super::process::fds;
+use super::process::task::Task;
 
 /// Page of video memory in bytes.
 const PAGE: u64 = 4096;

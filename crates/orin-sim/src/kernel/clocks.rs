@@ -13,8 +13,8 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::Kernel;
 use super::argument::Argument;
-use super::fds::{self, Object};
-use super::task::Task;
+use super::process::fds::{self, Object};
+use super::process::task::Task;
 
 /// Lowest point of the frequency table, in Hz.
 const LOWEST_HZ: u64 = 306_000_000;

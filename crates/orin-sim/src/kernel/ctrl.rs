@@ -17,9 +17,9 @@ use super::Kernel;
 use super::address_space::{KERNEL_BYTES, Space};
 use super::argument::{Argument, Code};
 use super::channel::RUNLIST_GR;
-use super::fds::{self, Object};
 use super::log::DEVICE;
-use super::task::Task;
+use super::process::fds::{self, Object};
+use super::process::task::Task;
 
 /// Longest argument of the node, in bytes.
 const MAX_BYTES: usize = 264;

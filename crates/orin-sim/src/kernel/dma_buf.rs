@@ -4,7 +4,7 @@ use rustix::io::Errno;
 
 use super::argument::{Argument, Code};
 use super::nvmap::Buffer;
-use super::task::Task;
+use super::process::task::Task;
 
 /// `DMA_BUF_IOCTL_SYNC`: begins or ends a CPU access.
 const SYNC: u32 = 0x4008_6200;

@@ -22,13 +22,13 @@ use crate::memory::{Memory, Part, map_parts};
 
 use super::Kernel;
 use super::channel::RUNLIST_GR;
-use super::fds::{self, Fresh, Object};
 use super::host1x::poll_fence;
-use super::mappings::{Mapped, Mapping};
 use super::nvmap::Buffer;
 use super::process::ProcessId;
-use super::served;
-use super::task::Task;
+use super::process::fds::{self, Fresh, Object};
+use super::process::mappings::{Mapped, Mapping};
+use super::process::served;
+use super::process::task::Task;
 
 /// Nodes of a board that compute does not need.
 const OTHER_NODES: &[&CStr] = &[

@@ -14,9 +14,9 @@ use zerocopy::{Immutable, IntoBytes};
 
 use super::Kernel;
 use super::argument::{Argument, Code};
-use super::fds::{self, Object};
+use super::process::fds::{self, Object};
+use super::process::task::Task;
 use super::syncpoint::Fence;
-use super::task::Task;
 
 /// The data that SYNC_IOC_FILE_INFO returns per fence (Linux `include/uapi/linux/sync_file.h`).
 #[repr(C)]

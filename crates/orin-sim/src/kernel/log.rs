@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use gpu_log::{HangLine, Level, Message, NoteLine};
 use rustix::io::Errno;
 
+use super::process::task::Task;
 use super::pulse::Pulse;
-use super::task::Task;
 
 /// Number of records kept. Older ones are lost, as in the kernel's ring.
 const CAPACITY: usize = 16_384;

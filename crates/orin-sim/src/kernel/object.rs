@@ -12,7 +12,7 @@ use super::channel::RUNLIST_GR;
 use super::classes::{is_compute, is_graphics, is_other};
 use super::engine_rules::Modes;
 use super::log::Log;
-use super::task::Task;
+use super::process::task::Task;
 use super::tsg::{Context, preempt_timed_out};
 use super::{Kernel, State};
 

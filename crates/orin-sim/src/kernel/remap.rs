@@ -14,7 +14,7 @@ use super::State;
 use super::address_space::{Space, SpaceId};
 use super::log::Log;
 use super::nvmap::Buffer;
-use super::task::Task;
+use super::process::task::Task;
 
 /// GPU page in bytes.
 const PAGE: u64 = PAGE_SIZE as u64;

@@ -8,8 +8,8 @@ use nvgpu_sys::tsg::{GetShareToken, RevokeShareToken};
 use rustix::io::Errno;
 
 use super::State;
-use super::fds::Object;
-use super::mappings::Mapped;
+use super::process::fds::Object;
+use super::process::mappings::Mapped;
 
 /// Maximum number of outstanding tokens of a TSG.
 const TOKENS: usize = 64;

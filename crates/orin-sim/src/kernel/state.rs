@@ -15,13 +15,13 @@ use crate::memory::Memory;
 
 use super::address_space::{Space, SpaceId};
 use super::channel::Channel;
-use super::fds::{Fds, Object};
 use super::log::Log;
-use super::mappings::{Mapped, Mapping};
 use super::nvmap::Nvmap;
 use super::process::ProcessId;
+use super::process::fds::{Fds, Object};
+use super::process::mappings::{Mapped, Mapping};
+use super::process::task::Task;
 use super::syncpoint::Syncpoints;
-use super::task::Task;
 use super::tsg::Tsg;
 use super::zbc::ClearValues;
 use super::{LiveCounts, State};

@@ -21,10 +21,10 @@ use crate::memory::Memory;
 
 use super::address_space::{Space, SpaceId};
 use super::channel::Ring;
-use super::fds::{self, Fresh, Object};
 use super::log::Log;
+use super::process::fds::{self, Fresh, Object};
+use super::process::task::Task;
 use super::syncpoint::{Syncpoints, UserSyncpoint, WINDOW_BYTES};
-use super::task::Task;
 use super::watchdog::{Progress, Timer};
 use super::{Kernel, State};
 

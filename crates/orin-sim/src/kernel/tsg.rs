@@ -23,9 +23,9 @@ use zerocopy::IntoBytes;
 use super::address_space::SpaceId;
 use super::argument::{Argument, Code};
 use super::engine_rules::Modes;
-use super::fds::{self, Object};
 use super::log::Log;
-use super::task::Task;
+use super::process::fds::{self, Object};
+use super::process::task::Task;
 use super::{Kernel, State};
 
 /// Longest argument of the node, in bytes.

@@ -16,8 +16,8 @@ use crate::memory::Memory;
 
 use super::Kernel;
 use super::channel::NOTIFICATION_BYTES;
+use super::process::task::Task;
 use super::recovery;
-use super::task::Task;
 
 /// Period at which a wait of a served process looks for signals.
 const SIGNAL_PERIOD: Duration = Duration::from_millis(20);

@@ -1,10 +1,9 @@
 //! Tests of the program `orin` and of its decoders.
 
 mod bring_up;
+mod bytes;
 mod check;
-mod command_bytes;
 mod compile;
-mod cubin_bytes;
 mod decode;
 mod decode_strace;
 mod dmesg;
@@ -15,4 +14,3 @@ mod profile_kernel;
 #[path = "../../../../fuzz/src/runner.rs"]
 mod runner;
 mod serve;
-mod strace_bytes;

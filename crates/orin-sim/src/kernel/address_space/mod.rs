@@ -24,7 +24,7 @@ use super::State;
 use super::argument::{Argument, Code};
 use super::log::Log;
 use super::nvmap::Buffer;
-use super::task::Task;
+use super::process::task::Task;
 use super::va_allocator::VaAllocator;
 use super::{Kernel, syncpoint};
 

@@ -16,7 +16,7 @@ use crate::caller::maps;
 use crate::memory::Memory;
 
 use super::super::log::Log;
-use super::super::task::Task;
+use super::super::process::task::Task;
 use super::range::Sources;
 use super::{Buffer, Handle, Nvmap, PAGE, Storage};
 

@@ -8,10 +8,10 @@ use zerocopy::IntoBytes;
 use crate::caller::{Caller, CallerMapping};
 
 use super::super::State;
-use super::super::fds::inode_of;
 use super::super::log::Log;
-use super::super::mappings::{Mapped, Mapping};
-use super::super::task::Task;
+use super::super::process::fds::inode_of;
+use super::super::process::mappings::{Mapped, Mapping};
+use super::super::process::task::Task;
 use super::{Handle, Nvmap};
 
 /// CACHE and CACHE_64: `addr` must lie in a CPU mapping of this handle.

@@ -31,7 +31,7 @@ use crate::memory::Memory;
 
 use super::log::Log;
 use super::process::ProcessId;
-use super::task::Task;
+use super::process::task::Task;
 
 /// Page size of handles, in bytes.
 const PAGE: u64 = abi::PAGE_SIZE;

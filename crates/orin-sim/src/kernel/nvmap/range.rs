@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use crate::memory::{Memory, Part};
 
 use super::super::State;
-use super::super::fds::Object;
 use super::super::log::Log;
-use super::super::task::Task;
+use super::super::process::fds::Object;
+use super::super::process::task::Task;
 use super::maintenance::read_ids;
 use super::requests::{export, report_full_table};
 use super::{Buffer, Handle, PAGE, Storage};

@@ -15,10 +15,10 @@ use rustix::io::Errno;
 use super::super::Kernel;
 use super::super::State;
 use super::super::argument::{Argument, Code};
-use super::super::fds::{Fresh, Object};
 use super::super::log::Log;
 use super::super::process::ProcessId;
-use super::super::task::Task;
+use super::super::process::fds::{Fresh, Object};
+use super::super::process::task::Task;
 use super::{Buffer, maintenance, range, refuse_unallocated, transfer};
 
 /// Highest request number.

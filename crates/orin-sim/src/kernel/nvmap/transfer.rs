@@ -9,7 +9,7 @@ use crate::memory::Memory;
 
 use super::super::State;
 use super::super::log::Log;
-use super::super::task::Task;
+use super::super::process::task::Task;
 
 /// Number of copied bytes, and the result.
 type Copied = (u64, Result<(), Errno>);

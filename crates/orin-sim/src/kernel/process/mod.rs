@@ -2,6 +2,11 @@
 //!
 //! All of them live in one process of the host, except those that are served ([`CallerDoor`]).
 
+pub(super) mod fds;
+pub(super) mod mappings;
+pub(super) mod served;
+pub(super) mod task;
+
 use core::ffi::CStr;
 use std::collections::BTreeMap;
 use std::os::fd::RawFd;
@@ -13,12 +18,13 @@ use rustix::io::Errno;
 use crate::caller::guard;
 use crate::caller::{Caller, CallerMemory};
 
-use super::task::Task;
 use super::{Kernel, SoftwareOrin};
+
+use task::Task;
 
 /// Number of a process of the board; never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct ProcessId(pub(super) u32);
+pub(in crate::kernel) struct ProcessId(pub(in crate::kernel) u32);
 
 /// Numbers of objects that a process owns.
 ///
@@ -43,7 +49,7 @@ pub struct ProcessCounts {
 
 impl SoftwareOrin {
     /// The task that makes the requests of this handle.
-    pub(super) fn task(&self) -> Task<'_> {
+    pub(in crate::kernel) fn task(&self) -> Task<'_> {
         Task::own(self.process, self.memory.as_deref())
     }
 

@@ -19,17 +19,17 @@ use rustix::io::{DupFlags, Errno};
 
 use crate::memory::Memory;
 
-use super::address_space::SpaceId;
-use super::nvmap::Buffer;
-use super::poll_set::PollSet;
-use super::process::ProcessId;
+use super::ProcessId;
 use super::served::{self, Served, Watch};
-use super::syncpoint::Fence;
 use super::task::Task;
+use crate::kernel::address_space::SpaceId;
+use crate::kernel::nvmap::Buffer;
+use crate::kernel::poll_set::PollSet;
+use crate::kernel::syncpoint::Fence;
 
 /// The object behind a descriptor.
 #[derive(Clone, Debug)]
-pub(super) enum Object {
+pub(in crate::kernel) enum Object {
     /// An open of `/dev/nvmap`, by the process that opened it.
     Nvmap(ProcessId),
     /// An open of the control node, by its instance id.
@@ -59,10 +59,10 @@ pub(super) enum Object {
 }
 
 /// Device and inode of a file.
-pub(super) type Inode = (u64, u64);
+pub(in crate::kernel) type Inode = (u64, u64);
 
 /// Number of an open file; duplicates of a descriptor share it. The lock is on the byte of this number.
-pub(super) type FileId = u64;
+pub(in crate::kernel) type FileId = u64;
 
 #[derive(Debug)]
 struct Entry {
@@ -95,7 +95,7 @@ enum Place {
 
 /// A new descriptor for an object, not installed yet.
 #[derive(Debug)]
-pub(super) struct Fresh {
+pub(in crate::kernel) struct Fresh {
     descriptor: OwnedFd,
     /// For a served process: how the last close is noticed.
     watch: Option<Watch>,
@@ -103,7 +103,7 @@ pub(super) struct Fresh {
 
 /// The descriptors that are open.
 #[derive(Debug, Default)]
-pub(super) struct Fds {
+pub(in crate::kernel) struct Fds {
     table: BTreeMap<RawFd, Entry>,
     /// Number of entries of each open file.
     open: BTreeMap<FileId, usize>,
@@ -114,7 +114,7 @@ pub(super) struct Fds {
     served: Served,
 }
 
-pub(super) fn inode_of(descriptor: impl AsFd) -> Option<Inode> {
+pub(in crate::kernel) fn inode_of(descriptor: impl AsFd) -> Option<Inode> {
     let stat = rustix::fs::fstat(descriptor).ok()?;
     Some((stat.st_dev, stat.st_ino))
 }
@@ -141,7 +141,7 @@ fn lock(kind: i32, file: FileId) -> libc::flock {
 }
 
 /// Locks an open file until its last descriptor is closed.
-pub(super) fn hold_open(descriptor: &OwnedFd, file: FileId) {
+pub(in crate::kernel) fn hold_open(descriptor: &OwnedFd, file: FileId) {
     let lock = lock(libc::F_RDLCK, file);
     // SAFETY: the descriptor is open, and the argument outlives the call. If the host has no locks, duplicates are
     // unknown.
@@ -149,7 +149,7 @@ pub(super) fn hold_open(descriptor: &OwnedFd, file: FileId) {
 }
 
 /// Returns whether another open file than that of `fd`, which has the same inode, holds the lock of `file`.
-pub(super) fn another_holds(fd: BorrowedFd<'_>, file: FileId) -> bool {
+pub(in crate::kernel) fn another_holds(fd: BorrowedFd<'_>, file: FileId) -> bool {
     let mut lock = lock(libc::F_WRLCK, file);
     // SAFETY: as in `hold_open`.
     let asked = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
@@ -167,7 +167,10 @@ fn is_duplicate(fd: RawFd, inode: Inode, file: FileId) -> bool {
 /// # Errors
 ///
 /// EMFILE or ENFILE if the table of the process or system is full.
-pub(super) fn descriptor(task: &Task<'_>, name: impl FnOnce(RawFd) -> String) -> Result<Fresh, Errno> {
+pub(in crate::kernel) fn descriptor(
+    task: &Task<'_>,
+    name: impl FnOnce(RawFd) -> String,
+) -> Result<Fresh, Errno> {
     if task.is_served() {
         return Ok(Fresh::piped(served::pipe()?));
     }
@@ -183,12 +186,12 @@ pub(super) fn descriptor(task: &Task<'_>, name: impl FnOnce(RawFd) -> String) ->
 
 impl Fresh {
     /// The two ends of a pipe, for a served process.
-    pub(super) fn piped((descriptor, keep): (OwnedFd, OwnedFd)) -> Self {
+    pub(in crate::kernel) fn piped((descriptor, keep): (OwnedFd, OwnedFd)) -> Self {
         Self { descriptor, watch: Some(Watch::Pipe(keep)) }
     }
 
     /// An open file whose inode has another open file, `probe`.
-    pub(super) fn locked(task: &Task<'_>, descriptor: OwnedFd, probe: Arc<OwnedFd>) -> Self {
+    pub(in crate::kernel) fn locked(task: &Task<'_>, descriptor: OwnedFd, probe: Arc<OwnedFd>) -> Self {
         Self { descriptor, watch: task.is_served().then_some(Watch::Lock(probe)) }
     }
 }
@@ -199,7 +202,12 @@ impl Fds {
     /// # Errors
     ///
     /// Only for a served process: the errno of its table, or ESRCH if it has ended. The object is dropped.
-    pub(super) fn insert(&mut self, task: &Task<'_>, fresh: Fresh, object: Object) -> Result<RawFd, Errno> {
+    pub(in crate::kernel) fn insert(
+        &mut self,
+        task: &Task<'_>,
+        fresh: Fresh,
+        object: Object,
+    ) -> Result<RawFd, Errno> {
         self.insert_with(task, fresh, object, true)
     }
 
@@ -208,7 +216,7 @@ impl Fds {
     /// # Errors
     ///
     /// As [`Fds::insert`].
-    pub(super) fn insert_with(
+    pub(in crate::kernel) fn insert_with(
         &mut self,
         task: &Task<'_>,
         fresh: Fresh,
@@ -226,19 +234,19 @@ impl Fds {
     }
 
     /// The open files of served processes.
-    pub(super) fn served(&mut self) -> &mut Served {
+    pub(in crate::kernel) fn served(&mut self) -> &mut Served {
         &mut self.served
     }
 
     /// Discards what a served process can read from a descriptor.
-    pub(super) fn drain(&mut self, task: &Task<'_>, fd: RawFd) {
+    pub(in crate::kernel) fn drain(&mut self, task: &Task<'_>, fd: RawFd) {
         if let Some(Place::Served(place)) = self.place(task, fd) {
             self.served.drain(place);
         }
     }
 
     /// The doorbell page of a control node of a served process, and the file that it lies in.
-    pub(super) fn doorbell(
+    pub(in crate::kernel) fn doorbell(
         &mut self,
         task: &Task<'_>,
         fd: RawFd,
@@ -295,7 +303,7 @@ impl Fds {
     }
 
     /// The objects whose last descriptor is closed without the door, as far as `fd` or a known duplicate shows it.
-    pub(super) fn take_ended(&mut self, fd: RawFd) -> Vec<Object> {
+    pub(in crate::kernel) fn take_ended(&mut self, fd: RawFd) -> Vec<Object> {
         self.forget_closed(fd, false);
         let mut at = 0;
         while at < self.orphans.len() {
@@ -310,7 +318,7 @@ impl Fds {
     }
 
     /// Like [`Fds::take_ended`], for every number.
-    pub(super) fn take_all_ended(&mut self) -> Vec<Object> {
+    pub(in crate::kernel) fn take_all_ended(&mut self) -> Vec<Object> {
         let numbers: Vec<_> = self.table.keys().copied().collect();
         for fd in numbers {
             self.forget_closed(fd, false);
@@ -323,7 +331,12 @@ impl Fds {
     /// # Errors
     ///
     /// EBADF if the task's process has no such descriptor; EMFILE or ENFILE.
-    pub(super) fn duplicate(&mut self, task: &Task<'_>, fd: RawFd, owner: ProcessId) -> Result<RawFd, Errno> {
+    pub(in crate::kernel) fn duplicate(
+        &mut self,
+        task: &Task<'_>,
+        fd: RawFd,
+        owner: ProcessId,
+    ) -> Result<RawFd, Errno> {
         let (object, file) = match self.place(task, fd).ok_or(Errno::BADF)? {
             Place::Table(number) => (self.table[&number].object.clone(), self.table[&number].file),
             Place::Orphan(at) => (self.orphans[at].object.clone(), self.orphans[at].file),
@@ -337,7 +350,7 @@ impl Fds {
 
     /// Closes a descriptor of the task's process; `None` if it has no such number. Returns the object if the open file
     /// has no other descriptor.
-    pub(super) fn remove(&mut self, task: &Task<'_>, fd: RawFd) -> Option<Option<Object>> {
+    pub(in crate::kernel) fn remove(&mut self, task: &Task<'_>, fd: RawFd) -> Option<Option<Object>> {
         let number = match self.place(task, fd)? {
             Place::Table(number) => number,
             Place::Orphan(_) => {
@@ -387,7 +400,7 @@ impl Fds {
         known.map(|(number, _)| Place::Table(*number)).or_else(orphan)
     }
 
-    pub(super) fn get(&self, task: &Task<'_>, fd: RawFd) -> Option<&Object> {
+    pub(in crate::kernel) fn get(&self, task: &Task<'_>, fd: RawFd) -> Option<&Object> {
         Some(match self.place(task, fd)? {
             Place::Table(number) => &self.table[&number].object,
             Place::Orphan(at) => &self.orphans[at].object,
@@ -395,7 +408,7 @@ impl Fds {
         })
     }
 
-    pub(super) fn get_mut(&mut self, task: &Task<'_>, fd: RawFd) -> Option<&mut Object> {
+    pub(in crate::kernel) fn get_mut(&mut self, task: &Task<'_>, fd: RawFd) -> Option<&mut Object> {
         match self.place(task, fd)? {
             Place::Table(number) => self.table.get_mut(&number).map(|entry| &mut entry.object),
             Place::Orphan(at) => self.orphans.get_mut(at).map(|orphan| &mut orphan.object),
@@ -408,12 +421,17 @@ impl Fds {
     /// # Errors
     ///
     /// EBADF if the process has no such number, `otherwise` if it is not an object of the model.
-    pub(super) fn find(&self, task: &Task<'_>, fd: RawFd, otherwise: Errno) -> Result<Object, Errno> {
+    pub(in crate::kernel) fn find(
+        &self,
+        task: &Task<'_>,
+        fd: RawFd,
+        otherwise: Errno,
+    ) -> Result<Object, Errno> {
         self.get(task, fd).cloned().ok_or_else(|| self.missing(task, fd, otherwise))
     }
 
     /// The errno of [`Fds::find`] for a number that is not in the table.
-    pub(super) fn missing(&self, task: &Task<'_>, fd: RawFd, otherwise: Errno) -> Errno {
+    pub(in crate::kernel) fn missing(&self, task: &Task<'_>, fd: RawFd, otherwise: Errno) -> Errno {
         if let Some(caller) = task.caller {
             return caller.file(fd).map_or(Errno::BADF, |_| otherwise);
         }
@@ -423,12 +441,12 @@ impl Fds {
     }
 
     /// All numbers of a process.
-    pub(super) fn numbers(&self, owner: ProcessId) -> Vec<RawFd> {
+    pub(in crate::kernel) fn numbers(&self, owner: ProcessId) -> Vec<RawFd> {
         self.table.iter().filter(|(_, entry)| entry.owner == owner).map(|(fd, _)| *fd).collect()
     }
 
     /// The host's descriptor, for calls to the host.
-    pub(super) fn native(&self, task: &Task<'_>, fd: RawFd) -> Option<BorrowedFd<'_>> {
+    pub(in crate::kernel) fn native(&self, task: &Task<'_>, fd: RawFd) -> Option<BorrowedFd<'_>> {
         // SAFETY: `place` has found the number open; the table's lock is held while the borrow lives.
         self.place(task, fd).map(|_| unsafe { BorrowedFd::borrow_raw(fd) })
     }
@@ -438,7 +456,7 @@ impl Fds {
     /// # Errors
     ///
     /// EBADF if the number is not open, EINVAL if it is something else.
-    pub(super) fn dma_buf(&self, task: &Task<'_>, fd: RawFd) -> Result<Buffer, Errno> {
+    pub(in crate::kernel) fn dma_buf(&self, task: &Task<'_>, fd: RawFd) -> Result<Buffer, Errno> {
         match self.get(task, fd) {
             Some(Object::DmaBuf(buffer)) => Ok(buffer.clone()),
             Some(_) => Err(Errno::INVAL),
@@ -447,7 +465,7 @@ impl Fds {
     }
 
     /// The channel behind a descriptor.
-    pub(super) fn channel(&self, task: &Task<'_>, fd: RawFd) -> Option<u32> {
+    pub(in crate::kernel) fn channel(&self, task: &Task<'_>, fd: RawFd) -> Option<u32> {
         match self.get(task, fd) {
             Some(Object::Channel { id, .. }) => Some(*id),
             _ => None,
@@ -455,24 +473,24 @@ impl Fds {
     }
 
     /// The address space behind a descriptor.
-    pub(super) fn space(&self, task: &Task<'_>, fd: RawFd) -> Option<SpaceId> {
+    pub(in crate::kernel) fn space(&self, task: &Task<'_>, fd: RawFd) -> Option<SpaceId> {
         match self.get(task, fd) {
             Some(Object::Space(id)) => Some(*id),
             _ => None,
         }
     }
 
-    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
+    pub(in crate::kernel) fn objects(&self) -> impl Iterator<Item = &Object> {
         let orphans = self.orphans.iter().map(|orphan| &orphan.object);
         self.table.values().map(|entry| &entry.object).chain(orphans).chain(self.served.objects())
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::kernel) fn len(&self) -> usize {
         self.table.len() + self.orphans.len() + self.served.len()
     }
 
     /// The process has exited: its duplicates no longer count.
-    pub(super) fn abandon(&mut self, owner: ProcessId) {
+    pub(in crate::kernel) fn abandon(&mut self, owner: ProcessId) {
         let gone = |orphan: &mut Orphan| orphan.owner == owner;
         self.ended.extend(self.orphans.extract_if(.., gone).map(|orphan| orphan.object));
     }

@@ -25,9 +25,9 @@ use rustix::pipe::PipeFlags;
 use crate::caller::Caller;
 use crate::memory::Memory;
 
-use super::Kernel;
 use super::fds::{FileId, Inode, Object, another_holds, hold_open, inode_of};
-use super::log::Log;
+use crate::kernel::Kernel;
+use crate::kernel::log::Log;
 
 /// Capacity of the pipe of a kernel-log descriptor in bytes; each record takes a page.
 const LOG_PIPE: usize = 1 << 20;
@@ -38,7 +38,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 
 /// How the model notices the last close of an open file.
 #[derive(Debug)]
-pub(super) enum Watch {
+pub(in crate::kernel) enum Watch {
     /// The write end of the pipe whose read end is the descriptor.
     Pipe(OwnedFd),
     /// Another open file of the same inode, through which the lock is queried.
@@ -46,7 +46,7 @@ pub(super) enum Watch {
 }
 
 /// Place of an open file: its inode, and its position among the open files of that inode.
-pub(super) type Place = (Inode, usize);
+pub(in crate::kernel) type Place = (Inode, usize);
 
 /// One open file.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ struct File {
 
 /// The open files of all served processes.
 #[derive(Debug, Default)]
-pub(super) struct Served {
+pub(in crate::kernel) struct Served {
     files: BTreeMap<Inode, Vec<File>>,
     /// The inode of each pipe, by the number of its open file.
     pipes: BTreeMap<FileId, Inode>,
@@ -80,7 +80,7 @@ pub(super) struct Served {
 /// # Errors
 ///
 /// EMFILE or ENFILE.
-pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
+pub(in crate::kernel) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (give, keep) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(&keep, OFlags::NONBLOCK)?;
     Ok((give, keep))
@@ -91,7 +91,7 @@ pub(super) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
 /// # Errors
 ///
 /// EMFILE or ENFILE.
-pub(super) fn log_pipe(blocking: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
+pub(in crate::kernel) fn log_pipe(blocking: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
     let (give, keep) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC | PipeFlags::DIRECT)?;
     rustix::fs::fcntl_setfl(&keep, OFlags::NONBLOCK | OFlags::DIRECT)?;
     if !blocking {
@@ -107,21 +107,21 @@ pub(super) fn log_pipe(blocking: bool) -> Result<(OwnedFd, OwnedFd), Errno> {
 /// # Errors
 ///
 /// EMFILE or ENFILE.
-pub(super) fn text(text: &str) -> Result<(OwnedFd, OwnedFd), Errno> {
+pub(in crate::kernel) fn text(text: &str) -> Result<(OwnedFd, OwnedFd), Errno> {
     let keep = rustix::fs::memfd_create("sysfs", MemfdFlags::CLOEXEC)?;
     rustix::io::pwrite(&keep, text.as_bytes(), 0)?;
     Ok((reopen(&keep, OFlags::RDONLY)?, keep))
 }
 
 /// Another open file of the same inode.
-pub(super) fn reopen(file: &OwnedFd, access: OFlags) -> Result<OwnedFd, Errno> {
+pub(in crate::kernel) fn reopen(file: &OwnedFd, access: OFlags) -> Result<OwnedFd, Errno> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())
 }
 
 impl Served {
     /// Installs an open file in the caller. Returns the number of its descriptor there, or gives the object back.
-    pub(super) fn insert(
+    pub(in crate::kernel) fn insert(
         &mut self,
         caller: &dyn Caller,
         (give, watch): (OwnedFd, Watch),
@@ -171,7 +171,7 @@ impl Served {
     }
 
     /// The open file behind a number of the caller.
-    pub(super) fn place(&self, caller: &dyn Caller, number: RawFd) -> Option<Place> {
+    pub(in crate::kernel) fn place(&self, caller: &dyn Caller, number: RawFd) -> Option<Place> {
         let found = caller.file(number).ok()?;
         let inode = (found.device, found.inode);
         let files = self.files.get(&inode)?;
@@ -183,24 +183,24 @@ impl Served {
         Some((inode, files.iter().position(is_it)?))
     }
 
-    pub(super) fn get(&self, (inode, at): Place) -> Option<&Object> {
+    pub(in crate::kernel) fn get(&self, (inode, at): Place) -> Option<&Object> {
         Some(&self.files.get(&inode)?.get(at)?.object)
     }
 
-    pub(super) fn get_mut(&mut self, (inode, at): Place) -> Option<&mut Object> {
+    pub(in crate::kernel) fn get_mut(&mut self, (inode, at): Place) -> Option<&mut Object> {
         Some(&mut self.files.get_mut(&inode)?.get_mut(at)?.object)
     }
 
-    pub(super) fn objects(&self) -> impl Iterator<Item = &Object> {
+    pub(in crate::kernel) fn objects(&self) -> impl Iterator<Item = &Object> {
         self.files.values().flatten().map(|file| &file.object)
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::kernel) fn len(&self) -> usize {
         self.files.values().map(Vec::len).sum()
     }
 
     /// The doorbell page of a control node, and the file that it lies in.
-    pub(super) fn doorbell(
+    pub(in crate::kernel) fn doorbell(
         &mut self,
         (inode, at): Place,
     ) -> Option<(&mut Option<Arc<Memory>>, &Arc<OwnedFd>)> {
@@ -212,7 +212,7 @@ impl Served {
     }
 
     /// Takes out the open files whose last descriptor is closed, as far as the host reports it.
-    pub(super) fn take_hung_up(&mut self) -> Vec<Ended> {
+    pub(in crate::kernel) fn take_hung_up(&mut self) -> Vec<Ended> {
         let mut ended = Vec::new();
         while let Some(hang_ups) = &self.hang_ups {
             let mut events = Vec::with_capacity(64);
@@ -233,7 +233,7 @@ impl Served {
     }
 
     /// Takes out the open files whose lock the host has released.
-    pub(super) fn take_unlocked(&mut self) -> Vec<Ended> {
+    pub(in crate::kernel) fn take_unlocked(&mut self) -> Vec<Ended> {
         let closed =
             |file: &File| matches!(&file.watch, Watch::Lock(probe) if !another_holds(probe.as_fd(), file.id));
         let all = self.files.iter();
@@ -258,7 +258,7 @@ impl Served {
     }
 
     /// Makes descriptors readable: records of the log, events, fences.
-    pub(super) fn feed(&mut self, log: &Log) {
+    pub(in crate::kernel) fn feed(&mut self, log: &Log) {
         if self.waiting == 0 {
             return;
         }
@@ -286,7 +286,7 @@ impl Served {
     }
 
     /// Discards what can be read from a descriptor.
-    pub(super) fn drain(&mut self, (inode, at): Place) {
+    pub(in crate::kernel) fn drain(&mut self, (inode, at): Place) {
         let file = self.files.get(&inode).and_then(|files| files.get(at));
         let Some(File { watch: Watch::Pipe(keep), .. }) = file else { return };
         let Ok(reader) = reopen(keep, OFlags::RDONLY | OFlags::NONBLOCK) else { return };
@@ -297,10 +297,10 @@ impl Served {
 
 /// An open file after its last close.
 #[derive(Debug)]
-pub(super) struct Ended {
-    pub(super) object: Object,
+pub(in crate::kernel) struct Ended {
+    pub(in crate::kernel) object: Object,
     /// The doorbell page that it had mapped.
-    pub(super) doorbell: Option<Arc<Memory>>,
+    pub(in crate::kernel) doorbell: Option<Arc<Memory>>,
 }
 
 /// Whether the descriptor of an object becomes readable without a request of its owner.
@@ -341,7 +341,7 @@ fn feed_log(log: &Log, cursor: &mut u64, keep: &OwnedFd) {
 
 impl Kernel {
     /// Releases what served processes have closed, as far as the host reports it.
-    pub(super) fn settle_served(&self) {
+    pub(in crate::kernel) fn settle_served(&self) {
         // A request must not overtake the release that another thread has begun.
         let _settling = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = self.lock().fds.served().take_hung_up();
@@ -349,7 +349,7 @@ impl Kernel {
     }
 
     /// Releases everything that served processes have closed.
-    pub(super) fn settle_all_served(&self) {
+    pub(in crate::kernel) fn settle_all_served(&self) {
         self.settle_served();
         let _settling = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = self.lock().fds.served().take_unlocked();
@@ -366,7 +366,7 @@ impl Kernel {
     }
 
     /// Starts the thread for descriptors of served processes. It ends with the kernel.
-    pub(super) fn start_serving(&self) {
+    pub(in crate::kernel) fn start_serving(&self) {
         if self.serving.swap(true, Ordering::AcqRel) {
             return;
         }

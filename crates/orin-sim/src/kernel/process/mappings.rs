@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::memory::Memory;
 
-use super::nvmap::Buffer;
-use super::process::ProcessId;
+use super::ProcessId;
+use crate::kernel::nvmap::Buffer;
 
 /// The target of a CPU mapping.
 #[derive(Debug)]
-pub(super) enum Mapped {
+pub(in crate::kernel) enum Mapped {
     /// A dma-buf from `offset` on, kept alive by the mapping.
     DmaBuf { buffer: Buffer, offset: u64 },
     /// The doorbell page of one open of the control node.
@@ -18,8 +18,8 @@ pub(super) enum Mapped {
 
 /// One CPU mapping.
 #[derive(Debug)]
-pub(super) struct Mapping {
-    pub(super) len: usize,
-    pub(super) owner: ProcessId,
-    pub(super) mapped: Mapped,
+pub(in crate::kernel) struct Mapping {
+    pub(in crate::kernel) len: usize,
+    pub(in crate::kernel) owner: ProcessId,
+    pub(in crate::kernel) mapped: Mapped,
 }

@@ -8,53 +8,53 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::caller::{Caller, CallerMemory, OwnMemory};
 
-use super::process::ProcessId;
+use super::ProcessId;
 
 /// The maker of a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Task<'a> {
+pub(in crate::kernel) struct Task<'a> {
     /// Its process on the board.
-    pub(super) process: ProcessId,
+    pub(in crate::kernel) process: ProcessId,
     /// The memory of the addresses in the request.
     memory: &'a dyn CallerMemory,
     /// The thread of another process of the host that makes the request; `None` for a thread of this one.
-    pub(super) caller: Option<&'a dyn Caller>,
+    pub(in crate::kernel) caller: Option<&'a dyn Caller>,
 }
 
 impl<'a> Task<'a> {
     /// A thread of this process, whose requests refer to `memory`.
-    pub(super) fn own(process: ProcessId, memory: Option<&'a dyn CallerMemory>) -> Self {
+    pub(in crate::kernel) fn own(process: ProcessId, memory: Option<&'a dyn CallerMemory>) -> Self {
         Self { process, memory: memory.unwrap_or(&OwnMemory), caller: None }
     }
 
     /// A thread of another process of the host.
-    pub(super) fn served(process: ProcessId, caller: &'a dyn Caller) -> Self {
+    pub(in crate::kernel) fn served(process: ProcessId, caller: &'a dyn Caller) -> Self {
         Self { process, memory: caller, caller: Some(caller) }
     }
 
     /// Whether the process is another one of the host.
-    pub(super) fn is_served(&self) -> bool {
+    pub(in crate::kernel) fn is_served(&self) -> bool {
         self.caller.is_some()
     }
 
     /// Whether the model may map the task's memory in place.
-    pub(super) fn is_direct(&self) -> bool {
+    pub(in crate::kernel) fn is_direct(&self) -> bool {
         !self.is_served() && self.memory.is_direct()
     }
 
     /// Id of the process on the host.
-    pub(super) fn host_id(&self) -> u32 {
+    pub(in crate::kernel) fn host_id(&self) -> u32 {
         self.caller.map_or_else(std::process::id, Caller::process_id)
     }
 
     /// Name of the process in the kernel.
-    pub(super) fn command(&self) -> String {
+    pub(in crate::kernel) fn command(&self) -> String {
         let own = || std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim().to_owned();
         self.caller.map_or_else(own, Caller::name)
     }
 
     /// Name of the thread.
-    pub(super) fn thread_name(&self) -> String {
+    pub(in crate::kernel) fn thread_name(&self) -> String {
         let own = || std::thread::current().name().unwrap_or("user").to_owned();
         self.caller.map_or_else(own, Caller::name)
     }
@@ -64,12 +64,12 @@ impl<'a> Task<'a> {
     /// # Errors
     ///
     /// EFAULT if a part cannot be read.
-    pub(super) fn read_bytes(&self, address: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+    pub(in crate::kernel) fn read_bytes(&self, address: u64, buffer: &mut [u8]) -> Result<(), Errno> {
         self.memory.read(address, buffer)
     }
 
     /// Stores `bytes` at `address`. Returns the number of bytes that could not be stored.
-    pub(super) fn write_bytes(&self, address: u64, bytes: &[u8]) -> usize {
+    pub(in crate::kernel) fn write_bytes(&self, address: u64, bytes: &[u8]) -> usize {
         self.memory.write(address, bytes)
     }
 
@@ -78,7 +78,7 @@ impl<'a> Task<'a> {
     /// # Errors
     ///
     /// EFAULT.
-    pub(super) fn read<T: FromBytes + IntoBytes>(&self, address: u64) -> Result<T, Errno> {
+    pub(in crate::kernel) fn read<T: FromBytes + IntoBytes>(&self, address: u64) -> Result<T, Errno> {
         let mut value = T::new_zeroed();
         self.read_bytes(address, value.as_mut_bytes())?;
         Ok(value)
