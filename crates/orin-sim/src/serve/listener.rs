@@ -179,8 +179,8 @@ impl Listener {
         get_descriptor(&opened, number)
     }
 
-    /// Returns whether the caller still waits for the answer, as [`Listener::is_valid`] does. A call that has just been received is not checked: the caller can also end between a check and the access that
-    /// follows it.
+    /// Returns whether the caller still waits for the answer, as [`Listener::is_valid`] does. A call that has just been
+    /// received is not checked: the caller can also end between a check and the access that follows it.
     pub(crate) fn is_fresh_or_valid(&self, id: u64, received: Instant) -> bool {
         self.waits_killable && received.elapsed() < FRESH || self.is_valid(id)
     }

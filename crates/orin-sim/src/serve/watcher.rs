@@ -1,7 +1,8 @@
 //! Interrupts the system call in which a thread sleeps when a descriptor becomes readable.
 //!
 //! `SECCOMP_IOCTL_NOTIF_RECV` waits for one descriptor only, and a poll before it costs every served call 0.6
-//! microseconds. So the thread waits in the request itself, and a second thread polls the descriptor and sends a signal.
+//! microseconds. So the thread waits in the request itself, and a second thread polls the descriptor and sends a
+//! signal.
 
 use core::ffi::c_int;
 use core::mem::zeroed;

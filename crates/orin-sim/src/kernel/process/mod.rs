@@ -71,8 +71,8 @@ impl SoftwareOrin {
         Self { memory: Some(memory), ..self.process() }
     }
 
-    /// Returns the door for requests that `caller`, a thread of another process of the host, makes for this process. The
-    /// memory and the descriptors of its requests are the caller's.
+    /// Returns the door for requests that `caller`, a thread of another process of the host, makes for this process.
+    /// The memory and the descriptors of its requests are the caller's.
     ///
     /// The host reports the last close of the caller's descriptors, so such a process needs no [`SoftwareOrin::exit`].
     #[must_use]
@@ -158,16 +158,6 @@ impl SoftwareOrin {
 }
 
 /// The calls of a process that the model answers for one of its threads; the host makes all others.
-///
-/// ```
-/// use nvgpu_sys::Errno;
-/// use nvgpu_sys::door::OpenFlags;
-/// use orin_sim::{Caller, SoftwareOrin};
-///
-/// fn open_nvmap(process: &SoftwareOrin, thread: &dyn Caller) -> Result<i32, Errno> {
-///     process.served(thread).open(c"/dev/nvmap", OpenFlags::READ_WRITE)
-/// }
-/// ```
 #[derive(Clone, Copy)]
 pub struct CallerDoor<'a> {
     kernel: &'a Kernel,

@@ -2,8 +2,8 @@
 //!
 //! The filter is classic BPF over `struct seccomp_data`. It cannot read memory, so it cannot compare paths: it passes
 //! every open, stat and access on. Everything else is decided by numbers: requests by their family letter, mappings by
-//! their flags, seeks by their origin, creations of tasks by whether they create a thread. Calls that the filter allows have no
-//! further cost.
+//! their flags, seeks by their origin, creations of tasks by whether they create a thread. Calls that the filter
+//! allows have no further cost.
 
 #[cfg(test)]
 mod interpreter;
