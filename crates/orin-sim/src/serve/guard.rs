@@ -13,7 +13,10 @@ use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setrlimit, wait, waitpid};
+use rustix::process::{
+    Pid, Resource, Rlimit, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, setrlimit, wait,
+    waitpid,
+};
 
 use crate::serve::Error;
 use crate::serve::listener::last_errno;
@@ -172,12 +175,8 @@ pub unsafe fn split() -> Result<Part, Error> {
 
 /// Orphans below this process become its children.
 fn adopt_orphans() -> Result<(), Error> {
-    // SAFETY: no pointers.
-    let result = unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
-    if result == 0 {
-        return Ok(());
-    }
-    Err(Error::Guard { call: "prctl(PR_SET_CHILD_SUBREAPER)", errno: last_errno() })
+    set_child_subreaper(Some(getpid()))
+        .map_err(|errno| Error::Guard { call: "prctl(PR_SET_CHILD_SUBREAPER)", errno })
 }
 
 fn guard_over(signals: &Signals, supervisor: i32) -> io::Result<ExitStatus> {

@@ -2,11 +2,12 @@
 
 use core::ffi::c_int;
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::serve::filter;
 use crate::serve::kernel;
@@ -15,7 +16,7 @@ use crate::serve::kernel;
 const SYNC_WAKE_UP: libc::c_ulong = 1;
 
 /// `PIDFD_THREAD`, since Linux 6.9: a descriptor of a thread that does not lead its process.
-const PIDFD_THREAD: libc::c_uint = libc::O_EXCL.cast_unsigned();
+const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
 /// Number of threads whose descriptors are kept.
 const THREADS: usize = 64;
 
@@ -161,8 +162,12 @@ impl Listener {
     ///
     /// EBADF if the number is not open; other errors if the host cannot do this.
     pub(crate) fn duplicate(&self, id: u64, thread: u32, number: RawFd) -> Result<OwnedFd, Errno> {
+        // Programs pass any number; rustix accepts none below 0.
+        if number < 0 {
+            return Err(Errno::BADF);
+        }
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = threads.get(&thread).map(|known| get_descriptor(known, number));
+        let known = threads.get(&thread).map(|known| pidfd_getfd(known, number, PidfdGetfdFlags::empty()));
         match known {
             Some(Err(Errno::SRCH)) | None => {}
             Some(result) => return result,
@@ -176,7 +181,7 @@ impl Listener {
             threads.clear();
         }
         threads.insert(thread, Arc::clone(&opened));
-        get_descriptor(&opened, number)
+        pidfd_getfd(&opened, number, PidfdGetfdFlags::empty())
     }
 
     /// Returns whether the caller still waits for the answer, as [`Listener::is_valid`] does. A call that has just been
@@ -199,25 +204,8 @@ impl AsFd for Listener {
 }
 
 fn open_thread(thread: u32) -> Result<OwnedFd, Errno> {
-    for flags in [PIDFD_THREAD, 0] {
-        // SAFETY: no pointers. CAST: the result is a descriptor.
-        let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, thread, flags) } as RawFd;
-        if descriptor >= 0 {
-            // SAFETY: the kernel has just created the descriptor.
-            return Ok(unsafe { OwnedFd::from_raw_fd(descriptor) });
-        }
-    }
-    Err(last_errno())
-}
-
-fn get_descriptor(thread: &OwnedFd, number: RawFd) -> Result<OwnedFd, Errno> {
-    // SAFETY: no pointers. CAST: the result is a descriptor.
-    let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_getfd, thread.as_raw_fd(), number, 0) } as RawFd;
-    if descriptor < 0 {
-        return Err(last_errno());
-    }
-    // SAFETY: the kernel has just created the descriptor.
-    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+    let thread = Pid::from_raw(thread.cast_signed()).ok_or(Errno::SRCH)?;
+    pidfd_open(thread, PIDFD_THREAD).or_else(|_| pidfd_open(thread, PidfdFlags::empty()))
 }
 
 /// The errno of the last call through the C library.

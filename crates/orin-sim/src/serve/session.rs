@@ -1,8 +1,8 @@
 //! A served program: its start, the loop that answers its calls, its end.
 
-use std::io;
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -13,7 +13,14 @@ use std::thread::JoinHandle;
 use crate::SoftwareOrin;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, recvmsg, sendmsg,
+};
+use rustix::process::{
+    PTracer, Pid, Resource, Rlimit, Signal, getrlimit, kill_process, set_parent_process_death_signal,
+    set_ptracer, setrlimit,
+};
 
 use crate::serve::calls::{Calls, Work};
 use crate::serve::error::Error;
@@ -67,7 +74,7 @@ impl Session {
         let failed = |error| Error::Socket { path: socket.to_owned(), error };
         let board = UnixStream::connect(socket).map_err(failed)?;
         let (mut session, listener) = Self::spawn(command)?;
-        send_descriptor(board.as_raw_fd(), &listener).map_err(|errno| failed(errno.into()))?;
+        send_descriptor(&board, &listener).map_err(|errno| failed(errno.into()))?;
         session._board = Some(board);
         Ok(session)
     }
@@ -83,18 +90,16 @@ impl Session {
         let program = command.get_program().to_string_lossy().into_owned();
         let filter = filter::program();
         let parent = std::process::id();
-        let channel = there.as_raw_fd();
         // SAFETY: between fork and exec the closure makes system calls only; it allocates nothing and takes no lock.
-        // The channel is open until the end of this function.
         unsafe {
             command.pre_exec(move || {
                 let _ = setrlimit(Resource::Nofile, files);
-                prepare_child(&filter, parent, channel)
+                prepare_child(&filter, parent, &there)
             });
         }
         let spawned = command.spawn();
         // Close the last copy on this side, so that a failed child is read as end of file.
-        drop((command, there));
+        drop(command);
         let received = receive_descriptor(&here);
         let child = match spawned {
             Ok(child) => child,
@@ -170,19 +175,13 @@ fn is_filtered(raw: i32) -> bool {
 }
 
 /// In the child: installs the filter and sends its listener. Makes system calls only.
-fn prepare_child(filter: &[libc::sock_filter], parent: u32, channel: RawFd) -> io::Result<()> {
-    // CAST: the constant is small.
-    let kill = libc::SIGKILL as libc::c_ulong;
-    // SAFETY: no pointers.
-    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, kill) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
+fn prepare_child(filter: &[libc::sock_filter], parent: u32, channel: &UnixStream) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid().is_none_or(|pid| pid.as_raw_nonzero().get().cast_unsigned() != parent) {
         return Err(Errno::SRCH.into());
     }
     // For a board of another process. Without Yama the kernel does not know the request.
-    // SAFETY: no pointers.
-    let _ = unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY) };
+    let _ = set_ptracer(PTracer::Any);
     let listener = install(filter).map_err(io::Error::from)?;
     send_descriptor(channel, &listener).map_err(io::Error::from)
 }
@@ -214,59 +213,26 @@ fn install(filter: &[libc::sock_filter]) -> Result<OwnedFd, Errno> {
     }
 }
 
-/// Room for a control message with one descriptor, aligned like its header.
-#[repr(align(8))]
-struct Control([u8; 64]);
-
-/// Sends a descriptor over a socket.
-fn send_descriptor(channel: RawFd, descriptor: &OwnedFd) -> Result<(), Errno> {
-    let mut byte = [0_u8];
-    let mut control = Control([0; 64]);
-    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
-    // SAFETY: zeros are a valid value.
-    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
-    message.msg_control = control.0.as_mut_ptr().cast();
-    // SAFETY: pure arithmetic.
-    let (space, length) = unsafe { (libc::CMSG_SPACE(4), libc::CMSG_LEN(4)) };
-    // CAST: small sizes, whose types differ between C libraries.
-    message.msg_controllen = space as _;
-    // SAFETY: the control buffer has room for one header with four bytes, and is aligned.
-    let sent = unsafe {
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = length as _;
-        libc::CMSG_DATA(header).cast::<RawFd>().write_unaligned(descriptor.as_raw_fd());
-        libc::sendmsg(channel, &raw const message, 0)
-    };
-    if sent == 1 { Ok(()) } else { Err(last_errno()) }
+/// Sends a descriptor over a socket. Makes system calls only.
+fn send_descriptor(channel: &UnixStream, descriptor: &OwnedFd) -> Result<(), Errno> {
+    let descriptors = [descriptor.as_fd()];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    sendmsg(channel, &[IoSlice::new(&[0])], &mut control, SendFlags::empty()).map(drop)
 }
 
 /// Receives a descriptor from a socket.
 pub(crate) fn receive_descriptor(channel: &UnixStream) -> io::Result<OwnedFd> {
-    let mut byte = [0_u8];
-    let mut control = Control([0; 64]);
-    let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
-    // SAFETY: zeros are a valid value.
-    let mut message: libc::msghdr = unsafe { MaybeUninit::zeroed().assume_init() };
-    (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
-    message.msg_control = control.0.as_mut_ptr().cast();
-    // CAST: a small size, whose type differs between C libraries.
-    message.msg_controllen = control.0.len() as _;
-    // SAFETY: the buffers outlive the call.
-    let received = unsafe { libc::recvmsg(channel.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
-    if received < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has filled the control buffer up to the length in the message.
-    unsafe {
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        if received == 0 || header.is_null() || (*header).cmsg_type != libc::SCM_RIGHTS {
-            return Err(io::Error::other("the program has sent no listener"));
-        }
-        Ok(OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()))
-    }
+    let mut byte = [0];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    recvmsg(channel, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)?;
+    let received = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    received.ok_or_else(|| io::Error::other("the program has sent no listener"))
 }
 
 /// The next event of the supervisor.
