@@ -429,9 +429,9 @@ static void waits(void)
 {
     struct channel channel = bring_up();
     struct memory semaphore = allocate(channel.nvmap, channel.space, 4096);
-    struct wait wait = { .type = 1, .timeout_ms = 100000, .dmabuf_fd = (uint32_t)semaphore.fd, .payload = 1 };
+    struct wait wait = { .type = 1, .timeout_ms = 30000, .dmabuf_fd = (uint32_t)semaphore.fd, .payload = 1 };
     /* Ends the program if a request waits with the other one. */
-    alarm(20);
+    alarm(15);
     int ready[2];
     if (pipe(ready) != 0)
         fail("pipe");
