@@ -191,8 +191,8 @@ impl Observer for Watched {
         self.watcher.named(memory.gpu_va(), name);
     }
 
-    fn freed(&self, memory: Arc<Memory>) -> Vec<Arc<Memory>> {
-        if memory.is_imported() || !self.keeps_apart() {
+    fn freed(&self, memory: Arc<Memory>, is_imported: bool) -> Vec<Arc<Memory>> {
+        if is_imported || !self.keeps_apart() {
             self.watcher.recycled(memory.gpu_va());
             return vec![memory];
         }

@@ -346,7 +346,10 @@ impl Heap {
     fn give_back(&self, memory: Arc<Memory>) {
         match self.observer() {
             None => self.pool.free(memory),
-            Some(observer) => observer.freed(memory).into_iter().for_each(|memory| self.pool.free(memory)),
+            Some(observer) => {
+                let is_imported = memory.is_imported();
+                observer.freed(memory, is_imported).into_iter().for_each(|memory| self.pool.free(memory));
+            }
         }
     }
 
