@@ -24,8 +24,8 @@ pub(crate) trait Observer: Any + Debug + Send + Sync {
     /// A block was named.
     fn named(&self, memory: &Memory, name: &str);
 
-    /// A block was freed; `is_imported` tells memory of the process, which its owner wants back. Returns the blocks that
-    /// may be used again.
+    /// A block was freed; `is_imported` marks memory of the process, which its owner wants back. Returns the blocks
+    /// that may be used again.
     fn freed(&self, memory: Arc<Memory>, is_imported: bool) -> Vec<Arc<Memory>>;
 
     /// Ends the quarantine of all freed blocks, and returns them.
