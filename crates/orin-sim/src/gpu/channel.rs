@@ -4,7 +4,7 @@
 //! as soon as it has fetched an entry, so GP_GET does not indicate whether the entry's work is done. A method that
 //! cannot execute yet, an acquire or a wait for idle, stays pending and is retried in the next slice. The engines run
 //! asynchronously to host: a launch or a copy is queued and host continues immediately, as on silicon, so a missing
-//! wait in the driver has an effect here as well.
+//! wait in the driver is visible in the model.
 //!
 //! The graphics runlist has one copy engine and one compute engine behind one host. When methods go to the other
 //! engine, host first waits for idle (GA100 `dev_pbdma`).
@@ -50,7 +50,7 @@ pub(super) enum Flow {
 pub(super) enum Wait {
     /// The engines are idle.
     Idle,
-    /// A semaphore in memory, with the activity that describes it.
+    /// A semaphore in memory, with the [`Activity`] to report.
     Semaphore {
         activity: Activity,
         /// Whether the TSG yields its time slice while waiting.
@@ -58,7 +58,7 @@ pub(super) enum Wait {
     },
 }
 
-/// The other channels of a channel's TSG, and whether the engines work for them.
+/// The other channels of a channel's TSG, and whether they have work on the engines.
 pub(super) struct Siblings<'a> {
     channel: &'a Channel,
     all: &'a [Arc<Channel>],
@@ -135,19 +135,19 @@ pub(super) struct Channel {
     group: ChannelGroup,
     /// Whether the compute engine has work of the channel, as of its last slice.
     computing: AtomicBool,
-    /// Blocks of a grid are on the SMs, as of the last slice.
+    /// Whether blocks of a grid are on the SMs, as of the last slice.
     has_blocks: AtomicBool,
-    /// No block starts, because another TSG waits for the engine.
+    /// Whether blocks may not start because another TSG waits for the engine.
     yielding: AtomicBool,
-    /// No block starts, because the kernel takes the TSG off the engine.
+    /// Whether blocks may not start because the kernel preempts the TSG.
     preempted: AtomicBool,
     /// Whether the copy engine has work of the channel, as of its last slice.
     copying: AtomicBool,
-    /// Ends the current slice soon and prevents further slices.
+    /// Makes the current slice end early and prevents further slices.
     halted: AtomicBool,
     /// Temporarily removed from the runlist.
     disabled: AtomicBool,
-    /// A doorbell was rung, and GP_PUT has not been read since.
+    /// Whether a doorbell was rung and GP_PUT has not been read since.
     rung: AtomicBool,
     /// Number of threads that wait for `state`. The GPU's thread yields to them; otherwise it would retake the lock
     /// before they wake up.
@@ -246,7 +246,7 @@ impl Channel {
         }
     }
 
-    /// Returns whether the compute engine has work of the channel, as of its last slice, and continues it.
+    /// Returns whether the compute engine has work of the channel, as of its last slice, and may continue it.
     pub(super) fn is_computing(&self) -> bool {
         self.computing.load(Ordering::Relaxed)
             && !self.disabled.load(Ordering::Relaxed)
@@ -258,7 +258,7 @@ impl Channel {
         self.is_computing() && self.has_blocks.load(Ordering::Relaxed)
     }
 
-    /// Returns whether the channel's work cannot be taken off the engine.
+    /// Returns whether the channel's work cannot be preempted now.
     pub(super) fn occupies_engine(&self, preemption: Preemption) -> bool {
         match preemption {
             Preemption::Wait => self.is_computing(),
@@ -523,7 +523,7 @@ impl State {
         let before = self.sums.ring;
         self.sums.ring = checksum::add(checksum::add(before, low), high);
         match entry {
-            // SYNC requires what the model always does: one segment after the other.
+            // SYNC requires sequential segments, which the model always guarantees.
             Entry::Segment(segment) if segment.conditional && !self.stream.is_active() => {}
             Entry::Segment(segment) if segment.conditional && self.stream.owed() > 0 => {
                 let reason = "it would begin with the data of a method in the segment before".to_owned();

@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn the_polynomial_is_that_of_ethernet() {
-        // The well-known check value is that of "123456789", starting from all ones and inverted at the end. Eight
+        // The standard check value is the CRC of "123456789", started from all ones and inverted at the end. Eight
         // bytes are processed as words, the ninth with the table.
         let crc = [0x3433_3231, 0x3837_3635].into_iter().fold(u32::MAX, add);
         let crc = crc >> 8 ^ TABLE[((crc ^ 0x39) & 0xff) as usize];

@@ -56,7 +56,7 @@ struct Job {
 #[derive(Debug)]
 pub(super) struct Copy {
     shadow: Shadow,
-    /// The checks of transfers, if there are any.
+    /// The checks of transfers, if enabled.
     checker: Option<Checker>,
     jobs: VecDeque<Job>,
 }

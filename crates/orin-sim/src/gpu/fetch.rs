@@ -19,11 +19,11 @@ pub(super) struct Fetching {
     pub(super) segments: Option<SegmentWatcher>,
 }
 
-/// The line on its way to host.
+/// The line that host is fetching, and the time that a fetch takes.
 #[derive(Debug)]
 pub(super) struct Pace {
     line_time: Duration,
-    /// Number of the line in the address space, and when it arrives.
+    /// Line number in the address space, and arrival time.
     line: Option<(u64, Instant)>,
 }
 
@@ -32,12 +32,12 @@ impl Pace {
         Self { line_time, line: None }
     }
 
-    /// Another segment begins, whose first line is fetched again.
+    /// Begins another segment; its first line is fetched again.
     pub(super) fn begin(&mut self) {
         self.line = None;
     }
 
-    /// Returns whether host can read the word at `va` now. If not, its line is on the way.
+    /// Returns whether host can read the word at `va` now. If not, the fetch of its line is pending.
     pub(super) fn has_arrived(&mut self, va: u64) -> bool {
         if self.line_time.is_zero() {
             return true;

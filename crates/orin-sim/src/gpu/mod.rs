@@ -90,11 +90,11 @@ pub struct ChannelSetup {
 /// The time-slice group (TSG) of a channel. Channels of one TSG share its time slice and the engine contexts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelGroup {
-    /// The TSG: any number that is the same for all its channels.
+    /// TSG id; equal for all channels of the TSG.
     pub tsg: u32,
     /// The subcontext (VEID) of the channel, which can limit the scope of a wait for idle.
     pub veid: u32,
-    /// Time slice of the TSG in microseconds. The value of the last bound channel counts.
+    /// Time slice of the TSG in microseconds. The value of the channel bound last applies.
     pub timeslice_us: u32,
 }
 
@@ -298,13 +298,13 @@ pub struct GpuConfig {
     pub sm: SmOptions,
     /// Selects which TSG is served first in each round; 0 keeps the binding order.
     pub seed: u64,
-    /// Duration of a standstill before it is reported as a deadlock.
+    /// Time without progress after which a deadlock is reported.
     pub deadlock_after: Duration,
     /// Period after which an engine that cannot be taken from a TSG causes a context-switch time-out.
     pub switch_timeout: Duration,
     /// Time that host needs for each 128 bytes of a pushbuffer.
     pub slow_fetch: Duration,
-    /// Encodings of launches that do not work.
+    /// Launch encodings that are to fail.
     pub quirks: Quirks,
     /// Receives the pushbuffer segments that channels fetch.
     pub segments: Option<SegmentWatcher>,
@@ -573,8 +573,8 @@ impl Gpu {
         self.scheduler.occupies_engine(tsg)
     }
 
-    /// Leaves the engine to the unfinished grids of a TSG for good, as the kernel does if it closes a TSG that it could
-    /// not preempt. No TSG is served any more. The channels still have to be stopped.
+    /// Leaves the engine permanently to the unfinished grids of a TSG, as the kernel does if it closes a TSG that it
+    /// could not preempt. No TSG is served afterwards. The caller must still stop the channels.
     pub fn abandon_engine(&self, tsg: u32) {
         self.scheduler.abandon_engine(tsg);
     }

@@ -2,10 +2,10 @@
 //!
 //! The engine holds the context of one TSG. To serve another one, host takes the first off the engine: with instruction
 //! preemption (CILP) at once; with block preemption (CTA) when its blocks on the SMs have ended, and no further one
-//! starts; otherwise (WFI) when its grids have ended. While the TSG cannot be taken off and another TSG has work,
+//! starts; otherwise (WFI) when its grids have ended. While the TSG cannot be preempted and another TSG has work,
 //! every [`GpuConfig::switch_timeout`](crate::gpu::GpuConfig) is one context-switch time-out of the first, which the
-//! kernel counts. A TSG that was closed without a reset keeps the engine for good: the kernel finds no channel to
-//! recover.
+//! kernel counts. A TSG that was closed without a reset keeps the engine permanently: the kernel finds no channel
+//! to recover.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 enum Holder {
     /// It has unfinished grids or blocks and cannot be preempted.
     Running(u32),
-    /// It was closed in that state.
+    /// It was closed while it occupied the engine.
     Abandoned(u32),
 }
 
@@ -27,7 +27,7 @@ pub(super) struct SwitchTimeout {
     pub(super) abandoned: bool,
 }
 
-/// Who has the engine, and since when others wait.
+/// The TSG that occupies the engine, and the start of the wait of other TSGs.
 #[derive(Debug)]
 pub(super) struct Possession {
     period: Duration,
@@ -55,7 +55,7 @@ impl Possession {
         self.waiting_since.is_some() && self.holder == Some(Holder::Running(tsg))
     }
 
-    /// Records the state of a TSG after its turn: whether its work must go on before another TSG can be served.
+    /// Records after the turn of a TSG whether it still occupies the engine.
     pub(super) fn after_turn(&mut self, tsg: u32, occupies: bool) {
         match self.holder {
             None if occupies => self.holder = Some(Holder::Running(tsg)),
@@ -79,7 +79,7 @@ impl Possession {
         (self.holder, self.waiting_since) = (None, None);
     }
 
-    /// Counts the time for which another TSG has waited. `waits` says whether one does. Returns a time-out that is due.
+    /// Updates the waiting time; `waits` is whether another TSG waits. Returns a time-out if one is due.
     pub(super) fn tick(&mut self, waits: bool, now: Instant) -> Option<SwitchTimeout> {
         let holder = self.holder.filter(|_| waits);
         let Some(holder) = holder else {

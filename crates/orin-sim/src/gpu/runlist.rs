@@ -111,13 +111,13 @@ mod tests {
 
     #[test]
     fn an_acquire_without_switch_holds_the_time_slice() {
-        assert_eq!(length([HELD, HELD, IDLE]), 3, "it was released meanwhile");
+        assert_eq!(length([HELD, HELD, IDLE]), 3, "the hold ended");
         let mut count = 0;
         assert!(!turn(5, || {
             count += 1;
             HELD
         }));
-        assert_eq!(count, 5, "it is held until its end");
+        assert_eq!(count, 5, "held until the end of the time slice");
     }
 
     #[test]

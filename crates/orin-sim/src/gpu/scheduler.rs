@@ -1,7 +1,7 @@
 //! The GPU's thread: doorbells, time, and turns.
 //!
-//! A doorbell is a plain word of shared memory in the model, so of two tokens written in quick succession only the
-//! second one may be seen. Therefore a token never selects a channel: any doorbell write makes the thread read GP_PUT
+//! A doorbell is a plain word of shared memory in the model, so only the second of two tokens written in quick
+//! succession may be seen. Therefore a token never selects a channel: any doorbell write makes the thread read GP_PUT
 //! of every bound channel again. As on a board, GP_PUT alone has no effect. The word is taken by an atomic exchange
 //! with all ones; a token written after the exchange is found by the next one.
 //!
@@ -59,7 +59,7 @@ struct Lists {
     timeslices: BTreeMap<u32, u32>,
     /// Where the grids of TSGs can be preempted.
     preemption: BTreeMap<u32, Preemption>,
-    /// The TSG to whose grids the engine was left.
+    /// TSG that keeps the engine permanently: see [`Gpu::abandon_engine`].
     abandoned: Option<u32>,
     quit: bool,
 }
@@ -339,7 +339,7 @@ struct Worker {
     engine: Possession,
     /// Generation of the lists from which the fields above were copied.
     seen: Option<u32>,
-    /// A doorbell was rung that may be for a channel of newer lists.
+    /// A doorbell was rung, possibly for a channel that only newer lists contain.
     unseen: Cell<bool>,
     /// Number of rounds with progress.
     round: u64,
@@ -499,7 +499,7 @@ impl Worker {
         for page in &self.pages {
             show_time(page, now);
             let doorbell = page.word(offset(usermode::Doorbell::ADDRESS));
-            // Reading first leaves the cache line with the writer while there is no token.
+            // Reading first keeps the cache line in the writer's cache while there is no token.
             if doorbell.load(Ordering::Relaxed) == NO_TOKEN {
                 continue;
             }

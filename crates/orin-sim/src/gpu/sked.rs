@@ -124,7 +124,7 @@ pub(super) struct Sked {
     dependences: BTreeMap<u64, u64>,
     sms: Arc<Sms>,
     quirks: Arc<Quirks>,
-    /// The descriptor that the scheduler hangs on, because of a quirk.
+    /// The descriptor at which the scheduler hangs because of a quirk.
     hung: Option<u64>,
 }
 
@@ -134,7 +134,7 @@ impl Sked {
         Self { queue, running: None, cache, dependences, sms, quirks, hung: None }
     }
 
-    /// Stops the scheduler for good at a descriptor.
+    /// Stops the scheduler permanently at a descriptor.
     pub(super) fn hang(&mut self, va: u64) {
         self.hung = self.hung.or(Some(va));
     }

@@ -11,7 +11,7 @@ use crate::check::{Checker, Rows};
 use crate::gpu::surface::Surface;
 use crate::mmu::{Access, MmuFault, View};
 
-/// The engine in findings.
+/// Name of the engine in findings.
 const UNIT: &str = "copy engine";
 
 /// Maximum size of one remapped piece in bytes.
@@ -146,7 +146,7 @@ pub(super) struct Transfer {
     lines_done: u32,
     /// Number of elements done in the current line.
     done: u64,
-    /// Whether the checks have seen it.
+    /// Whether it has been checked.
     checked: bool,
     /// Whether it has been reported that the CPU has a view of the target.
     under_view: bool,
@@ -257,14 +257,14 @@ impl Transfer {
         }
     }
 
-    /// The length of the last piece of the line that has not been moved: it ends `left` bytes after the start of the
-    /// line, and starts at a mapping boundary of either side.
+    /// Moves the last piece of the rest of the line. Returns its length. The piece ends at the end of the rest and
+    /// starts at a mapping boundary of either side, or `count` bytes before its end.
     fn bytes_from_the_end(&self, view: &View, from: u64, to: u64, count: u64) -> Result<u64, MmuFault> {
         let left = self.length - self.done;
         let (from_end, to_end) = (from.wrapping_add(left), to.wrapping_add(left));
         let below = |end: u64, access| {
             let span = view.span(end.wrapping_sub(1), access)?;
-            // If stores have side effects, one page at a time.
+            // One page at a time if stores have side effects.
             let start = if span.writable || access == Access::Read { span.va } else { (end - 1) & !0xfff };
             Ok(end - start)
         };

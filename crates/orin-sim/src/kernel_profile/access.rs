@@ -1,4 +1,4 @@
-//! What the accesses of one warp cost: sectors of global and local memory, passes of shared memory.
+//! Costs of one warp's accesses: sectors of global and local memory, passes of shared memory.
 //!
 //! The rules are those of the CUDA C++ Programming Guide ("Compute Capability 8.x", with what it refers to): memory
 //! moves in sectors of 32 bytes, and shared memory has 32 banks of 4 bytes. A warp's accesses of 8 bytes take at least
@@ -33,7 +33,7 @@ pub struct Traffic {
     pub requests: u64,
     /// Sectors of 32 bytes that the requests touch: the transactions between an SM and its L1 cache's sectors.
     pub sectors: u64,
-    /// Sectors that would suffice if the bytes of each request lay side by side.
+    /// Sectors that would suffice if the bytes of each request were contiguous.
     pub ideal_sectors: u64,
     /// Distinct bytes of each request.
     pub needed_bytes: u64,
@@ -78,7 +78,7 @@ impl Traffic {
         let requested = count as u64 * size;
         let (sectors, needed) = match request.space {
             Space::Local => {
-                // Words of the same offset lie side by side for the lanes of a warp.
+                // The words of a warp's lanes at the same offset are contiguous.
                 let words = size.div_ceil(4);
                 let mut touched: Vec<u64> = lanes(request.mask)
                     .flat_map(|lane| {
@@ -129,7 +129,7 @@ pub struct Passes {
     pub ideal_passes: u64,
     /// Largest number of words of one bank that a pass would have to serve: n is an n-way conflict, 1 none.
     pub worst: u64,
-    /// Lanes of atomics whose word another lane of the warp changes as well: these happen one after another.
+    /// Lanes of atomics on a word that another lane of the warp also changes; such atomics are serialised.
     pub collisions: u64,
 }
 
@@ -240,9 +240,9 @@ mod tests {
             let traffic = Traffic::of(&request(Space::Local, bytes, mask, address));
             (traffic.sectors, traffic.ideal_sectors)
         };
-        assert_eq!(local(4, !0, |_| 64), (4, 4), "one offset: the words of the lanes lie side by side");
+        assert_eq!(local(4, !0, |_| 64), (4, 4), "one offset: the words of the lanes are contiguous");
         assert_eq!(local(16, !0, |_| 64), (16, 16));
-        assert_eq!(local(4, !0, |lane| 4 * lane), (32, 4), "each lane another offset");
+        assert_eq!(local(4, !0, |lane| 4 * lane), (32, 4), "a different offset for each lane");
         assert_eq!(local(1, 0xff, |_| 3), (1, 1));
     }
 

@@ -4,9 +4,9 @@ use super::access::ratio;
 use super::report::{InstructionProfile, KernelProfile, Totals};
 use super::text::number;
 
-/// Places of one kind that are named.
+/// Maximum number of instructions named for one kind of waste.
 const PLACES: usize = 4;
-/// Part of all sectors or passes that an instruction must waste to be named.
+/// Fraction of all sectors or passes that an instruction must waste to be named.
 const WORTH: f64 = 0.1;
 
 /// Sentences about the kernel, most important kind first; empty if the counts show nothing to improve.

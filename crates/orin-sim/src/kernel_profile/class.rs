@@ -137,7 +137,7 @@ fn class(op: Op) -> &'static str {
     }
 }
 
-/// What the memory instruction `word` does: `load`, `store` or `atomic`; `None` for others.
+/// Kind of the memory instruction `word`: `load`, `store` or `atomic`; `None` for others.
 pub(super) fn access_of(word: u128) -> Option<&'static str> {
     match sass::decode(word).ok()?.op {
         Op::Ldg | Op::Ld | Op::Lds | Op::Ldl | Op::Ldsm => Some("load"),
@@ -157,7 +157,7 @@ pub(super) fn access_of(word: u128) -> Option<&'static str> {
     }
 }
 
-/// Whether the threads that execute it may go different ways.
+/// Whether the threads that execute it may diverge.
 pub(crate) fn is_branch(op: Op) -> bool {
     matches!(
         op,

@@ -9,14 +9,14 @@ use super::{Profiler, Selection};
 use crate::settings::SettingsError;
 
 /// Environment variable with the path of a file to which the profiles of a program's kernels are appended, one JSON
-/// object per line, when the program closes its device or ends.
+/// object per line, when the program closes its device or exits.
 pub const PROFILE_VARIABLE: &str = "ORIN_SIM_PROFILE";
 /// Environment variable with the names of the kernels to profile, separated by commas; `*` stands for any characters.
 pub const KERNELS_VARIABLE: &str = "ORIN_SIM_PROFILE_KERNELS";
 /// Environment variable with the launches to profile: `SKIP` or `SKIP,COUNT`.
 pub const LAUNCHES_VARIABLE: &str = "ORIN_SIM_PROFILE_LAUNCHES";
 
-/// The profilers of this process that are written at the end, and their files.
+/// Profilers to write when the process exits, and their files.
 static OPEN: Mutex<Vec<(Profiler, PathBuf)>> = Mutex::new(Vec::new());
 
 impl Profiler {
@@ -58,7 +58,7 @@ fn parse_launches(text: &str) -> Result<(u64, Option<u64>), String> {
     }
 }
 
-/// Writes the profiles when the process ends, unless [`close`] has done so.
+/// Writes the profiles when the process exits, unless [`close`] has done so.
 fn watch_exit(profiler: &Profiler, path: PathBuf) {
     static REGISTER: Once = Once::new();
     OPEN.lock().unwrap_or_else(PoisonError::into_inner).push((profiler.clone(), path));
@@ -89,12 +89,12 @@ fn write((profiler, path): &(Profiler, PathBuf)) {
     });
     if let Err(error) = written {
         let text = format!("{PROFILE_VARIABLE}: {}: {error}\n", path.display());
-        // Not by `eprint`, which a test's harness would hide. If that fails, there is no place to report it.
+        // Not `eprint!`, which a test harness captures. A failure of this write cannot be reported.
         let _ = std::io::stderr().lock().write_all(text.as_bytes());
     }
 }
 
-/// Runs at the end of the process.
+/// Runs when the process exits.
 extern "C" fn at_exit() {
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     open.iter().for_each(write);

@@ -1,4 +1,4 @@
-//! Profiles as one HTML page without links to anything else.
+//! Profiles as one self-contained HTML page.
 
 use std::collections::HashMap;
 

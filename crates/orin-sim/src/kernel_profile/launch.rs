@@ -32,7 +32,7 @@ impl Code {
     }
 }
 
-/// What distinguishes launches whose counts are not added.
+/// Key of an entry: the counts of launches with equal keys are added.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Shape {
     /// Name, or address.
@@ -52,7 +52,7 @@ pub(crate) struct GridProfile {
     view: View,
     shape: Shape,
     code: Option<Code>,
-    /// Counts of threads that have ended their part.
+    /// Counts of host threads that have finished.
     tally: Mutex<Tally>,
 }
 
@@ -64,7 +64,7 @@ impl GridProfile {
         checker: Option<&Checker>,
         known: &Known,
     ) -> Self {
-        // The profiler's own reads are none of the grid's.
+        // The profiler's own reads do not count as reads of the grid.
         let view = view.watched_by(None);
         let loaded = checker.and_then(|checker| checker.image(view.space(), launch.program_va));
         let loaded = loaded.map(|(image, offset)| Code { image, offset, whole: true });
@@ -124,7 +124,7 @@ impl GridProfile {
         entry.written_bytes += tally.written.bytes();
     }
 
-    /// The words of the kernel, those that are not executed included, by distance from the first.
+    /// The words of the kernel, including those not executed, by distance from the first.
     fn listing(&self) -> BTreeMap<i64, (u128, Counts)> {
         let own = self.code.as_ref().and_then(|code| code.image.extent(code.offset));
         let bytes = own.map_or(0, |own| own.end - own.start);
@@ -171,7 +171,7 @@ impl Entry {
         }
     }
 
-    /// Whether a launch is of the same kernel: another program may have one of the same name, or at the same address.
+    /// Whether a launch is of the same kernel: other programs may have one of the same name or at the same address.
     fn is_of(&self, shape: &Shape, executed: &[(i64, u128, Counts)]) -> bool {
         let same = |(distance, word, _): &(i64, u128, Counts)| {
             self.instructions.get(distance).is_none_or(|(known, _)| known == word)

@@ -1,4 +1,4 @@
-//! Profiles of kernels: exact counts of what their instructions did.
+//! Profiles of kernels: exact counts for each instruction.
 //!
 //! With a [`Profiler`] in [`SmOptions::profile`](crate::sm::SmOptions::profile) the model counts, for each
 //! instruction of each kernel, the executions, the threads that were active and those that were predicated off,
@@ -14,11 +14,11 @@
 //! | `class` | the mix |
 //! | `launch` | a running grid, and the launches of a kernel together |
 //! | `report` | the profile of a kernel, its sums and its source lines |
-//! | `text`, `html`, `advice` | reports to read |
+//! | `text`, `html`, `advice` | reports for people |
 //! | `environment` | programs that open their own software Orin |
 //!
-//! An instruction of a profiled GPU is decoded into one that counts and then executes it. Without a profiler the
-//! interpreter does nothing more, but for one comparison per instruction that no thread executes.
+//! On a profiled GPU, an instruction is decoded into one that counts and then executes it. Without a profiler the
+//! only overhead is one comparison for each instruction that no thread executes.
 
 mod access;
 mod advice;
@@ -63,9 +63,9 @@ pub(crate) use tally::Tally;
 pub struct Selection {
     /// Names, in which `*` stands for any characters; all kernels if empty.
     pub kernels: Vec<String>,
-    /// Launches of these kernels to leave out at the start.
+    /// Number of launches of these kernels to skip first.
     pub skip: u64,
-    /// Launches to profile after that; all if `None`.
+    /// Number of launches to profile after that; all if `None`.
     pub count: Option<u64>,
 }
 
@@ -76,7 +76,7 @@ impl Selection {
     }
 }
 
-/// Collects the profiles of the kernels that a software Orin runs; clones are handles to the same.
+/// Collects the profiles of the kernels that a software Orin runs; clones are handles to the same profiler.
 #[derive(Clone, Debug)]
 pub struct Profiler(Arc<Inner>);
 
@@ -110,14 +110,14 @@ impl Profiler {
         self.0.known.add(file)
     }
 
-    /// Sets how cubins are searched for, once: `search` returns files, and the model ignores those that are no cubins
+    /// Sets how cubins are searched for, once: `search` returns files, and the model ignores those that are not cubins
     /// for the Orin. It is called at the first launch of each kernel that is not known.
     pub fn search_cubins_by(&self, search: impl Fn() -> Vec<Vec<u8>> + Send + Sync + 'static) {
         self.0.known.search_by(Box::new(search));
     }
 
-    /// The profiles so far, one for each kernel and launch shape, in the order of their first launches. Launches that
-    /// are running are not in them.
+    /// The profiles so far, one for each kernel and launch shape, in the order of their first launches. Running
+    /// launches are not included.
     pub fn profiles(&self) -> Vec<KernelProfile> {
         self.lock().entries.iter().map(Entry::profile).collect()
     }

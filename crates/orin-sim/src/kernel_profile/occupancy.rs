@@ -1,4 +1,4 @@
-//! Occupancy: how many blocks of a launch an SM holds, and why no more.
+//! Occupancy: the number of blocks of a launch that an SM holds, and its limits.
 
 use gpu_hal::chip::WARP;
 use serde::{Deserialize, Serialize};
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::chip::CHIP;
 use crate::sm::Launch;
 
-/// How many blocks of a launch an SM holds at a time, as its descriptor and the limits of SM 8.7 say.
+/// Number of blocks of a launch that an SM holds at a time, by the launch descriptor and the limits of SM 8.7.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Occupancy {
     /// Blocks on one SM.
@@ -22,7 +22,7 @@ pub struct Occupancy {
     /// Blocks that its shared memory allows, in the largest configuration that the launch permits; `None` if the
     /// launch uses none.
     pub by_shared: Option<u32>,
-    /// Blocks that an SM holds of any kernel.
+    /// Maximum number of blocks on an SM, whatever the kernel.
     pub by_blocks: u32,
     /// The resources that limit the number of blocks: `warps`, `registers`, `shared memory`, `blocks`.
     pub limited_by: Vec<String>,
@@ -59,12 +59,12 @@ impl Occupancy {
         }
     }
 
-    /// Part of an SM's warps that are resident, 0 to 1.
+    /// Fraction of an SM's warps that are resident, 0 to 1.
     pub fn fraction(&self) -> f64 {
         f64::from(self.warps_per_sm) / f64::from(self.max_warps.max(1))
     }
 
-    /// How often the chip is filled by `blocks` blocks: 1.5 is one full wave and a half-full one.
+    /// Waves of `blocks` blocks on the chip: 1.5 is one full wave and a half-full one.
     pub fn waves(&self, blocks: u64) -> f64 {
         super::access::ratio(blocks, u64::from(self.blocks_per_sm) * u64::from(self.sms.max(1)))
     }

@@ -20,7 +20,7 @@ pub struct InstructionProfile {
     /// `load`, `store`, `atomic`, or `copy` (from global to shared memory); `None` for other instructions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub access: Option<String>,
-    /// Whether it is a branch, call or return, whose threads may go different ways.
+    /// Whether it is a branch, call or return, whose threads may diverge.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub branch: bool,
     /// The counts; all 0 if it was not executed.
@@ -49,7 +49,7 @@ pub struct KernelProfile {
     pub block: [u32; 3],
     /// Registers of a thread.
     pub registers: u32,
-    /// Shared memory of a block in bytes, as in the launch descriptor: with what the system reserves, rounded.
+    /// Shared memory of a block in bytes, as in the launch descriptor: including the reserved part, rounded up.
     pub shared_bytes: u32,
     /// Local memory of a thread in bytes, as in the launch descriptor.
     pub local_bytes: u32,
@@ -212,7 +212,7 @@ pub fn json(profiles: &[KernelProfile]) -> Value {
     json!({ "version": 1, "profiles": profiles.iter().map(one).collect::<Vec<_>>() })
 }
 
-/// Reads what [`json()`] has made, or profiles one per line, as programs append them to the file of
+/// Parses the output of [`json()`], or profiles one per line, as programs append them to the file of
 /// [`PROFILE_VARIABLE`](super::PROFILE_VARIABLE).
 ///
 /// # Errors
@@ -235,7 +235,7 @@ pub fn parse(text: &str) -> Result<Vec<KernelProfile>, serde_json::Error> {
         Ok(whole) => Ok(whole.profiles),
         Err(error) => {
             let parsed: Result<Vec<_>, _> = lines().map(serde_json::from_str).collect();
-            // The first error says more if the text is one object.
+            // The first error is more specific if the text is one object.
             parsed.map_err(|other| if lines().count() > 1 { other } else { error })
         }
     }

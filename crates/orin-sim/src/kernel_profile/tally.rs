@@ -12,7 +12,7 @@ use crate::sm::Space;
 /// Instructions of a page.
 const PER_PAGE: usize = (PAGE_BYTES / 16) as usize;
 
-/// What was counted of one instruction.
+/// Counts of one instruction.
 ///
 /// ```
 /// use orin_sim::kernel_profile::Counts;
@@ -32,7 +32,7 @@ pub struct Counts {
     pub threads: u64,
     /// Threads whose guard was true.
     pub active: u64,
-    /// Executions of a branch whose threads went different ways.
+    /// Executions of a branch whose threads diverged.
     pub divergent: u64,
     /// Accesses to global memory.
     #[serde(skip_serializing_if = "is_default")]
@@ -121,7 +121,7 @@ impl Tally {
         &mut self.page(pc / PAGE_BYTES)[(pc % PAGE_BYTES / 16) as usize]
     }
 
-    /// An execution of the instruction `word` at `pc` by `threads` threads, of which `active` have a true guard.
+    /// Counts an execution of the instruction `word` at `pc` by `threads` threads, of which `active` have a true guard.
     pub(crate) fn executed(&mut self, pc: u64, word: u128, threads: u32, active: u32) {
         let (slot, counts) = self.at(pc);
         *slot = word;
@@ -131,12 +131,12 @@ impl Tally {
         counts.active += u64::from((threads & active).count_ones());
     }
 
-    /// The threads of the branch at `pc` went different ways.
+    /// Counts a divergent execution of the branch at `pc`.
     pub(crate) fn diverged(&mut self, pc: u64) {
         self.at(pc).1.divergent += 1;
     }
 
-    /// The instruction at `pc` accesses memory.
+    /// Counts an access to memory by the instruction at `pc`.
     pub(crate) fn accessed(&mut self, pc: u64, request: &Request) {
         if request.mask == 0 {
             return;

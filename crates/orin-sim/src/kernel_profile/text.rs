@@ -7,7 +7,7 @@ use super::access::{Passes, Traffic, ratio};
 use super::advice::advice;
 use super::report::{KernelProfile, LineProfile, Totals};
 
-/// Source lines, or instructions, in the table of a kernel.
+/// Maximum number of source lines, or instructions, in the table of a kernel.
 const ROWS: usize = 20;
 
 /// A number with separators.
@@ -201,7 +201,7 @@ fn table(out: &mut fmt::Formatter<'_>, profile: &KernelProfile, all: u64) -> fmt
             .collect(),
     };
     rows.retain(|row| row.counts.executed > 0);
-    // The most executed rows, those with more to say first, in the order of the source.
+    // Selects rows with divergence or memory accesses first, then the most executed. Prints them in source order.
     let mut shown: Vec<usize> = (0..rows.len()).collect();
     shown.sort_by_key(|&row| {
         let counts = &rows[row].counts;

@@ -36,7 +36,7 @@ pub enum Access {
 /// Reason of a refused access; names as in the kernel log (`spec` terms of nvgpu).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultKind {
-    /// Nothing is mapped nearby: the page directory entry is invalid.
+    /// The page directory entry is invalid: nothing is mapped in its 2 MiB.
     InvalidPde,
     /// The page table entry is invalid.
     InvalidPte,
@@ -193,11 +193,11 @@ impl AddressSpace {
         change(Arc::make_mut(&mut self.tables.write().unwrap_or_else(|poison| poison.into_inner())))
     }
 
-    /// Adds a mapping. The kernel model has already checked alignment and overlap.
+    /// Adds a mapping. The kernel model must have checked alignment and overlap.
     ///
     /// # Panics
     ///
-    /// Panics if the range is not of whole pages, overlaps another one or leaves its memory, which is a bug of the
+    /// Panics if the range is not of whole pages, overlaps another one or leaves its memory, which is a bug in the
     /// kernel model.
     pub fn map(&self, range: MappedRange) {
         let is_aligned = |value: u64| value.is_multiple_of(PAGE_BYTES);

@@ -167,8 +167,8 @@ impl View {
     /// CPU address of `[va, va + len)` for one access. The range may not cross mappings or sparse pages; hardware
     /// accesses are aligned, so they never do.
     ///
-    /// The caller then makes the store: on counted memory it is counted here, and there, as on sparse pages, the
-    /// pointer leads to memory that is never read.
+    /// The caller performs the store. A store to counted memory is counted here. The pointer to counted memory or a
+    /// sparse page leads to memory that is never read.
     ///
     /// # Errors
     ///
@@ -271,7 +271,7 @@ impl View {
     }
 }
 
-/// The bytes of a word, aligned to 4 bytes: other threads access the same words as atomics ([`Memory::word`]).
+/// The bytes of a word, aligned to 4 bytes. Other threads access the same words as atomics ([`Memory::word`]).
 ///
 /// [`Memory::word`]: crate::memory::Memory::word
 const WORD: usize = size_of::<u32>();
@@ -286,7 +286,7 @@ fn split(address: usize, len: usize) -> (usize, usize) {
 ///
 /// # Safety
 ///
-/// The word is valid for reads and writes for `'a`, and is accessed by atomic operations alone.
+/// The word is valid for reads and writes for `'a`, and is accessed only by atomic operations.
 unsafe fn word_of<'a>(pointer: *mut u8) -> (&'a AtomicU32, usize) {
     let place = pointer.addr() % WORD;
     // SAFETY: the caller's promise; the address is aligned.
@@ -297,7 +297,7 @@ unsafe fn word_of<'a>(pointer: *mut u8) -> (&'a AtomicU32, usize) {
 ///
 /// # Safety
 ///
-/// The words that contain the bytes are valid for reads, and are accessed by atomic operations alone.
+/// The words that contain the bytes are valid for reads, and are accessed only by atomic operations.
 unsafe fn load(source: *mut u8, target: &mut [u8]) {
     let (head, words) = split(source.addr(), target.len());
     let (start, rest) = target.split_at_mut(head);
@@ -329,7 +329,7 @@ unsafe fn store(target: *mut u8, source: &[u8]) {
     let (head, words) = split(target.addr(), source.len());
     let (start, rest) = source.split_at(head);
     let (whole, end) = rest.split_at(words * WORD);
-    // Others may write the rest of the word meanwhile.
+    // Other threads may write the rest of the word concurrently.
     let single = |at: usize, byte: u8| {
         // SAFETY: the caller's promise.
         let (word, place) = unsafe { word_of(target.add(at)) };

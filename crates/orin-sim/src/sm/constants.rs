@@ -20,13 +20,13 @@ pub(crate) struct Constants {
     partial: Vec<Partial>,
 }
 
-/// The part of a bank from its first unmapped page on.
+/// The part of a bank that starts at its first unmapped page.
 #[derive(Debug)]
 struct Partial {
     bank: usize,
     /// Offset of the first unmapped byte in the bank.
     start: usize,
-    /// The pieces from `start` on, contiguous. The first one is unmapped.
+    /// Contiguous pieces that begin at `start`. The first one is unmapped.
     pieces: Vec<Piece>,
 }
 
@@ -90,7 +90,7 @@ impl Constants {
         }
     }
 
-    /// Reads bytes that are not all before the first unmapped page of the bank.
+    /// Reads bytes of which the last lies at or after the start of the first unmapped page.
     #[cold]
     #[inline(never)]
     fn beyond(&self, bank: u8, offset: u32, bytes: &mut [u8]) -> Result<(), SmFaultCause> {

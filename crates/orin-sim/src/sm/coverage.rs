@@ -1,6 +1,6 @@
 //! Counts of executed instructions.
 //!
-//! A board has no such counter. It shows which instructions the tests of a kernel execute. Pass a [`Coverage`] in
+//! Boards have no such counter. Use it to see what the tests of a kernel execute. Pass a [`Coverage`] in
 //! [`SmOptions::coverage`](super::SmOptions::coverage), a field of [`Config::sm`](crate::Config::sm), run, and read
 //! [`Coverage::counts`]:
 //!
@@ -90,7 +90,7 @@ impl Coverage {
         counts.filter(|(_, count)| *count != 0).collect()
     }
 
-    /// Returns the number under which an instruction word is counted.
+    /// Returns the counter index of an instruction word.
     pub(super) fn number(&self, word: u128) -> u32 {
         let name = sass::mnemonic(word).unwrap_or_else(|| format!("unnamed {:#05x}", word & 0xfff));
         let mut record = self.lock();
@@ -105,7 +105,7 @@ impl Coverage {
         number
     }
 
-    /// Adds executions by number.
+    /// Adds executions, indexed by counter.
     fn add(&self, counts: &[u64]) {
         let mut record = self.lock();
         for (sum, count) in record.counts.iter_mut().zip(counts) {

@@ -55,7 +55,7 @@ pub(crate) struct Cta {
     done: Done,
     /// Remaining budget of its turn for ordered instructions.
     order: Order,
-    /// Number in the grid.
+    /// Linear index in the grid.
     pub(crate) number: u64,
     /// Whether the next instruction must wait for its turn among CTAs.
     pub(crate) ordered: bool,
@@ -63,7 +63,7 @@ pub(crate) struct Cta {
     pub(crate) turn_left: u64,
     /// Warp instructions left in this phase.
     pub(crate) share_left: u64,
-    /// Its checks, if there are any.
+    /// Its checks, if enabled.
     check: Option<Box<BlockCheck>>,
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct Grid<'a> {
     pub(crate) counter: &'a mut Counter,
     /// Global memory.
     pub(crate) port: &'a mut Port,
-    /// Counts for the grid's profile, if there is one.
+    /// Counts for the grid's profile, if profiling is enabled.
     pub(crate) tally: Option<&'a mut Tally>,
 }
 
@@ -335,7 +335,7 @@ impl Cta {
         }
     }
 
-    /// Returns the fault of a CTA in which every thread waits: that of the first waiting thread.
+    /// Returns the deadlock fault of a CTA in which every thread waits. Its location is the first waiting thread.
     #[cold]
     fn deadlock(&self) -> SmFault {
         let path = self

@@ -1,4 +1,4 @@
-//! Which instructions the checks of `crate::check` examine.
+//! Selection of the instructions that the checks of `crate::check` examine.
 
 use sass::{Instruction, Op};
 

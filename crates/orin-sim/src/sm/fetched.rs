@@ -1,4 +1,4 @@
-//! Instructions of a program, and what the interpreter does around them.
+//! Instructions of a program, with the flags by which the interpreter counts, checks and orders them.
 
 use core::num::NonZeroU32;
 use core::ops::Deref;
@@ -15,7 +15,7 @@ use crate::check::Tools;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Fetched {
     instruction: Instruction,
-    /// Number under which executions are counted, plus one; `None` if they are not counted.
+    /// Index of the execution counter plus one; `None` if executions are not counted.
     number: Option<NonZeroU32>,
     /// Whether the outcome depends on which CTA comes first.
     ordered: bool,
@@ -35,7 +35,7 @@ impl Deref for Fetched {
 }
 
 impl Fetched {
-    /// Wraps an instruction; its executions are counted under `number`, examined by `tools`, and `profiled`.
+    /// Wraps an instruction. `number` is the index of its counter; `tools` examine it; `profiled`: a profile counts it.
     pub(super) fn new(
         mut instruction: Instruction,
         number: Option<u32>,
@@ -58,7 +58,7 @@ impl Fetched {
         own
     }
 
-    /// Returns the number under which executions are counted.
+    /// Returns the index of the execution counter.
     pub(super) fn number(&self) -> Option<u32> {
         self.number.map(|number| number.get() - 1)
     }

@@ -48,15 +48,15 @@ pub(super) struct Flight {
     pub(super) constants: Constants,
     pub(super) sms: Arc<Sms>,
     memory: View,
-    /// The grid's checks, if there are any.
+    /// The grid's checks, if enabled.
     pub(super) check: Option<Arc<GridCheck>>,
-    /// The grid's profile, if there is one.
+    /// The grid's profile, if profiling is enabled.
     pub(super) profile: Option<GridProfile>,
     /// Number of CTAs in the grid.
     total: u64,
     /// Maximum number of CTAs in flight.
     capacity: usize,
-    /// No further CTA starts. Changes between steps only.
+    /// No further CTA starts. Changes only between steps.
     draining: AtomicBool,
     state: Mutex<State>,
 }
@@ -85,7 +85,7 @@ pub(super) struct Engine {
     program: Program,
     port: Port,
     counter: Counter,
-    /// Counts for the grid's profile, if there is one.
+    /// Counts for the grid's profile, if profiling is enabled.
     pub(super) tally: Option<Tally>,
 }
 
@@ -232,7 +232,7 @@ impl Flight {
     fn take(&self) -> Option<Cta> {
         let mut state = self.lock();
         if let Some((first, _)) = state.fault {
-            // After a fault, only earlier CTAs matter.
+            // After a fault, only CTAs earlier in grid order run.
             let State { interrupted, ready, .. } = &mut *state;
             let early = |cta: &Cta| cta.number < first;
             return match interrupted.iter().position(early) {

@@ -82,7 +82,7 @@ pub struct GridRun {
 
 impl Drop for GridRun {
     fn drop(&mut self) {
-        // A grid whose channel was removed.
+        // The channel was removed before the grid ended.
         self.end_profile(false);
     }
 }
@@ -215,12 +215,12 @@ impl GridRun {
         }
     }
 
-    /// Ends the profile, if there is one. No helper runs between two steps, so all counts are here.
+    /// Ends the profile, if profiling is enabled. No helper runs between two steps, so the counts are complete.
     fn end_profile(&mut self, complete: bool) {
         let Some(profile) = &self.flight.profile else { return };
         let mut tallies = self.engines.iter_mut().filter_map(|engine| engine.tally.take()).peekable();
         if tallies.peek().is_none() {
-            // It has ended before.
+            // The profile has already ended.
             return;
         }
         tallies.for_each(|tally| profile.add(tally));

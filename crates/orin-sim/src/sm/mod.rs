@@ -90,7 +90,7 @@ pub struct SmOptions {
 /// for _ in 0..2 {
 ///     GridRun::on(&sms, launch.clone(), space.view())?.step(u64::MAX)?;
 /// }
-/// // The second launch finds the code decoded.
+/// // The second launch reuses the decoded code.
 /// assert_eq!(sms.decoded_pages(), 1);
 /// # Ok(())
 /// # }
@@ -110,7 +110,7 @@ impl Sms {
         Arc::new(Self { count, options, code: CodeCache::default(), pool })
     }
 
-    /// The checks of kernels, if there are any.
+    /// The checks of kernels, if enabled.
     pub(crate) fn checker(&self) -> Option<&Checker> {
         self.options.check.as_ref()
     }
@@ -231,7 +231,7 @@ pub enum SmFaultCause {
         word: u128,
     },
     /// A generic address in a space that the instruction does not support.
-    #[error("{mnemonic} cannot work in {space} memory, where {va:#x} lies")]
+    #[error("{mnemonic} does not support {space} memory, which contains {va:#x}")]
     InvalidAddressSpace {
         /// The instruction.
         mnemonic: &'static str,

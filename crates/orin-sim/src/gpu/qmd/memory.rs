@@ -3,8 +3,8 @@
 //! The windows are the generic addresses of shared and local memory. Accesses inside them bypass the MMU, so memory
 //! that is mapped in a window cannot be reached: SKED refuses such a launch. Local memory is one area for all
 //! TPCs; the class gets its size per TPC, and each warp of an SM has its own part. That SKED requires memory for all
-//! warps that can be on a TPC at once is inferred from what drivers provide: the class has a size that throttles
-//! nothing.
+//! warps that can be on a TPC at once is inferred from drivers, which provide the size of
+//! SET_SHADER_LOCAL_MEMORY_NON_THROTTLED.
 
 use ampere_cmd::command::LOCAL_WARP_UNIT;
 use ampere_cmd::qmd::v3_0 as q;

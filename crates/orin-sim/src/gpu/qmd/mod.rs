@@ -37,7 +37,7 @@ mod esr {
     pub(super) const SHARED_MEMORY_SIZE: u32 = 21;
     /// A dimension of the CTA is zero.
     pub(super) const ZERO_THREAD_DIMENSION: u32 = 23;
-    /// A window overlaps something.
+    /// A window overlaps mapped memory, or the other window.
     pub(super) const WINDOW_OVERLAP: u32 = 24;
     /// The SM configuration has too little shared memory for a CTA.
     pub(super) const SM_CONFIG_TOO_SMALL: u32 = 25;
@@ -252,7 +252,7 @@ pub(super) fn check(
     fields.check().map_err(|Refusal { bit, reason }| refuse(va, bit, reason))
 }
 
-/// The fields of a launch descriptor, and what they refer to.
+/// The fields of a launch descriptor, and the state and memory that they refer to.
 struct Fields<'a> {
     descriptor: &'a QmdV3_0,
     environment: &'a Environment,

@@ -1,7 +1,7 @@
 //! Atomic operations.
 //!
-//! Atomics on global memory are host atomics, so other engines and host threads can race with them. No other thread
-//! accesses shared memory meanwhile.
+//! Atomics on global memory are host atomics because other engines and host threads access it concurrently. Atomics on
+//! shared memory are plain accesses because only one host thread runs a CTA at a time.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -250,7 +250,7 @@ pub(super) fn global(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
                 // the pointer is aligned.
                 unsafe { exchange(pointer, action, format, b, c) }
             }
-            // The predicate reports it; the program handles this case itself.
+            // The predicate result reports the lane as not done; the program handles shared and local memory.
             _ if target != PT => continue,
             Space::Shared => context.exchange_shared(at, action, format, b, c).map_err(fault)?,
             Space::Local => {

@@ -95,7 +95,7 @@ fn source(context: &Context, warp: &Warp, i: &Instruction, bits: u32) -> Result<
     }
     let mut room = [0; 32];
     let row = context.values(warp, i.b, &mut room)?;
-    // An immediate has no part.
+    // An immediate has no part selector.
     let part = if matches!(i.b, Source::Immediate(_)) { 0 } else { i.bits(field::SLOT_PART) };
     let shift = bits * part;
     if bits == 32 && part != 0 || shift > 31 {

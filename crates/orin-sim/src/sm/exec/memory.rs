@@ -492,7 +492,7 @@ pub(super) fn widen(row: &Row) -> [u64; 32] {
 /// Returns the number of words of a shared access; 0 for partial words.
 #[inline(always)]
 fn whole_words(i: &Instruction) -> usize {
-    // Not by `Format::of`: its table in the loop of shared loads costs matrix products 15 %.
+    // Not `Format::of`: its table lookup in the loop of shared loads slows matrix products by 15 %.
     match i.bits(field::SIZE) {
         4 => 1,
         5 => 2,

@@ -55,9 +55,9 @@ pub(crate) struct Context<'a> {
     pub(crate) in_turn: bool,
     /// Number of executed ordered instructions.
     pub(crate) ordered: u32,
-    /// The checks of the CTA, if there are any.
+    /// The checks of the CTA, if enabled.
     pub(crate) check: Option<&'a mut BlockCheck>,
-    /// Counts for the grid's profile, if there is one.
+    /// Counts for the grid's profile, if profiling is enabled.
     pub(crate) tally: Option<&'a mut Tally>,
 }
 
@@ -80,9 +80,9 @@ pub(crate) enum Stop {
 enum Flow {
     /// Continue with the next instruction.
     Next,
-    /// Continue as the warp's paths say.
+    /// Continue with the warp's current path.
     Moved,
-    /// Stop: the CTA is concerned.
+    /// Stop the warp and return the reason to the CTA.
     Stop(Stop),
 }
 

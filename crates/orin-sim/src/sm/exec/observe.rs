@@ -1,4 +1,4 @@
-//! What an instruction is about to access, for the checks of `crate::check`.
+//! Accesses of an instruction before it executes, for the checks of `crate::check`.
 
 use sass::{Instruction, Op, field};
 
@@ -61,7 +61,7 @@ fn is_strong(i: &Instruction) -> bool {
     matches!(order, 5..=8 | 10 | 12) || order == 4 && matches!(i.op, Op::Stg | Op::St)
 }
 
-/// What an atomic is for.
+/// Role of an atomic in synchronisation.
 fn role(i: &Instruction) -> Role {
     match i.op {
         Op::AtomSwap | Op::AtomgSwap | Op::AtomsSwap => Role::Compare,
@@ -162,7 +162,7 @@ fn generic(context: &Context<'_>, check: &mut impl Examiner, site: &Site<'_>, re
     let mut parts = [Space::Global, Space::Shared, Space::Local].map(|space| (space, 0, [0; 32]));
     for lane in lanes(request.mask) {
         let (space, address) = context.resolve(request.addresses[lane]);
-        // CAST: the spaces stand in the order of their declaration.
+        // CAST: `parts` is in the order of the variants.
         let (_, mask, addresses) = &mut parts[space as usize];
         *mask |= 1 << lane;
         addresses[lane] = address;
@@ -176,7 +176,7 @@ fn generic(context: &Context<'_>, check: &mut impl Examiner, site: &Site<'_>, re
 fn copy(check: &mut impl Examiner, warp: &Warp, i: &Instruction, site: &Site<'_>, request: Request) -> u32 {
     let copied = copy_addresses(warp, i, request.bytes);
     let mut from = Request { mask: request.mask & copied.lanes, addresses: copied.from, ..request };
-    // With a remainder of the source left out, lanes that copy nothing access nothing.
+    // Lanes whose source is left out entirely read no memory.
     from.mask &= !lanes(from.mask)
         .filter(|&lane| copied.left_out[lane] >= u64::from(request.bytes))
         .fold(0, |none, lane| none | 1 << lane);

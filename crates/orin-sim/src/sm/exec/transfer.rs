@@ -89,7 +89,7 @@ pub(super) fn ldsm(context: &mut Context, warp: &mut Warp, i: &Instruction, acti
     Ok(())
 }
 
-/// LDGSTS: an asynchronous copy from global to shared memory, done at once.
+/// LDGSTS: an asynchronous copy from global to shared memory, executed immediately.
 ///
 /// Lanes whose predicate operand is false fill the destination with zeros; compilers use it for sources of size 0.
 /// With ZFILL the low bits of the source address, unused in an aligned address, are the number of bytes at the end

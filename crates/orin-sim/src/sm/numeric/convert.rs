@@ -1,7 +1,7 @@
 //! Conversions: F2F, F2FP, F2I, F2IP, I2F, I2FP, FRND, I2I, I2IP.
 //!
-//! Every conversion is exact up to one final rounding. Floating-point sources and results are
-//! patterns in the low bits of a `u64`, as wide as [`Float`] says; integers likewise.
+//! Every conversion is exact up to one final rounding. Sources and results are in the low bits of a `u64`:
+//! bit patterns of the width of the [`Float`], or integers of the width of the [`Integer`].
 
 use super::Rounding;
 use super::soft::{self, Exact, Format};
@@ -277,7 +277,7 @@ pub(crate) fn frnd(format: Float, bits: u64, rounding: Rounding, ftz: bool) -> u
     }
 }
 
-/// Narrows a signed 32-bit integer with saturation (I2I); the result is extended to the register.
+/// Narrows a signed 32-bit integer with saturation (I2I); the result is extended to 32 bits.
 #[must_use]
 pub(crate) const fn i2i(x: u32, to: Integer) -> u32 {
     to.clamp(x as i32 as i128) as u32
@@ -287,7 +287,7 @@ pub(crate) const fn i2i(x: u32, to: Integer) -> u32 {
 ///
 /// 16-bit results fill the register; narrower ones are put below the low bits of `c`: its low half
 /// (the high half with `upper`, `.H1`) for 8 bits, all of it for 4 and 2 bits. With `saturate` they
-/// are clamped, else cut off; `relu` also clamps negative values to 0.
+/// are clamped, else truncated; `relu` also clamps negative values to 0.
 #[must_use]
 pub(crate) const fn i2ip(
     a: u32,
@@ -377,7 +377,7 @@ mod tests {
             for ((from, shape), bits) in FLOATS.into_iter().zip(patterns) {
                 let Some(value) = Dyadic::decode(shape, bits) else { continue };
                 for rounding in Rounding::ALL {
-                    // Numbers from 2^100 on are out of range whatever their low bits are.
+                    // The reference clamps at 2^100, which is out of range of every integer type.
                     let rounded = value.clamped_to_integer(rounding);
                     let expected = rounded.clamp(low, high) as u64;
                     prop_assert_eq!(f2i(from, to, bits, rounding, false, true), expected);

@@ -3,8 +3,8 @@
 //! The instructions work on two lanes of 16 bits. Both formats are subsets of binary32, so an
 //! operand is first widened to binary32 patterns, one per lane ([`operand`]), which also covers an
 //! operand that is a single binary32 (`.F32`). The operation is done exactly, or rounded to odd, in
-//! binary64 and rounded once to the half format, to nearest even. (Rounding a plain binary64 sum
-//! instead can be wrong: a bfloat16 product next to a tie plus a very small addend.)
+//! binary64 and rounded once to the half format, to nearest even. A binary64 sum
+//! rounded to nearest would be rounded twice; this fails for a bfloat16 product near a tie plus a tiny addend.
 
 use super::convert::{bf16_to_f32, f16_to_f32};
 use super::soft::{self, Format, add_to_odd};

@@ -5,7 +5,7 @@
 //! four modes, including subnormal results.
 //!
 //! Operand modifiers apply first: [`modify`] applies `|x|` and then `-x` to the sign bit, including that of a NaN.
-//! FTZ flushes the result of that.
+//! FTZ then flushes the modified operand.
 
 use super::soft::add_to_odd;
 use super::{FloatCompare, Rounding};
@@ -99,8 +99,8 @@ pub(super) fn finish(x: f64, rounding: Rounding, ftz: bool) -> u32 {
     if !ftz || result & !SIGN > MIN_NORMAL {
         return result;
     }
-    // The smallest normal number may have been reached by rounding on the subnormal grid: far from
-    // the lower end of the exponent range the same significand shows its full-precision rounding.
+    // Rounding on the subnormal grid may have produced the smallest normal number. Scaled up, away from the lower
+    // end of the exponent range, the same significand is rounded at full precision.
     let lifted = narrow(x * (1_u64 << 32) as f64, rounding);
     if lifted.abs() < f32::from_bits(MIN_NORMAL) * (1_u64 << 32) as f32 { result & SIGN } else { result }
 }
@@ -206,8 +206,8 @@ pub(crate) const fn select(predicate: bool, a: u32, b: u32, ftz: bool) -> u32 {
 
 /// The lesser of two values (FMNMX with a true predicate): `-0` is below `+0`.
 ///
-/// Returns the number if one operand is NaN, and the canonical NaN if both are. With `nan` (`.NAN`) one NaN suffices
-/// for NaN.
+/// Returns the number if one operand is NaN, and the canonical NaN if both are. With `nan` (`.NAN`) the
+/// result is NaN if either operand is.
 #[inline]
 #[must_use]
 pub(crate) const fn min(a: u32, b: u32, nan: bool, ftz: bool) -> u32 {

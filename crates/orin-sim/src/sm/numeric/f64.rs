@@ -77,7 +77,7 @@ pub(crate) fn compare(op: FloatCompare, a: u64, b: u64) -> bool {
 /// DSETP.MIN and DSETP.MAX.
 ///
 /// `-0` is below `+0`, and a number is preferred to a NaN. Of two NaN the second is selected; the second predicate
-/// ([`both_nan`]) lets the code quiet it.
+/// ([`both_nan`]) lets the code convert it to a quiet NaN.
 #[inline]
 #[must_use]
 pub(crate) const fn selects_first(a: u64, b: u64, minimum: bool) -> bool {

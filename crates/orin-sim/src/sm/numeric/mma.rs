@@ -248,7 +248,7 @@ fn each_word(rows: usize, element: impl Fn(usize, usize) -> u32) -> [Row; 4] {
 /// DMMA.884: 8 rows and a k of 4. `a` and `b` are the binary64 of each lane, `c` and the result two
 /// of them.
 ///
-/// Computed as a chain of fused multiply-adds in the order of k, each rounded as `rounding` says.
+/// Computed as a chain of fused multiply-adds in the order of k, each rounded by `rounding`.
 #[must_use]
 pub(crate) fn dmma(a: &[u64; 32], b: &[u64; 32], c: &[[u64; 32]; 2], rounding: Rounding) -> [[u64; 32]; 2] {
     core::array::from_fn(|index| {

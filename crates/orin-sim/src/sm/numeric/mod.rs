@@ -33,7 +33,7 @@ pub(crate) mod sparse;
 /// Rounding of results that are not representable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Rounding {
-    /// To nearest, ties to even (`.RN`, printed as nothing).
+    /// To nearest, ties to even (`.RN`, not printed).
     #[default]
     Nearest,
     /// Towards minus infinity (`.RM`; `.FLOOR` in conversions to integers).

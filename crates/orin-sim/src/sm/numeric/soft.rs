@@ -6,7 +6,7 @@
 
 use super::Rounding;
 
-/// A binary interchange format: sign, exponent, fraction from the top.
+/// A binary interchange format: sign, exponent and fraction from the top bit down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Format {
     fraction_bits: u32,
@@ -57,8 +57,8 @@ impl Format {
 
 /// A finite value `(-1)^negative * significand * 2^exponent`.
 ///
-/// After an addition the lowest bit of a significand of more than 120 bits may stand for "this or
-/// a little more" (a sticky bit): far below the rounding position of every format.
+/// After an addition the lowest bit of a significand of more than 120 bits may be a
+/// sticky bit, far below the rounding position of every format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exact {
     pub(super) negative: bool,
@@ -141,8 +141,8 @@ impl Exact {
         let exponent = if top > format.min_exponent() { top } else { format.min_exponent() };
         let drop = exponent - format.fraction_bits as i32 - self.exponent;
         let rounded = shift_right_rounded(self.significand, drop, rounding, self.negative);
-        // The hidden bit of a normal number adds the one that the field counts from; a carry out
-        // of the fraction goes into the exponent by itself.
+        // The hidden bit of a normal number increments the exponent field, which starts at 1; a carry out
+        // of the fraction propagates into the exponent.
         let magnitude = if exponent > 1 << format.exponent_bits {
             format.infinity()
         } else {
@@ -233,7 +233,7 @@ pub(super) fn narrow(x: f64, format: Format, rounding: Rounding) -> u64 {
 #[inline]
 pub(super) fn round_to_odd(value: f64, error: f64) -> f64 {
     let bits = value.to_bits();
-    // The error of an infinite sum is NaN and does not count.
+    // The error of an infinite sum is NaN and is ignored.
     let inexact = error.abs() > 0.0;
     if !inexact || bits & 1 != 0 {
         return value;

@@ -25,12 +25,12 @@ use super::mma::{HalfType, IntegerType, Row, place, rows_of};
 pub(crate) struct Metadata<'a> {
     /// The register of all lanes.
     pub(crate) register: &'a Row,
-    /// Which lanes of each four hold it.
+    /// Selects the lanes of each four that hold it.
     pub(crate) selector: u32,
 }
 
 impl Metadata<'_> {
-    /// The indices of the two units held of the `chunk`th four in `row`, of `units` of `bits` bits along k.
+    /// Indices of the two units held of group `chunk` of four in `row`; k has `units` units of `bits` bits.
     fn kept(&self, row: usize, chunk: usize, units: usize, bits: u32) -> [usize; 2] {
         let selector = self.selector as usize;
         let lane = match (bits, units) {
@@ -45,7 +45,7 @@ impl Metadata<'_> {
     }
 }
 
-/// For each element of a 16-row D the units of A with those of B that they meet, four units of k at a time.
+/// For each element of a 16-row D, the units of A with the matching units of B, four units of k at a time.
 fn each_element<T>(
     a: &[Row],
     b: &[Row],
@@ -153,7 +153,7 @@ mod tests {
     use super::super::mma;
     use super::*;
 
-    /// Small numbers that differ everywhere.
+    /// Pseudo-random numbers below 2^24.
     fn numbers(seed: u64, count: usize) -> Vec<u32> {
         let mut state = seed;
         (0..count)

@@ -2,7 +2,7 @@
 //! ISETP, IDP, VABSDIFF and VABSDIFF4.
 //!
 //! Registers are 32 bits wide and wrap. A negated operand of an addition contributes `!x + 1`
-//! computed without wrapping, so that negating zero carries: the carry of a subtraction says "no
+//! computed without wrapping, so that negating zero carries: the carry of a subtraction means "no
 //! borrow". Extended (`.X`) forms complement instead and take the carry of the lower word, which
 //! chains words into wider numbers.
 
@@ -36,14 +36,14 @@ const fn complemented(x: u32, complement: bool) -> u32 {
     if complement { !x } else { x }
 }
 
-/// `a + b + c`, each negated where `negate` says so (IADD3).
+/// `a + b + c`, each negated if its element of `negate` is set (IADD3).
 #[inline]
 #[must_use]
 pub(crate) const fn iadd3(a: u32, b: u32, c: u32, negate: [bool; 3]) -> Sum {
     Sum::from_wide(negated(a, negate[0]) + negated(b, negate[1]) + negated(c, negate[2]))
 }
 
-/// `a + b + c + carries`, each operand complemented where `complement` says so (IADD3.X).
+/// `a + b + c + carries`, each operand complemented if its element of `complement` is set (IADD3.X).
 #[inline]
 #[must_use]
 pub(crate) const fn iadd3_x(a: u32, b: u32, c: u32, complement: [bool; 3], carries: [bool; 2]) -> Sum {
@@ -66,7 +66,7 @@ pub(crate) struct Addend {
 }
 
 impl Addend {
-    /// The addend as it enters a 64-bit addition, with one bit of room.
+    /// The addend of a 64-bit addition, with one bit of headroom.
     #[inline]
     const fn wide(self, c: u64) -> u128 {
         match self.carry {
@@ -128,13 +128,13 @@ pub(crate) const fn plop3(a: bool, b: bool, c: bool, lut: u8) -> bool {
 /// Type of a funnel shift: the maximum amount and the fill of right shifts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum ShiftType {
-    /// Amounts to 64, arithmetic.
+    /// Amounts up to 64, arithmetic.
     S64,
-    /// Amounts to 64, logical.
+    /// Amounts up to 64, logical.
     U64,
-    /// Amounts to 32, arithmetic.
+    /// Amounts up to 32, arithmetic.
     S32,
-    /// Amounts to 32, logical.
+    /// Amounts up to 32, logical.
     U32,
 }
 
@@ -322,7 +322,7 @@ pub(crate) const fn sgxt(x: u32, bits: u32, signed: bool, wrap: bool) -> u32 {
     if signed { ((x << shift) as i32 >> shift) as u32 } else { x << shift >> shift }
 }
 
-/// The number of the leading one (FLO), or of the leading bit that differs from the sign when
+/// The index of the leading one (FLO), or of the leading bit that differs from the sign when
 /// `signed`; `0xffff_ffff` when there is none.
 ///
 /// With `shift_amount` (`.SH`) it is how far the value can be shifted left: 31 minus the number.
@@ -353,7 +353,7 @@ pub(crate) const fn brev(x: u32) -> u32 {
     x.reverse_bits()
 }
 
-/// The absolute value of a signed number (IABS); the lowest number stays.
+/// The absolute value of a signed number (IABS); the most negative number is unchanged.
 #[inline]
 #[must_use]
 pub(crate) const fn iabs(x: u32) -> u32 {
