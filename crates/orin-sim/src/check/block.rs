@@ -98,7 +98,7 @@ impl BlockCheck {
         dropped
     }
 
-    /// Forgets extents of objects that may have changed.
+    /// Discards cached extents of objects that may have changed.
     #[inline]
     fn refresh(&mut self) {
         let now = self.grid.checker.generation();
@@ -158,7 +158,7 @@ impl BlockCheck {
         self.memcheck_lanes(request, site, write)
     }
 
-    /// Addresses without a mapping of programs whose objects are not known are left to the fault that follows.
+    /// Leaves unmapped addresses to the MMU fault that follows if the program's objects are not known.
     #[inline(never)]
     fn memcheck_lanes(&mut self, request: &Request, site: &Site<'_>, write: bool) -> (u32, u32) {
         let (mut wrong, mut dropped) = (0, 0);
@@ -344,7 +344,7 @@ impl BlockCheck {
         });
     }
 
-    /// Threads of a warp arrive at a barrier of the block.
+    /// Records the arrival of threads of a warp at a barrier of the block.
     pub(crate) fn arrived(&mut self, warp: usize, arrival: &Arrival) {
         if let Some(race) = &mut self.race {
             race.arrived(warp, arrival.barrier);
@@ -354,14 +354,14 @@ impl BlockCheck {
         }
     }
 
-    /// A barrier has released the threads of a warp.
+    /// Records that a barrier has released the threads of a warp.
     pub(crate) fn released(&mut self, warp: usize, barrier: u8) {
         if let Some(race) = &mut self.race {
             race.released(warp, barrier);
         }
     }
 
-    /// A barrier is complete.
+    /// Records that a barrier is complete.
     pub(crate) fn passed(&mut self, barrier: u8) {
         if let Some(race) = &mut self.race {
             race.passed(barrier);
@@ -371,7 +371,7 @@ impl BlockCheck {
         }
     }
 
-    /// All threads have exited.
+    /// Ends the checks of the block after all threads have exited.
     pub(crate) fn ended(&mut self) {
         if let Some(race) = &mut self.race {
             race.ended(&self.grid);
@@ -381,14 +381,14 @@ impl BlockCheck {
         }
     }
 
-    /// A fence of a warp.
+    /// Records a fence of a warp.
     pub(crate) fn fenced(&mut self, warp: u32) {
         if let Some(race) = &mut self.race {
             race.fenced(warp as usize);
         }
     }
 
-    /// Lanes of a warp execute WARPSYNC with these masks.
+    /// Checks the masks with which lanes of a warp execute WARPSYNC.
     pub(crate) fn warpsync(&self, active: u32, masks: &Row, site: &Site<'_>) {
         if let Some(sync) = &self.sync {
             sync.warpsync(&self.grid, self.block, active, masks, site);

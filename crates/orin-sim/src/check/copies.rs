@@ -57,7 +57,7 @@ impl Checker {
         }
     }
 
-    /// Reports a transfer whose bytes from `address` on are wrong.
+    /// Reports a transfer with an error from `address` on.
     fn wrong_transfer(
         &self,
         unit: &'static str,

@@ -27,7 +27,7 @@ static OPEN: Mutex<Vec<Checker>> = Mutex::new(Vec::new());
 static REPORTED: Mutex<u64> = Mutex::new(0);
 
 impl Checker {
-    /// The checker that the environment asks for, if any.
+    /// The checker that the environment selects, if any.
     ///
     /// # Errors
     ///
@@ -57,7 +57,7 @@ impl Checker {
     }
 }
 
-/// Reports the findings of a checker when the process ends, unless [`close`] has done so.
+/// Reports the findings of a checker when the process exits, unless [`close`] has done so.
 fn watch_exit(checker: &Checker) {
     static REGISTER: Once = Once::new();
     OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(checker.clone());
@@ -93,11 +93,11 @@ fn report(checker: &Checker) {
             return;
         }
     }
-    // Not by `eprint`, which a test's harness would hide. If that fails, there is no place to report it.
+    // Not `eprint!`, which a test harness captures. A failure of this write cannot be reported.
     let _ = std::io::stderr().lock().write_all(text(&findings).as_bytes());
 }
 
-/// Runs at the end of the process: reports what is left, and changes the exit code if there were findings.
+/// Runs when the process exits: reports the remaining findings, and changes the exit code if there were any.
 extern "C" fn at_exit() {
     let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
     open.iter().for_each(report);

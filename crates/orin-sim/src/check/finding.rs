@@ -143,7 +143,7 @@ impl fmt::Display for Located {
     }
 }
 
-/// The first thread that did it.
+/// The first thread with the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Worker {
     /// Index of the block in x, y, z.
@@ -267,7 +267,7 @@ pub struct Finding {
     pub tool: Cow<'static, str>,
     /// What is wrong.
     pub kind: Kind,
-    /// How often: accesses of single threads, or barriers.
+    /// Number of occurrences: accesses of single threads, or barriers.
     pub count: u64,
     /// One sentence.
     pub message: String,
@@ -362,8 +362,8 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// Counts a finding. Of one cause, `finding` makes the first; `change` may change a later one, and returns whether
-    /// the finding is to be made again. Returns the finding if it is the first one, and not suppressed.
+    /// Counts a finding. `finding` creates the first one of a cause. On each further one, `change` may update it and
+    /// returns whether to create it again. Returns the finding if it is the first one and not suppressed.
     pub(super) fn add(
         &mut self,
         cause: (Kind, u64),
@@ -471,7 +471,7 @@ mod tests {
         let mut findings = Findings::default();
         let cause = (Kind::OutOfBounds, 0x90);
         assert!(findings.add(cause, 2, |_| false, || sample(0x2000)).is_some());
-        assert!(findings.add(cause, 3, |_| false, || panic!("it is not made again")).is_none());
+        assert!(findings.add(cause, 3, |_| false, || panic!("it is not created again")).is_none());
         // An earlier thread is found later.
         assert!(findings.add(cause, 1, |_| true, || sample(0x1f00)).is_none());
         assert!(findings.has_memory_error_at(0x90) && !findings.has_memory_error_at(0x94));

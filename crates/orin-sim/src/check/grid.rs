@@ -11,7 +11,7 @@ use super::{Checker, Tools, mapped};
 use crate::mmu::{Access, FaultKind, View};
 use crate::sm::{ConstantBank, Launch, Row, SmFault, SmFaultCause, Space};
 
-/// What an atomic is for.
+/// Role of an atomic in synchronisation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     /// Nothing that racecheck treats specially.
@@ -74,8 +74,8 @@ pub(super) fn name(access: Access) -> &'static str {
     }
 }
 
-/// The parts of objects that a launch passes: object, first byte and end. An object of which any other word of the
-/// constant bank contains an address is left out: the kernel may use all of it.
+/// The parts of objects that a launch passes: object, first byte and end. An object is left out if
+/// any other word of the constant bank contains an address in it: the kernel may use all of it.
 fn parts_of(
     checker: &Checker,
     view: &View,
@@ -107,12 +107,12 @@ fn parts_of(
 impl GridCheck {
     /// Starts checking a launch. Checks its descriptor against the objects.
     pub(crate) fn new(checker: &Checker, launch: &Launch, view: &View) -> Arc<Self> {
-        // The checker's own reads are none of the grid's.
+        // The checker's own reads do not count as reads of the grid.
         let view = view.watched_by(None);
         let managed = checker.objects().is_managed(view.space());
         let race = checker.tools().contains(Tools::RACECHECK);
         let mut launch = launch.clone();
-        // The descriptor's number is rounded up. A block that uses the rest has the fault of one beyond the end.
+        // The descriptor's size is rounded up. An access to the padding is reported like one beyond the end.
         let mut parts = Vec::new();
         let bank = launch.constants[0].filter(|_| checker.tools().contains(Tools::MEMCHECK));
         let info = bank.and_then(|bank| checker.objects().launched(view.space(), bank.va).cloned());
@@ -218,7 +218,7 @@ impl GridCheck {
         Ok(Extent { start, end, ..extent })
     }
 
-    /// All blocks have ended.
+    /// Ends the checks of the grid after all blocks have ended.
     pub(crate) fn finish(&self) {
         if let Some(race) = &self.race {
             let mut race = race.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,7 +226,7 @@ impl GridCheck {
         }
     }
 
-    /// Makes a finding of the fault that has ended the grid.
+    /// Records the fault that ended the grid as a finding.
     pub(crate) fn fault(&self, fault: &SmFault) {
         let (space, bytes, address, what) = match fault.cause {
             SmFaultCause::Mmu(mmu) => ("global", 0, mmu.va, name(mmu.access)),

@@ -54,7 +54,7 @@ impl Written {
         both & ((1 << len) - 1)
     }
 
-    /// Marks bytes as written; what lies beyond the object is ignored.
+    /// Marks bytes as written; bytes beyond the object are ignored.
     pub(super) fn set(&self, offset: u64, len: u64) {
         let (mut at, end) = (offset, offset.saturating_add(len).min(self.bytes));
         while at < end {

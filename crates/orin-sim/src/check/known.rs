@@ -14,14 +14,14 @@ use crate::mmu::View;
 
 /// SM version of the Orin's GPU.
 const SM: u32 = 87;
-/// Load address for the comparison. Any would do; this one fits all fields of relocations.
+/// Load address for the comparison. The value is arbitrary, but must fit all fields of relocations.
 const BASE: u64 = 1 << 20;
 /// Bytes that identify a kernel well enough: a collision costs one search.
 const BEGINNING: usize = 1024;
 /// Number of names of one piece of code that a finding lists.
 const NAMES: usize = 3;
 
-/// A file that is no cubin for the Orin.
+/// A file that is not a cubin for the Orin.
 ///
 /// ```
 /// use orin_sim::check::{BadCubin, Checker, Tools};
@@ -40,7 +40,7 @@ pub enum BadCubin {
     OtherGpu(#[source] cubin::Error),
 }
 
-/// Returns cubins, and files that may be some.
+/// Returns cubins, and files that may be cubins.
 type Search = dyn Fn() -> Vec<Vec<u8>> + Send + Sync;
 
 /// The cubins of a checker or profiler.
@@ -51,7 +51,7 @@ pub(crate) struct Known {
     searched: Mutex<Searched>,
 }
 
-/// What searches have been for, and what they have found.
+/// The kernels searched for, and the cubins found.
 #[derive(Default)]
 struct Searched {
     /// The first instructions of kernels.
@@ -150,7 +150,7 @@ impl KnownFunction {
     /// Whether its code is at `va`.
     fn is_at(&self, view: &View, va: u64) -> bool {
         let mut instruction = [0; 16];
-        // An empty function would be found anywhere.
+        // An empty function would match anywhere.
         !self.words.is_empty()
             && (va..).step_by(16).zip(&self.words).all(|(at, word)| {
                 view.read(at, &mut instruction).is_ok()

@@ -1,18 +1,18 @@
 //! Memory of programs that do not register their objects: each mapping is one.
 //!
-//! A buffer of nvmap has whole pages, but the kernel knows how many bytes the program has asked for. What lies behind
-//! them in the last page belongs to no object. Addresses without a mapping are left to the MMU.
+//! A buffer of nvmap has whole pages, but the kernel knows how many bytes the program has asked for. The rest of
+//! the last page belongs to no object. Addresses without a mapping are left to the MMU.
 
 use super::finding::{Kind, NearObject, Place};
 use super::objects::{Extent, Found};
 use crate::mmu::{MappedRange, View};
 
-/// One past the last address of a mapping that the program has asked for.
+/// One past the last requested byte of a mapping.
 fn end(range: &MappedRange) -> u64 {
     range.va + range.memory.requested().saturating_sub(range.offset).min(range.len)
 }
 
-/// What a kernel finds at `va`.
+/// Returns what a kernel may access at `va`, or the error.
 pub(super) fn find(view: &View, va: u64) -> Found {
     match view.mapping(va) {
         None => Found::Wrong(Kind::Unmapped),
@@ -28,7 +28,7 @@ pub(super) fn find(view: &View, va: u64) -> Found {
     }
 }
 
-/// The first address of `[va, va + bytes)` that is mapped, but lies behind what the program has asked for.
+/// The first address of `[va, va + bytes)` that is mapped, but lies beyond the requested size.
 pub(super) fn beyond(view: &View, va: u64, bytes: u64) -> Option<u64> {
     let (mut at, last) = (va, va.saturating_add(bytes));
     while at < last {
@@ -79,7 +79,7 @@ mod tests {
             let memory = Arc::clone(memory);
             space.map(MappedRange { va, len, memory, offset, writable: true, cached: false });
         };
-        // One buffer in two mappings, and another one right behind.
+        // One buffer in two mappings, directly followed by another one.
         let memory = Arc::new(Memory::new("data", 0x2000).unwrap().requested_as(0x1800));
         map(0x20_0000, 0x1000, &memory, 0);
         map(0x20_1000, 0x1000, &memory, 0x1000);

@@ -130,7 +130,7 @@ impl Checker {
         self.0.known.add(file)
     }
 
-    /// Sets how cubins are searched for, once: `search` returns files, and the model ignores those that are no cubins
+    /// Sets how cubins are searched for, once: `search` returns files, and the model ignores those that are not cubins
     /// for the Orin. It is called while a kernel runs, for the first finding about each kernel that is not known.
     pub fn search_cubins_by(&self, search: impl Fn() -> Vec<Vec<u8>> + Send + Sync + 'static) {
         self.0.known.search_by(Box::new(search));
@@ -141,7 +141,7 @@ impl Checker {
         Tools::from_bits_retain(self.0.tools.load(Ordering::Relaxed))
     }
 
-    /// Adds tools. Call it before the board starts: the model asks for the tools when it allocates, loads and launches.
+    /// Adds tools. Call it before the board starts: the model reads the tools when it allocates, loads and launches.
     pub fn add_tools(&self, tools: Tools) {
         self.0.tools.fetch_or(tools.bits(), Ordering::Relaxed);
     }
@@ -182,7 +182,7 @@ impl Checker {
         self.0.findings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The objects. A thread must not call this while it has them: a writer that waits in between blocks both.
+    /// Locks the objects for reading. A thread must not do so twice: it deadlocks if a writer waits in between.
     fn objects(&self) -> RwLockReadGuard<'_, Objects> {
         self.0.objects.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -203,7 +203,7 @@ impl Checker {
         self.0.generation.load(Ordering::Acquire)
     }
 
-    /// A view was opened or closed.
+    /// Records that a view was opened or closed.
     fn count_view(&self, opened: bool) {
         if opened {
             self.0.views.fetch_add(1, Ordering::Release);

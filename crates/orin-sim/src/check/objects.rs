@@ -47,7 +47,7 @@ pub(super) struct Extent {
     pub(super) written: Option<Arc<Written>>,
 }
 
-/// What the program has said about a launch.
+/// Data of a launch, as registered by the program.
 #[derive(Clone, Debug, Default)]
 pub(super) struct LaunchInfo {
     /// Shared memory of a block in bytes.
@@ -65,7 +65,7 @@ pub(super) struct Objects {
     launches: HashMap<(u64, u64), LaunchInfo>,
 }
 
-/// What lies at an address.
+/// Result of the look-up of an address.
 #[derive(Debug)]
 pub(super) enum Found {
     /// An accessible range.
@@ -181,7 +181,7 @@ impl Objects {
         self.launches.insert((space, bank), launch);
     }
 
-    /// What is known about the launch with this constant bank 0.
+    /// The registered data of the launch with this constant bank 0.
     pub(super) fn launched(&self, space: u64, bank: u64) -> Option<&LaunchInfo> {
         self.launches.get(&(space, bank))
     }
@@ -212,7 +212,7 @@ impl Objects {
         Some(viewed.va.max(va))
     }
 
-    /// What a kernel finds at `va`.
+    /// Returns what a kernel may access at `va`, or the error.
     pub(super) fn find(&self, space: u64, va: u64, write: bool) -> Found {
         match self.at(space, va) {
             Some(object) => object.extent(va, write),
@@ -220,7 +220,7 @@ impl Objects {
         }
     }
 
-    /// What the copy engine or a descriptor finds at `va`: one past the end of the object's bytes, or the error.
+    /// For the copy engine and descriptors: one past the last byte of the object at `va`, or the error.
     pub(super) fn find_any(&self, space: u64, va: u64) -> Result<u64, Kind> {
         match self.at(space, va) {
             Some(object) if object.freed.is_some() => Err(Kind::UseAfterFree),

@@ -97,7 +97,7 @@ mod tests {
         assert_eq!(run["tool"]["driver"]["rules"].as_array().map(Vec::len), Some(Kind::ALL.len()));
         let results = run["results"].as_array().unwrap();
         assert_eq!((&results[0]["ruleId"], &results[0]["occurrenceCount"]), (&json!("unmapped"), &json!(3)));
-        // Lines count from 1 there.
+        // SARIF counts lines from 1.
         let region = &results[0]["locations"][0]["physicalLocation"]["region"];
         assert_eq!(region["startLine"], 1);
         assert_eq!(results[1]["locations"][0]["logicalLocations"][0]["name"], "saxpy");

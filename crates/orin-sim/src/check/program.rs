@@ -1,4 +1,4 @@
-//! What a loaded cubin says about its code: kernels, parameters and source lines.
+//! Metadata of a loaded cubin: kernels, parameters and source lines.
 
 use cubin::{Contents, Cubin, Function};
 use gimli::{DebugLine, DebugLineOffset, LittleEndian};

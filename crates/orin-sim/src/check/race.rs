@@ -7,12 +7,12 @@
 //! one, as its `mbarrier` operations do.
 //!
 //! Each word has its last write and two reads, of different warps. A report needs an overlap of bytes, one write, and
-//! no order. Threads of one warp, and two atomic or volatile accesses, are never reported. State that is dropped
-//! makes reports fewer, never wrong.
+//! no order. Threads of one warp, and two atomic or volatile accesses, are never reported. Dropped state
+//! causes missing reports, never wrong ones.
 //!
 //! Two patterns read a word that other warps change by atomics. Compilers and programs load the old value for a
 //! compare-and-swap, which fails if it was stale: such a read is reported only if no compare-and-swap ever follows.
-//! Threads that wait for an `mbarrier` load its state: a load of such a word receives what arrivals hand on.
+//! Threads that wait for an `mbarrier` load its state: a load of such a word acquires what arrivals release.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
@@ -82,7 +82,7 @@ struct Word {
 }
 
 impl Word {
-    /// Forgets the reads of the warp that now makes a compare-and-swap, and notes their instructions.
+    /// Discards the reads of the warp that executes a compare-and-swap, and records their instructions.
     fn forget_reads(&mut self, now: &Use, loads: &mut HashSet<u32>) {
         for read in &mut self.reads {
             if read.step != 0 && read.block == now.block && read.warp == now.warp {
@@ -124,7 +124,7 @@ fn learn(to: &mut Known, from: &Known) {
     }
 }
 
-/// What a release hands on.
+/// Clocks that a release publishes.
 #[derive(Clone, Debug, Default)]
 struct Handed {
     clock: Clock,
@@ -137,7 +137,7 @@ pub(crate) struct GridRace {
     /// Index in `words` of each page.
     pages: HashMap<u64, usize>,
     words: Vec<Box<[Word; PAGE_WORDS]>>,
-    /// What the last releases through an address hand on.
+    /// Clocks published by the last releases through an address.
     releases: HashMap<u64, Known>,
     /// Conflicts with reads that a compare-and-swap may follow.
     pending: HashMap<Reader, Race>,
@@ -162,9 +162,9 @@ impl GridRace {
 struct Warp {
     clock: Clock,
     known: Known,
-    /// What was ordered before the last fence.
+    /// Clocks ordered before the last fence.
     fenced: Option<Handed>,
-    /// What the next fence orders before the accesses after it.
+    /// Acquired clocks, which the next fence orders before the accesses after it.
     seen: Handed,
 }
 
@@ -173,12 +173,12 @@ struct Warp {
 pub(super) struct BlockRace {
     number: u32,
     warps: Vec<Warp>,
-    /// What the arrivals at each barrier hand on.
+    /// Clocks published by the arrivals at each barrier.
     barriers: [Option<Handed>; 16],
-    /// What complete barriers hand on to the warps that they release.
+    /// Clocks that complete barriers pass to the warps that they release.
     complete: [Option<Handed>; 16],
     shared: Vec<Word>,
-    /// What atomics on a word of shared memory hand on.
+    /// Clocks published by atomics on a word of shared memory.
     atomics: HashMap<usize, Clock>,
     /// Words of `mbarrier`s.
     barrier_words: HashSet<usize>,
@@ -305,7 +305,7 @@ impl BlockRace {
         let (mut shared, mut pending) = (std::mem::take(&mut self.shared), std::mem::take(&mut self.pending));
         let mut last = None;
         for lane in lanes(request.mask) {
-            // Lanes next to each other often read the same word, which changes nothing.
+            // Adjacent lanes often read the same word; the repeated read changes nothing.
             let address = request.addresses[lane];
             if last.replace(address) == Some(address) && !writes {
                 continue;
@@ -423,7 +423,7 @@ impl BlockRace {
         }
     }
 
-    /// A strong access: a write hands on what the last fence ordered, a read may receive it.
+    /// Handles a strong access: a write publishes what the last fence ordered, a read may acquire it.
     fn synchronise(
         &mut self,
         releases: &mut HashMap<u64, Known>,
@@ -448,7 +448,7 @@ impl BlockRace {
         }
     }
 
-    /// Notes a conflict: a read that a compare-and-swap may follow is reported later.
+    /// Records a conflict: a read that a compare-and-swap may follow is reported later.
     #[cold]
     fn note(grid: &GridCheck, pending: &mut HashMap<Reader, Race>, word: u64, race: Race) {
         let reader = match (&race.now, &race.before) {

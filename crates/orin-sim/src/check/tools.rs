@@ -31,7 +31,7 @@ const NAMES: [(&str, Tools); 6] = [
     ("ordering", Tools::ORDERING),
 ];
 
-/// A name that is not a tool's.
+/// An unknown name of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "unknown tool '{0}'; known are memcheck, racecheck, initcheck, synccheck, leakcheck, ordering and all"

@@ -37,7 +37,7 @@ pub struct Pointer {
     pub bytes: u64,
 }
 
-/// Tells a checker about the objects of one address space.
+/// Registers the objects of one address space with a checker.
 #[derive(Clone, Debug)]
 pub struct Watcher {
     checker: Checker,
@@ -55,7 +55,7 @@ impl Watcher {
         &self.checker
     }
 
-    /// An object was allocated: `bytes` bytes at `va`, in a block of `reserved` bytes whose rest is a red zone. With
+    /// Registers an object of `bytes` bytes at `va`, in a block of `reserved` bytes whose rest is a red zone. With
     /// [`Tools::INITCHECK`] the bytes of [`What::Data`] count as unwritten.
     pub fn allocated(&self, va: u64, bytes: u64, reserved: u64, what: What, name: &str) {
         let tracked = what == What::Data
@@ -95,7 +95,7 @@ impl Watcher {
         self.checker.change(|objects| objects.insert(self.space.serial(), object));
     }
 
-    /// The calls that lead here. Without tools no finding shows them.
+    /// Captures the current backtrace; a disabled one without tools, because no finding would show it.
     fn trace(&self) -> Arc<Backtrace> {
         let tools = self.checker.tools();
         Arc::new(if tools.is_empty() { Backtrace::disabled() } else { Backtrace::force_capture() })
@@ -110,7 +110,7 @@ impl Watcher {
         });
     }
 
-    /// A program was loaded at `va` from the cubin `file`.
+    /// Registers the program loaded at `va` from the cubin `file`.
     pub fn loaded(&self, va: u64, file: &[u8]) {
         let image = Image::of(file).map(Arc::new);
         self.checker.change(|objects| {
@@ -120,7 +120,7 @@ impl Watcher {
         });
     }
 
-    /// An object was freed. Its memory stays in quarantine: an access is an error.
+    /// Marks an object as freed. Its memory stays in quarantine: an access is an error.
     pub fn freed(&self, va: u64) {
         let trace = self.trace();
         self.checker.change(|objects| {
@@ -130,13 +130,13 @@ impl Watcher {
         });
     }
 
-    /// The memory of a freed object is used again.
+    /// Removes a freed object whose memory is reused.
     pub fn recycled(&self, va: u64) {
         self.checker.change(|objects| objects.remove(self.space.serial(), va));
     }
 
-    /// The CPU opens a view of an object, or closes it: until then the GPU must not write the object. For
-    /// [`Tools::RACECHECK`].
+    /// Records that the CPU opens or closes a view of an object. While it is open, the GPU must not write the object.
+    /// For [`Tools::RACECHECK`].
     pub fn viewed(&self, va: u64, viewed: bool) {
         if !self.checker.tools().contains(Tools::RACECHECK) {
             return;
@@ -152,8 +152,8 @@ impl Watcher {
         }
     }
 
-    /// The CPU has written `bytes` bytes at `va`. Only needed where the exact bytes matter: other writes of the CPU
-    /// are recognised by the changed contents.
+    /// Records a write of `bytes` bytes at `va` by the CPU. Needed only where the exact bytes matter: other CPU
+    /// writes are recognised by the changed contents.
     pub fn written(&self, va: u64, bytes: u64) {
         if self.checker.tools().contains(Tools::INITCHECK)
             && let Some((written, start)) = self.checker.objects().written(self.space.serial(), va)
@@ -162,8 +162,8 @@ impl Watcher {
         }
     }
 
-    /// A launch whose constant bank 0 is at `va` uses `bytes` bytes of shared memory per block; its descriptor rounds
-    /// the number up.
+    /// Registers a launch whose constant bank 0 is at `va` and whose blocks use `bytes` bytes of shared memory; its
+    /// descriptor rounds the number up.
     ///
     /// `pointers` are the arguments that are parts of objects. A kernel that gets only parts of an object may access
     /// only them.
@@ -175,7 +175,7 @@ impl Watcher {
         );
     }
 
-    /// Everything was freed: the device is closed.
+    /// Removes all objects of the address space when the device is closed.
     pub fn closed(&self) {
         self.checker.change(|objects| objects.close(self.space.serial()));
     }

@@ -98,7 +98,7 @@ pub(super) struct Channel {
     pub(super) watchdog: Watchdog,
     pub(super) switching: Switching,
     pub(super) deterministic: bool,
-    /// SET_DETERMINISTIC_OPTS allows the GPU to power down under this channel.
+    /// Whether SET_DETERMINISTIC_OPTS allows the GPU to power down while this channel exists.
     pub(super) railgating: bool,
     pub(super) object_class: Option<u32>,
     /// Classes whose methods are allowed.
@@ -106,9 +106,9 @@ pub(super) struct Channel {
     pub(super) notifier: Option<Notifier>,
     pub(super) ring: Option<Ring>,
     pub(super) syncpoint: Option<UserSyncpoint>,
-    /// The channel does not run: not in a TSG yet, or ended.
+    /// Whether the channel does not run: not in a TSG yet, or ended.
     pub(super) unserviceable: bool,
-    /// Removed from a TSG; permanently unserviceable.
+    /// Whether it was removed from a TSG, which makes it permanently unserviceable.
     pub(super) retired: bool,
     /// Id of the process that opened the channel.
     pub(super) pid: u32,
@@ -242,7 +242,7 @@ impl State {
         self.channels.get_mut(&id).filter(|channel| channel.serial == serial).ok_or(Errno::TIMEDOUT)
     }
 
-    /// SETUP_BIND up to the point where the GPU takes over.
+    /// The part of SETUP_BIND before the GPU starts to serve the channel.
     fn setup_bind(
         &mut self,
         task: &Task<'_>,
@@ -551,7 +551,7 @@ impl Kernel {
 
     /// Takes a TSG off the engines before one of its channels is closed (nvgpu_tsg_unbind_channel). If that fails, the
     /// TSG is torn down. Grids that cannot be preempted then keep the engine: on silicon the preemption itself only
-    /// prints a line and relies on the context-switch time-out, which finds no channel any more.
+    /// prints a line and relies on the context-switch time-out, which then finds no channel.
     fn preempt_for_close(&self, id: u32, tsg: u32) {
         let occupied = || {
             let mut occupied = false;

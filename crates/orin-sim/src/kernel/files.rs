@@ -49,14 +49,14 @@ const AS_NODES: [&CStr; 2] = [c"/dev/nvgpu/igpu0/as", c"/dev/nvhost-as-gpu"];
 const TSG_NODES: [&CStr; 2] = [c"/dev/nvgpu/igpu0/tsg", c"/dev/nvhost-tsg-gpu"];
 /// The nodes whose open creates a channel of the graphics runlist.
 const CHANNEL_NODES: [&CStr; 2] = [c"/dev/nvgpu/igpu0/channel", c"/dev/nvhost-gpu"];
-/// Not an open of the control node.
+/// Instance id that no open of the control node has.
 const NO_INSTANCE: u64 = 0;
 
 /// Page of the CPU in bytes.
 const CPU_PAGE: u64 = 4096;
 
 /// Limit of a blocking read of `/dev/kmsg`. Then it ends as if a signal had arrived.
-// TIMEOUT: a board waits without limit, a test must not.
+// TIMEOUT: a board waits forever; a test must not.
 const KMSG_WAIT: Duration = Duration::from_secs(1);
 
 impl Kernel {
@@ -187,7 +187,7 @@ impl Kernel {
         Ok(())
     }
 
-    /// Notices descriptors that were closed without the door, as far as `fd` or a known duplicate shows it.
+    /// Releases objects whose descriptors were closed without the door, as far as `fd` or a known duplicate reveals it.
     pub(super) fn settle(&self, task: &Task<'_>, fd: RawFd) {
         if task.is_served() {
             return self.settle_served();
@@ -196,14 +196,14 @@ impl Kernel {
         ended.into_iter().for_each(|object| self.release(object));
     }
 
-    /// Notices all descriptors that were closed without the door.
+    /// Releases all objects whose descriptors were closed without the door.
     pub(super) fn settle_all(&self) {
         let ended = self.lock().fds.take_all_ended();
         ended.into_iter().for_each(|object| self.release(object));
         self.settle_all_served();
     }
 
-    /// The last descriptor of an object is closed.
+    /// Releases an object whose last descriptor is closed.
     pub(super) fn release(&self, object: Object) {
         match &object {
             Object::Nvmap(client) => self.lock().nvmap.remove_client(*client),
@@ -461,7 +461,7 @@ impl Kernel {
     }
 }
 
-/// What stat of a path of the board shows.
+/// Kind of a node, as reported by stat(2).
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -9,7 +9,7 @@ use super::Kernel;
 /// An interrupt that is not reported yet: when it is due, and its channel.
 type Pending = (Instant, u32);
 
-/// Interrupts on their way to the programs. Empty, and without a thread, unless events have a latency.
+/// Interrupts not yet reported to the programs. Empty, and without a thread, unless events have a latency.
 #[derive(Debug, Default)]
 pub(super) struct Interrupts {
     pending: Mutex<Option<Sender<Pending>>>,

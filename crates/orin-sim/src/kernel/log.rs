@@ -44,7 +44,7 @@ impl Ring {
 #[derive(Debug)]
 pub(super) struct Log {
     ring: Mutex<Ring>,
-    /// Beats on each record.
+    /// Signalled on each record.
     pub(super) pulse: Arc<Pulse>,
 }
 

@@ -156,9 +156,9 @@ pub(crate) struct Kernel {
     faults_seen: AtomicU64,
     /// The kernel itself, for its threads.
     me: Weak<Kernel>,
-    /// A thread monitors the watchdogs of channels.
+    /// Whether a thread monitors the watchdogs of channels.
     watched: AtomicBool,
-    /// A thread serves the descriptors of other processes of the host.
+    /// Whether a thread serves the descriptors of other processes of the host.
     serving: AtomicBool,
     /// Held while objects of served processes are released.
     settling: Mutex<()>,
@@ -181,7 +181,7 @@ struct State {
     next_instance: u64,
     next_space: u64,
     next_serial: u64,
-    /// The GPU is dead until the next boot.
+    /// Whether the GPU is out of service until the next boot.
     quiesced: bool,
     syncpoints: Syncpoints,
     /// Clear values known to the GPU.
@@ -195,7 +195,7 @@ struct State {
     tokens: Vec<Token>,
     /// The newest token.
     next_token: u64,
-    /// A process has locked the scheduling parameters.
+    /// Whether a process has locked the scheduling parameters.
     scheduling_locked: bool,
     /// The kernel's own doorbell page, created by the first submission.
     doorbell: Option<Arc<Memory>>,
@@ -280,7 +280,7 @@ impl SoftwareOrin {
         self.board.kernel.config.sm.check.as_ref()
     }
 
-    /// Creates a watcher, which tells the checks about the objects of the address space of the descriptor `space`.
+    /// Creates a watcher, which registers objects of the address space of the descriptor `space` with the checker.
     /// `None` without checks, or if it is not the descriptor of an address space.
     pub fn watcher(&self, space: RawFd) -> Option<Watcher> {
         let checker = self.checker()?;
@@ -465,7 +465,7 @@ impl Kernel {
     }
 
     fn ioctl(&self, task: &Task<'_>, fd: RawFd, request: u32, address: u64) -> Result<i32, Errno> {
-        // A served process has other files with requests, which do not count.
+        // Requests of a served process on other files are not counted.
         let known = if task.is_served() {
             self.settle(task, fd);
             Some(self.lock().fds.find(task, fd, Errno::NOTTY)?)

@@ -35,7 +35,7 @@ const GRAPHICS_CONTEXT: usize = 1;
 const RTV_BUFFER: usize = 6;
 
 impl State {
-    /// ALLOC_OBJ_CTX up to the point where the GPU learns of the class. Returns whether the channel already has a ring.
+    /// The part of ALLOC_OBJ_CTX before the class is passed to the GPU. Returns whether the channel already has a ring.
     fn alloc_obj_ctx(
         &mut self,
         task: &Task<'_>,

@@ -444,7 +444,7 @@ impl Kernel {
             print();
         };
         if std::thread::Builder::new().name("orin-late-lines".to_owned()).spawn(later).is_err() {
-            tracing::error!("no thread for the log lines after a recovery");
+            tracing::error!("cannot start the thread for the log lines after a recovery");
         }
     }
 
@@ -473,8 +473,8 @@ impl Kernel {
 
     fn print_sm_fault(&self, log: &Log, channel: u32, tsg: u32, fault: &SmFault, sm_first: bool) -> u32 {
         if let SmFaultCause::Deadlock(_) = fault.cause {
-            // As if another TSG had waited for the default limit. That the switch waits for an acknowledgement is an
-            // assumption.
+            // Reported as if another TSG had waited for the default limit. That the switch waits for an acknowledgement
+            // is an assumption.
             let function = "ga10b_fifo_ctxsw_timeout_isr";
             log.error(function, HangLine::SwitchTimeout);
             log.error(function, HangLine::SwitchTimeoutEnd { tsg, ms: DEADLOCK_MS });

@@ -95,7 +95,7 @@ impl State {
         }
     }
 
-    /// Forgets the tokens of a TSG that no longer exists.
+    /// Removes the tokens of a TSG that no longer exists.
     pub(super) fn forget_tokens(&mut self, tsg: u32) {
         self.tokens.retain(|token| token.tsg != tsg);
     }

@@ -1,9 +1,9 @@
 //! Context-switch time-outs of a TSG that keeps its engine (`common/fifo/tsg.c`, `common/fifo/channel.c`).
 //!
 //! Each time-out adds 100 ms to the account of every channel of the TSG. The TSG ends when the account of one channel
-//! exceeds its limit: 3 s, or what SET_TIMEOUT has set. The account of a channel that submits through the kernel starts
-//! again when GP_GET has advanced since the time-out before, and so do those of the other channels of its TSG. Nothing
-//! resets the account of a user-mode channel.
+//! exceeds its limit: 3 s unless SET_TIMEOUT has changed it. The account of a channel that submits through the kernel
+//! restarts when GP_GET has advanced since the previous time-out, and so do the accounts of the other channels of its
+//! TSG. The account of a user-mode channel is never reset.
 
 use std::collections::BTreeMap;
 

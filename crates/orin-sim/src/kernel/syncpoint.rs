@@ -263,7 +263,7 @@ mod tests {
         syncpoints.add(5, 4);
         assert_eq!(fence.result(), Some(Ok(())));
         syncpoints.add(5, u32::MAX);
-        assert_eq!(fence.result(), Some(Ok(())), "a fence does not go back");
+        assert_eq!(fence.result(), Some(Ok(())), "a signalled fence stays signalled");
         assert!(syncpoints.fence(COUNT, 0, None).is_err());
     }
 

@@ -94,7 +94,7 @@ pub(super) struct Tsg {
     veids: BTreeMap<u32, Option<SpaceId>>,
     pub(super) channels: Vec<u32>,
     pub(super) timeslice_us: u32,
-    /// Ended by a fault; its channels never run again.
+    /// Whether it was ended by a fault, after which its channels never run again.
     pub(super) ended: bool,
     pub(super) contexts: Vec<Context>,
     /// The last error record of each SM.
@@ -390,7 +390,7 @@ impl Kernel {
             code::REVOKE_SHARE_TOKEN => {
                 argument.call(|args: &mut RevokeShareToken| state.revoke(id, args))?
             }
-            // No scheduling domain can be created, so no descriptor is one.
+            // No scheduling domain can be created, so no descriptor refers to one.
             code::BIND_SCHEDULING_DOMAIN => argument.call(|args: &mut BindSchedulingDomain| {
                 let reserved = args.reserved0 != 0 || args.reserved != [0; 3];
                 Err(if reserved { Errno::INVAL } else { Errno::NOENT })

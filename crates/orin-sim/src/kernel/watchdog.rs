@@ -2,9 +2,9 @@
 //! both for kernel-mode submission.
 //!
 //! A job is stuck if the channel makes no progress within the limit of its watchdog. The timer starts with a job that
-//! is submitted to an idle channel while the watchdog is on, with the limit of that moment. It restarts, with the limit
-//! of then, when a check finds progress, and stops when the channel is idle. Whether the watchdog is on later does not
-//! matter. A semaphore acquire times out earlier, after 80 % of the watchdog's limit at the creation of the ring.
+//! is submitted to an idle channel while the watchdog is on, with the limit at that time. When a check finds progress,
+//! it restarts with the limit at the time of the check. It stops when the channel is idle; turning the watchdog off
+//! does not stop it. A semaphore acquire times out earlier, after 80 % of the watchdog's limit at the creation of the ring.
 //! Without a watchdog at that time it never times out.
 
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! The caller of one notification: its memory, descriptors and names, by its thread id.
 //!
-//! Thread ids are reused. Bytes that were read count only if the notification is still valid afterwards, or has just
+//! Thread ids are reused. Bytes that were read are used only if the notification is still valid afterwards, or has just
 //! arrived. The supervisor writes only after the same check.
 
 use core::ffi::c_void;
@@ -201,7 +201,7 @@ impl Caller for Client {
         let stat = match self.listener.duplicate(self.id, self.thread, number) {
             Ok(file) => rustix::fs::fstat(file)?,
             Err(Errno::BADF | Errno::SRCH) => return Err(Errno::BADF),
-            // Before Linux 6.9, for threads that do not lead their process.
+            // Before Linux 6.9, for threads that are not the thread-group leader.
             Err(_) => {
                 let stat = rustix::fs::stat(self.proc(&format!("fd/{number}"))).map_err(|_| Errno::BADF)?;
                 self.still_waits().map_err(|_| Errno::BADF)?;

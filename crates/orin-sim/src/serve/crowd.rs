@@ -12,8 +12,8 @@ use std::time::Instant;
 use crate::serve::filter;
 use crate::serve::processes::Tree;
 
-/// Counting is slow. At the limit the supervisor spends at most one part of so many on it, and serves requests in the
-/// rest.
+/// Counting is slow. At the limit the supervisor spends at most 1 / `PARTS` of its time on it and serves requests in
+/// the rest.
 const PARTS: u32 = 10;
 
 /// The processes of a served program.
@@ -101,7 +101,7 @@ mod tests {
     fn permissions_are_bounded_by_what_exists() {
         // No process has this id.
         let crowd = Crowd::new(i32::MAX, 50);
-        assert!((0..49).all(|_| crowd.admit(u32::MAX)), "the program is one of 50");
+        assert!((0..49).all(|_| crowd.admit(u32::MAX)), "the program itself counts towards 50");
         // A count shows that they are gone.
         assert!((0..49).all(|_| crowd.admit(u32::MAX)));
         // The parent of this process has one child at least, and there is no room for another.

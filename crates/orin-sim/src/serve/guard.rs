@@ -29,7 +29,7 @@ const FORWARDED: [i32; 6] =
 // TIMEOUT: processes that the kernel holds in a device cannot be waited for.
 const END: Duration = Duration::from_secs(10);
 
-/// The part of the program that this process is.
+/// Role of this process.
 #[derive(Debug)]
 pub enum Part {
     /// The supervisor: it serves. Signals arrive at the [`Signals`].
@@ -41,7 +41,7 @@ pub enum Part {
 /// Signals as a file. They are blocked in the whole process.
 pub struct Signals {
     file: OwnedFd,
-    /// The signal mask from before.
+    /// The previous signal mask.
     before: libc::sigset_t,
 }
 
@@ -76,7 +76,7 @@ impl Signals {
         Ok(Self { file: unsafe { OwnedFd::from_raw_fd(file) }, before })
     }
 
-    /// Gives a program that this process starts the signal mask from before.
+    /// Restores the previous signal mask in a program that this process starts.
     pub fn restore_in(&self, command: &mut Command) {
         let before = self.before;
         // SAFETY: the closure makes one system call, which reads the captured mask.
@@ -141,8 +141,8 @@ fn send(process: u32, signal: i32) {
 ///
 /// # Errors
 ///
-/// [`Error::Guard`] if the kernel refuses what keeps processes from outliving the program, [`Error::Setup`] with the
-/// errno of fork(2), signalfd(2) or waitpid(2).
+/// [`Error::Guard`] if the kernel refuses the calls that keep processes from outliving the program,
+/// [`Error::Setup`] with the errno of fork(2), signalfd(2) or waitpid(2).
 ///
 /// # Safety
 ///

@@ -15,7 +15,7 @@ use crate::serve::kernel;
 /// `SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP`: the kernel wakes caller and supervisor on the same CPU.
 const SYNC_WAKE_UP: libc::c_ulong = 1;
 
-/// `PIDFD_THREAD`, since Linux 6.9: a descriptor of a thread that does not lead its process.
+/// `PIDFD_THREAD`, since Linux 6.9: a descriptor of a thread that is not the thread-group leader.
 const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
 /// Number of threads whose descriptors are kept.
 const THREADS: usize = 64;

@@ -1,4 +1,4 @@
-//! What a program learns about the calls that the supervisor serves.
+//! Reports of the calls that the supervisor serves.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -99,9 +99,9 @@ pub enum Detail<'a> {
         code: u32,
         /// The argument.
         address: u64,
-        /// What the argument contained before; empty if it cannot be read.
+        /// Contents of the argument before the call; empty if it cannot be read.
         before: &'a [u8],
-        /// What it contains afterwards.
+        /// Contents of the argument after the call.
         after: &'a [u8],
     },
     /// A shared mapping of a file of the board. The host chooses its address afterwards.

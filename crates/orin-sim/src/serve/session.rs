@@ -47,7 +47,7 @@ impl Session {
     /// Starts a program on a board: this process answers the calls of the program and of all its descendants.
     ///
     /// The kernel kills the program when the thread that has called this function ends. The limit of open files of this
-    /// process is raised; the program keeps the limit from before.
+    /// process is raised; the program keeps the previous limit.
     ///
     /// # Errors
     ///
@@ -79,7 +79,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Starts a program under the filter. Returns the listener as well.
+    /// Starts a program under the filter. Also returns the listener.
     fn spawn(mut command: Command) -> Result<(Self, OwnedFd), Error> {
         check_kernel()?;
         let files = getrlimit(Resource::Nofile);

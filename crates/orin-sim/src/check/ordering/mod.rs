@@ -171,14 +171,14 @@ impl Watch {
         Arc::new(Self { unit, work: Some(Arc::new(work)), ..self.clone() })
     }
 
-    /// The work has ended, and the CPU may know.
+    /// Records that the work has ended and that the CPU may know.
     pub(crate) fn finished(&self) {
         if let Some(work) = &self.work {
             self.check.inner().order.finish(work.id);
         }
     }
 
-    /// The work has ended, and the channel has waited for it.
+    /// Records that the work has ended and that the channel has waited for it.
     pub(crate) fn finished_in_order(&self) {
         if let Some(work) = &self.work {
             let mut inner = self.check.inner();
@@ -187,13 +187,13 @@ impl Watch {
         }
     }
 
-    /// The channel has waited for all its work.
+    /// Records that the channel has waited for all its work.
     pub(crate) fn waited_for_idle(&self) {
         self.check.inner().order.idle(self.lane);
     }
 
-    /// Any completed work of any channel may be ordered before the channel's next work: the channel may have waited for
-    /// it, or the CPU before it submitted more.
+    /// Orders all completed work of all channels before the channel's next work: the channel may have waited for it, or
+    /// the CPU before it submitted more.
     pub(crate) fn learn_finished(&self) {
         self.check.inner().order.learn_finished(self.lane);
     }
@@ -203,28 +203,28 @@ impl Watch {
         self.check.inner().order.release(self.lane, self.work.as_deref(), semaphore, value);
     }
 
-    /// The channel has acquired a semaphore, whose value is now `value`.
+    /// Records that the channel has acquired a semaphore, whose value is now `value`.
     pub(crate) fn acquired(&self, semaphore: usize, value: u64) {
         self.check.inner().order.acquire(self.lane, semaphore, value);
     }
 
-    /// A cache has been invalidated.
+    /// Records the invalidation of a cache.
     pub(crate) fn invalidate(&self, cache: Cache) {
         self.check.inner().caches.lines(cache).clear();
     }
 
-    /// The scheduler runs a cached descriptor although memory has changed.
+    /// Reports that the scheduler runs a cached descriptor although memory has changed.
     pub(crate) fn stale_descriptor(&self, va: u64, bytes: u64) {
         let mut inner = self.check.inner();
         inner.add(self, Cause::Stale(Cache::Descriptors), (va, bytes), "");
     }
 
-    /// A constant bank of `bytes` bytes extends over unmapped pages.
+    /// Reports that a constant bank of `bytes` bytes extends over unmapped pages.
     pub(crate) fn unmapped_bank(&self, va: u64, bytes: u64) {
         self.check.inner().add(self, Cause::UnmappedBank, (va, bytes), "");
     }
 
-    /// Work is started by an encoding that no board has been seen to accept. `va` is its launch descriptor.
+    /// Reports work started by an encoding that no board has been seen to accept. `va` is its launch descriptor.
     pub(crate) fn unproven(&self, encoding: Encoding, va: u64) {
         self.check.inner().add(self, Cause::Unproven(encoding), (va, 0), "");
     }

@@ -19,7 +19,7 @@ pub(crate) struct WorkId {
 }
 
 impl WorkId {
-    /// No work at all.
+    /// No work.
     pub(super) const NONE: Self = Self { lane: u64::MAX, number: 0 };
 }
 
@@ -223,7 +223,7 @@ mod tests {
         assert!(second.follows(first.id) && !second.follows(other.id));
         order.release(b, Some(&second), 0x2000, 1);
         order.acquire(c, 0x2000, 1);
-        assert!(work(&mut order, c).follows(first.id), "orders are handed on");
+        assert!(work(&mut order, c).follows(first.id), "ordering is transitive");
     }
 
     #[test]

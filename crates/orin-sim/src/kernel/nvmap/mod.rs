@@ -130,7 +130,7 @@ impl Drop for Storage {
 #[derive(Debug)]
 pub(super) struct Handle {
     size: u64,
-    /// Size that the program has asked for, in bytes.
+    /// Requested size in bytes.
     requested: u64,
     /// The host's file, created when it is first needed.
     file: OnceLock<Arc<OwnedFd>>,
@@ -179,7 +179,7 @@ impl Handle {
     /// The errno of memfd_create, for example if the host has no free descriptor.
     pub(super) fn file(&self) -> Result<&Arc<OwnedFd>, Errno> {
         if self.file.get().is_none() {
-            // If another thread was faster, its file counts.
+            // If another thread was faster, its file is used.
             let _ = self.file.set(Arc::new(Memory::file("dmabuf", self.size)?));
         }
         self.file.get().ok_or(Errno::NFILE)
@@ -436,7 +436,7 @@ impl Nvmap {
         format!("nvmap buffer of tag {tag:#06x}{text}")
     }
 
-    /// The order check adds shadow memory, and poison unless zeroed memory is requested.
+    /// Adds shadow memory for the order check, and poison unless zeroed memory is requested.
     fn watches(&self, bytes: u64, flags: u32) -> Option<bool> {
         let zeroed = flags & HandleFlags::ZEROED_PAGES.bits() != 0;
         self.watched.then_some(bytes <= POISONED_BYTES && !zeroed)
@@ -524,7 +524,7 @@ impl Nvmap {
         Ok(())
     }
 
-    /// GET_HEAP_SIZE: the first carveout in the mask counts. That the protected one is first is an assumption.
+    /// GET_HEAP_SIZE: the first carveout in the mask is used. That the protected one is first is an assumption.
     fn heap_size(&self, args: &mut HeapSize) -> Result<(), Errno> {
         let heaps = Heaps::from_bits_retain(args.heap);
         args.size = if heaps.contains(Heaps::VPR) {

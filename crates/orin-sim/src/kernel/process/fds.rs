@@ -73,10 +73,10 @@ struct Entry {
     file: FileId,
 }
 
-/// The object of an open file of which only duplicates are left that the table does not contain.
+/// The object of an open file whose remaining descriptors are all duplicates outside the table.
 #[derive(Debug)]
 struct Orphan {
-    /// Another open file of the same inode, to look for the lock.
+    /// Another open file of the same inode, through which the lock is queried.
     probe: OwnedFd,
     inode: Inode,
     object: Object,
@@ -97,7 +97,7 @@ enum Place {
 #[derive(Debug)]
 pub(in crate::kernel) struct Fresh {
     descriptor: OwnedFd,
-    /// For a served process: how the last close is noticed.
+    /// For a served process: how the last close is detected.
     watch: Option<Watch>,
 }
 
@@ -266,7 +266,7 @@ impl Fds {
         number
     }
 
-    /// Takes the entry of a number that was closed without the door out of the table. `reused`: the host has just
+    /// Removes the entry of a number that was closed without the door. `reused`: the host has just
     /// returned the number for a new descriptor.
     fn forget_closed(&mut self, number: RawFd, reused: bool) {
         let closed = |entry: &Entry| reused || inode_of_number(number) != Some(entry.inode);
@@ -275,12 +275,12 @@ impl Fds {
         }
         let Some(entry) = self.table.remove(&number) else { return };
         let Entry { descriptor, inode, object, owner, file } = entry;
-        // The number belongs to the program now, or to nothing.
+        // The number is closed, or the program has reused it.
         let _ = descriptor.into_raw_fd();
         if !self.is_last(file) {
             return;
         }
-        // A duplicate may be left.
+        // A duplicate may still be open.
         let probe = open_numbers().find(|fd| inode_of_number(*fd) == Some(inode)).and_then(|fd| {
             // SAFETY: the borrow ends with the call, which fails if the number is not open.
             reopened(unsafe { BorrowedFd::borrow_raw(fd) })
@@ -291,7 +291,7 @@ impl Fds {
         }
     }
 
-    /// Counts an entry of `file` out. Returns whether it was the last one.
+    /// Removes an entry of `file` from the count. Returns whether it was the last one.
     fn is_last(&mut self, file: FileId) -> bool {
         let Some(count) = self.open.get_mut(&file) else { return true };
         *count -= 1;
@@ -302,7 +302,7 @@ impl Fds {
         last
     }
 
-    /// The objects whose last descriptor is closed without the door, as far as `fd` or a known duplicate shows it.
+    /// The objects whose last descriptor is closed without the door, as far as `fd` or a known duplicate reveals it.
     pub(in crate::kernel) fn take_ended(&mut self, fd: RawFd) -> Vec<Object> {
         self.forget_closed(fd, false);
         let mut at = 0;
@@ -379,7 +379,7 @@ impl Fds {
         }
     }
 
-    /// Where the object of a number is, if the number is open in the task's process.
+    /// Place of the object of a number, if the number is open in the task's process.
     fn place(&self, task: &Task<'_>, fd: RawFd) -> Option<Place> {
         if let Some(caller) = task.caller {
             return self.served.place(caller, fd).map(Place::Served);

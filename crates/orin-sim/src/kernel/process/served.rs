@@ -3,12 +3,12 @@
 //! Every open file has an inode of its own, except those of one dma-buf, which share the buffer's. The inode of a
 //! number, which the caller looks up, identifies the object: dup, fork, exec and passing need no bookkeeping.
 //!
-//! What cannot be mapped is the read end of a pipe. Its last close is an error condition of the write end, which the
-//! model keeps: it is noticed before the next request. A byte in the pipe makes the descriptor readable for the poll,
-//! select and epoll of the host. It stays until the model removes it, where nvgpu's poll clears an event.
+//! A descriptor that cannot be mapped is the read end of a pipe; the model keeps the write end. The last close of the
+//! read end is an error condition of the write end, detected before the next request. A byte in the pipe makes the
+//! descriptor readable for the host's poll, select and epoll. The model removes it where nvgpu's poll clears an event.
 //!
 //! Dma-bufs, control nodes and text files are memfds. Each open file holds a lock of its own, which the host releases
-//! with its last descriptor and mapping. Nothing reports that, so the locks are queried from time to time.
+//! with its last descriptor and mapping. The host does not report the release, so the locks are queried periodically.
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -36,7 +36,7 @@ const RECORD: usize = 8192;
 /// Period of the query of locks.
 const PERIOD: Duration = Duration::from_millis(100);
 
-/// How the model notices the last close of an open file.
+/// How the model detects the last close of an open file.
 #[derive(Debug)]
 pub(in crate::kernel) enum Watch {
     /// The write end of the pipe whose read end is the descriptor.
@@ -56,7 +56,7 @@ struct File {
     watch: Watch,
     /// The doorbell page of a control node, from its first mapping on.
     doorbell: Option<Arc<Memory>>,
-    /// A sync-file whose end has been reported.
+    /// Whether the end of the sync-file has been reported.
     signalled: bool,
 }
 
@@ -211,7 +211,7 @@ impl Served {
         }
     }
 
-    /// Takes out the open files whose last descriptor is closed, as far as the host reports it.
+    /// Removes the open files whose last descriptor is closed, as far as the host reports it.
     pub(in crate::kernel) fn take_hung_up(&mut self) -> Vec<Ended> {
         let mut ended = Vec::new();
         while let Some(hang_ups) = &self.hang_ups {
@@ -232,7 +232,7 @@ impl Served {
         ended
     }
 
-    /// Takes out the open files whose lock the host has released.
+    /// Removes the open files whose lock the host has released.
     pub(in crate::kernel) fn take_unlocked(&mut self) -> Vec<Ended> {
         let closed =
             |file: &File| matches!(&file.watch, Watch::Lock(probe) if !another_holds(probe.as_fd(), file.id));
@@ -340,7 +340,7 @@ fn feed_log(log: &Log, cursor: &mut u64, keep: &OwnedFd) {
 }
 
 impl Kernel {
-    /// Releases what served processes have closed, as far as the host reports it.
+    /// Releases objects that served processes have closed, as far as the host reports it.
     pub(in crate::kernel) fn settle_served(&self) {
         // A request must not overtake the release that another thread has begun.
         let _settling = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
@@ -348,7 +348,7 @@ impl Kernel {
         self.release_served(ended);
     }
 
-    /// Releases everything that served processes have closed.
+    /// Releases all objects that served processes have closed.
     pub(in crate::kernel) fn settle_all_served(&self) {
         self.settle_served();
         let _settling = self.settling.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,7 +1,7 @@
 //! The task that makes a request: its process, its memory, its names.
 //!
 //! Linux keeps it in `current`. Here each call of a door creates one and passes it down, so a function that copies user
-//! memory or looks up a descriptor says whose.
+//! memory or looks up a descriptor names the process.
 
 use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
@@ -10,7 +10,7 @@ use crate::caller::{Caller, CallerMemory, OwnMemory};
 
 use super::ProcessId;
 
-/// The maker of a request.
+/// The task that makes a request.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::kernel) struct Task<'a> {
     /// Its process on the board.

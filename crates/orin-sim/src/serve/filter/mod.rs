@@ -78,9 +78,9 @@ enum Op {
     Equal(u32, To, To),
     /// Tests for any of these bits.
     AnyBit(u32, To, To),
-    /// Compares with a number; skips so many instructions if it differs.
+    /// Compares with a number; skips the given number of instructions if it differs.
     SkipUnless(u32, u8),
-    /// Compares with a number; skips so many instructions if it is equal.
+    /// Compares with a number; skips the given number of instructions if it is equal.
     SkipIf(u32, u8),
 }
 
@@ -170,7 +170,7 @@ pub(crate) fn program() -> Vec<sock_filter> {
     ops.push(Op::Load(number));
     #[cfg(target_arch = "x86_64")]
     ops.extend([
-        // A debugger has taken the call away: there is no number.
+        // A debugger has cancelled the call: its number is negative.
         Op::AnyBit(1 << 31, To::Allow, To::Next),
         Op::AnyBit(X32, To::Absent, To::Next),
     ]);

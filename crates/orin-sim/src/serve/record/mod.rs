@@ -1,4 +1,4 @@
-//! Records of what a program asked of a board and what the board answered, and their replay on the software Orin.
+//! Records of a program's calls and of a board's answers, and their replay on the software Orin.
 //!
 //! A record is a file of JSON objects, one per line: a header, then the calls in the order of their answers. A call has
 //! everything that the kernel read from the program and stored there, so its replay needs no program.
@@ -34,7 +34,7 @@ struct Entry {
     call: Call,
     /// The result; a negative errno after an error.
     result: i64,
-    /// What the kernel did to the program.
+    /// Accesses of the kernel to the program.
     accesses: Vec<Access>,
 }
 
