@@ -4,8 +4,8 @@
 //! A job is stuck if the channel makes no progress within the limit of its watchdog. The timer starts with a job that
 //! is submitted to an idle channel while the watchdog is on, with the limit at that time. When a check finds progress,
 //! it restarts with the limit at the time of the check. It stops when the channel is idle; turning the watchdog off
-//! does not stop it. A semaphore acquire times out earlier, after 80 % of the watchdog's limit at the creation of the ring.
-//! Without a watchdog at that time it never times out.
+//! does not stop it. A semaphore acquire times out earlier, after 80 % of the watchdog's limit at the creation of the
+//! ring. Without a watchdog at that time it never times out.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
