@@ -1,8 +1,8 @@
-//! Which bytes of an object have been written.
+//! Record of the bytes of an object that have been written.
 //!
 //! Writes of the GPU and of the library's own copies are recorded in a bit map, byte by byte. Other writes of the CPU
-//! pass through a pointer that the model does not see. They are recognised by the contents: a fresh object is filled
-//! with a pattern, and a word of which a byte without a bit has changed counts as written by the CPU.
+//! pass through a pointer that the model does not see. They are recognised by the contents. A fresh object is filled
+//! with a pattern; a word counts as written by the CPU if a byte without a bit has changed.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

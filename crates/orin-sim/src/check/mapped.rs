@@ -1,6 +1,6 @@
 //! Memory of programs that do not register their objects: each mapping is one.
 //!
-//! A buffer of nvmap has whole pages, but the kernel knows how many bytes the program has asked for. The rest of
+//! A buffer of nvmap has whole pages, but the kernel knows the requested size in bytes. The rest of
 //! the last page belongs to no object. Addresses without a mapping are left to the MMU.
 
 use super::finding::{Kind, NearObject, Place};

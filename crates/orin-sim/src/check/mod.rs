@@ -119,9 +119,9 @@ impl Checker {
         self.lock().suppress(suppressions);
     }
 
-    /// Adds a cubin with the code of kernels. Programs with driver code of their own do not register what they
-    /// load: with the cubin, the model recognises a function by its code, and findings from now on have its name and
-    /// its source lines.
+    /// Adds a cubin with the code of kernels, for programs that do not register what they load because they have
+    /// driver code of their own. The model recognises the cubin's functions by their code. Later findings have their
+    /// names and source lines.
     ///
     /// # Errors
     ///

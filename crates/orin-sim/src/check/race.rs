@@ -1,10 +1,10 @@
 //! racecheck: accesses of two warps to the same bytes that nothing orders.
 //!
 //! Each warp has a vector clock: for each warp of its block, the newest step that is ordered before it. A barrier
-//! joins the clocks of its warps. A fence orders as in the memory models of C++ and PTX: what a warp did before a
-//! fence is ordered before what another warp does after its next fence, if an atomic or volatile access after the
-//! first fence was seen by one before the second. Barriers are fences too, and atomics of shared memory order without
-//! one, as its `mbarrier` operations do.
+//! joins the clocks of its warps. Fences order as in the memory models of C++ and PTX. Accesses before a warp's fence
+//! are ordered before accesses after another warp's fence if an atomic or volatile access after the first fence is
+//! observed by one before the second. Barriers are fences. Atomics on shared memory, including `mbarrier` operations,
+//! order without a fence.
 //!
 //! Each word has its last write and two reads, of different warps. A report needs an overlap of bytes, one write, and
 //! no order. Threads of one warp, and two atomic or volatile accesses, are never reported. Dropped state
@@ -126,7 +126,7 @@ fn learn(to: &mut Known, from: &Known) {
 
 /// Clocks that a release publishes.
 #[derive(Clone, Debug, Default)]
-struct Handed {
+struct Published {
     clock: Clock,
     known: Known,
 }
@@ -163,9 +163,9 @@ struct Warp {
     clock: Clock,
     known: Known,
     /// Clocks ordered before the last fence.
-    fenced: Option<Handed>,
+    fenced: Option<Published>,
     /// Acquired clocks, which the next fence orders before the accesses after it.
-    seen: Handed,
+    seen: Published,
 }
 
 /// Races of a block.
@@ -174,9 +174,9 @@ pub(super) struct BlockRace {
     number: u32,
     warps: Vec<Warp>,
     /// Clocks published by the arrivals at each barrier.
-    barriers: [Option<Handed>; 16],
+    barriers: [Option<Published>; 16],
     /// Clocks that complete barriers pass to the warps that they release.
-    complete: [Option<Handed>; 16],
+    complete: [Option<Published>; 16],
     shared: Vec<Word>,
     /// Clocks published by atomics on a word of shared memory.
     atomics: HashMap<usize, Clock>,
@@ -228,7 +228,7 @@ impl BlockRace {
         let state = &mut self.warps[warp];
         join(&mut state.clock, &state.seen.clock);
         learn(&mut state.known, &state.seen.known);
-        state.fenced = Some(Handed { clock: state.clock, known: Arc::clone(&state.known) });
+        state.fenced = Some(Published { clock: state.clock, known: Arc::clone(&state.known) });
         self.step(warp);
     }
 

@@ -1,8 +1,8 @@
 //! Possession of the graphics engine by one TSG at a time.
 //!
-//! The engine holds the context of one TSG. To serve another one, host takes the first off the engine: with instruction
-//! preemption (CILP) at once; with block preemption (CTA) when its blocks on the SMs have ended, and no further one
-//! starts; otherwise (WFI) when its grids have ended. While the TSG cannot be preempted and another TSG has work,
+//! The engine holds the context of one TSG. To serve another one, host preempts the first. With instruction preemption
+//! (CILP) this succeeds at once. With block preemption (CTA) no further block starts, and host waits for the blocks on
+//! the SMs; otherwise (WFI) it waits for the grids. While the TSG cannot be preempted and another TSG has work,
 //! every [`GpuConfig::switch_timeout`](crate::gpu::GpuConfig) is one context-switch time-out of the first, which the
 //! kernel counts. A TSG that was closed without a reset keeps the engine permanently: the kernel finds no channel
 //! to recover.

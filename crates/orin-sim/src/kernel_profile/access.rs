@@ -1,6 +1,6 @@
 //! Costs of one warp's accesses: sectors of global and local memory, passes of shared memory.
 //!
-//! The rules are those of the CUDA C++ Programming Guide ("Compute Capability 8.x", with what it refers to): memory
+//! The rules are those of the CUDA C++ Programming Guide ("Compute Capability 8.x" and the sections it cites). Memory
 //! moves in sectors of 32 bytes, and shared memory has 32 banks of 4 bytes. A warp's accesses of 8 bytes take at least
 //! two passes, those of 16 bytes four, each with the lanes of a half or a quarter of the warp.
 

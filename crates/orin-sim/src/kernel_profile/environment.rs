@@ -20,7 +20,7 @@ pub const LAUNCHES_VARIABLE: &str = "ORIN_SIM_PROFILE_LAUNCHES";
 static OPEN: Mutex<Vec<(Profiler, PathBuf)>> = Mutex::new(Vec::new());
 
 impl Profiler {
-    /// The profiler that the environment asks for, if any.
+    /// The profiler that the environment selects, if any.
     ///
     /// # Errors
     ///

@@ -1,10 +1,9 @@
 //! Profiles of kernels: exact counts for each instruction.
 //!
-//! With a [`Profiler`] in [`SmOptions::profile`](crate::sm::SmOptions::profile) the model counts, for each
-//! instruction of each kernel, the executions, the threads that were active and those that were predicated off,
-//! divergent branches, the sectors that accesses to global and local memory moved, and the passes that accesses to
-//! shared memory needed. The counts do not depend on the host, on time, or on the number of its threads: equal runs
-//! have equal profiles. Nothing is estimated, and times are not modelled.
+//! With a [`Profiler`] in [`SmOptions::profile`](crate::sm::SmOptions::profile) the model counts for each instruction:
+//! executions, active and predicated-off threads, divergent branches, sectors moved by accesses to global and local
+//! memory, and passes of accesses to shared memory. The counts do not depend on the host, on time, or on the number of
+//! host threads: equal runs have equal profiles. Nothing is estimated, and times are not modelled.
 //!
 //! | module | contains |
 //! |---|---|
@@ -100,8 +99,8 @@ impl Profiler {
         Self(Arc::new(Inner { selection, state: Mutex::default(), known: Known::default() }))
     }
 
-    /// Adds a cubin with the code of kernels. Programs with driver code of their own do not register what they
-    /// load: with the cubin, the model recognises a kernel by its code, and knows its name and its source lines.
+    /// Adds a cubin with the code of kernels, for programs that do not register what they load because they have
+    /// driver code of their own. The model recognises its kernels by their code, with names and source lines.
     ///
     /// # Errors
     ///

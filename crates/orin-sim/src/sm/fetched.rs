@@ -79,8 +79,8 @@ impl Fetched {
     }
 }
 
-/// Whether the outcome of an instruction depends on which CTA comes first: atomics that return something or do not
-/// commute, and `volatile` or stronger accesses to memory that other CTAs change meanwhile.
+/// Whether the outcome of an instruction depends on the order of CTAs. This holds for atomics that return a value or do
+/// not commute, and for `volatile` or stronger accesses, whose memory other CTAs may change concurrently.
 fn depends_on_order(i: &Instruction) -> bool {
     let order = i.bits(field::ORDER);
     let strong = matches!(order, 4..=8 | 10 | 12);

@@ -4,9 +4,9 @@
 //! an arbitrary result. A cache that was not invalidated returns old contents. None of this faults, and often nothing
 //! seems wrong. With [`Tools::ORDERING`](super::Tools::ORDERING) the model checks each access to GPU memory and finds
 //!
-//! - a word that a kernel, host or the scheduler reads although neither CPU nor GPU has written it: nvmap's memory is
-//!   filled with [`POISON`], and a word counts as unwritten while it has that value and no unit of the GPU has stored
-//!   there (`shadow`);
+//! - a word that a kernel, host or the scheduler reads although neither CPU nor GPU has written it. Fresh nvmap memory
+//!   contains [`POISON`]. A word counts as unwritten while it has that value and no unit of the GPU has stored there
+//!   (`shadow`);
 //! - two pieces of work (grids, copies or uploads) of which one writes what the other reads or writes, without any
 //!   ordering between them (`order`);
 //! - a line that a cache may still hold from an earlier access, although memory has changed other than by the SMs' own

@@ -49,7 +49,7 @@ fn check_address(code: Code, address: u64) -> Result<(), Errno> {
     if code.has_direction() && end.is_none_or(|end| end > USER_END) { Err(Errno::FAULT) } else { Ok(()) }
 }
 
-/// Creates a descriptor of a dma-buf: an open file of its own, so that the table can tell when it is closed.
+/// Creates a descriptor of a dma-buf: an open file of its own, so that the table can detect when it is closed.
 pub(super) fn export(task: &Task<'_>, buffer: &Buffer) -> Result<Fresh, Errno> {
     let file = buffer.handle.file()?;
     let access = if buffer.read_only { OFlags::RDONLY } else { OFlags::RDWR };

@@ -285,8 +285,8 @@ pub(crate) const fn i2i(x: u32, to: Integer) -> u32 {
 
 /// Packs two signed 32-bit integers, each narrowed to `to.bits` bits (I2IP).
 ///
-/// 16-bit results fill the register; narrower ones are put below the low bits of `c`: its low half
-/// (the high half with `upper`, `.H1`) for 8 bits, all of it for 4 and 2 bits. With `saturate` they
+/// 16-bit results fill the register; narrower ones are placed below the kept bits of `c`: its low
+/// half (the high half with `upper`, `.H1`) for 8 bits, all of it for 4 and 2 bits. With `saturate` they
 /// are clamped, else truncated; `relu` also clamps negative values to 0.
 #[must_use]
 pub(crate) const fn i2ip(

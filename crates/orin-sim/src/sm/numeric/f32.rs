@@ -265,8 +265,8 @@ pub(crate) const fn xor_sign(result: u32, a: u32, b: u32) -> u32 {
 ///
 /// True unless one Newton step from the reciprocal of `b` gives the correctly rounded quotient without leaving the
 /// normal range. The hardware's rule is not published. Code is correct with any rule that is true at least where
-/// necessary. This rule is conservative: it is true for exponents of the divisor at the ends of the range, of a small
-/// dividend (whose remainder would be subnormal), or of an extreme quotient.
+/// necessary. This rule is conservative: it is true for an exponent of the divisor at the ends of the range, a small
+/// dividend (whose remainder would be subnormal), or an extreme quotient.
 #[inline]
 #[must_use]
 pub(crate) const fn division_check(a: u32, b: u32) -> bool {

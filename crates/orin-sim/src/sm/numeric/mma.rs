@@ -12,10 +12,10 @@
 //!
 //! The register order is that of the operands of PTX `mma`.
 //!
-//! Floating-point products are exact. How wide the hardware accumulates them is not published (it
-//! is not a chain of binary32 additions); here the products and the addend of one instruction are
-//! summed in binary64, in the order of k with the addend last, and rounded once. Integer sums are
-//! exact.
+//! Floating-point products are exact. The width of the hardware's accumulator is not published (it
+//! is not a chain of binary32 additions). The model sums the products and the addend of one
+//! instruction in binary64, in the order of k with the addend last, and rounds once. Integer sums
+//! are exact.
 
 use super::f16::{self, Half};
 use super::{Rounding, f32 as single, f64 as double};
