@@ -252,7 +252,7 @@ impl Config {
     }
 
     /// The board that [`BOARD_VARIABLE`](crate::board::BOARD_VARIABLE) names, with the checks that
-    /// [`CHECK_VARIABLE`](crate::check::CHECK_VARIABLE) and [`STRICT_VARIABLE`](crate::check::STRICT_VARIABLE) ask for,
+    /// [`CHECK_VARIABLE`](crate::check::CHECK_VARIABLE) and [`STRICT_VARIABLE`](crate::check::STRICT_VARIABLE) select,
     /// with profiles of kernels if [`PROFILE_VARIABLE`](crate::kernel_profile::PROFILE_VARIABLE) is set, and with the
     /// settings of the file that [`SETTINGS_VARIABLE`] names, which apply on top of the board.
     ///

@@ -72,7 +72,7 @@ pub struct Memory {
     backing: Backing,
     pointer: NonNull<u8>,
     len: usize,
-    /// Bytes that the program has asked for, at most `len`.
+    /// Requested size in bytes, at most `len`.
     requested: usize,
     counter: Option<Arc<dyn WriteCounter>>,
     label: String,
@@ -186,7 +186,7 @@ impl Memory {
         &self.label
     }
 
-    /// Records how many bytes the program has asked for, before the kernel rounded the size up to pages. The checks
+    /// Records the requested size in bytes, before the kernel rounded it up to pages. The checks
     /// report accesses beyond them ([`crate::check`]).
     #[must_use]
     pub fn requested_as(mut self, bytes: u64) -> Self {
@@ -194,7 +194,7 @@ impl Memory {
         self
     }
 
-    /// Bytes that the program has asked for; the length unless [`Memory::requested_as`] was called.
+    /// Requested size in bytes; the length unless [`Memory::requested_as`] was called.
     pub fn requested(&self) -> u64 {
         // CAST: usize is at most 64 bits on every target of the workspace.
         self.requested as u64

@@ -66,8 +66,8 @@ const READS: usize = 32;
 
 /// The mapping at `va`, or else the next one above it.
 ///
-/// Emulators of user programs make up the file, and qemu omits a mapping while another thread changes its neighbour. A
-/// page that exists but is not listed makes the function read the file again.
+/// Emulators of user programs synthesise the file, and qemu omits a mapping while another thread changes its neighbour.
+/// A page that exists but is not listed makes the function read the file again.
 pub(crate) fn find(va: u64) -> Option<Vma> {
     let mut found = None;
     for _ in 0..READS {

@@ -124,7 +124,7 @@ pub trait Caller: CallerMemory {
     /// Name of the thread, for the kernel log.
     fn name(&self) -> String;
 
-    /// Whether a signal waits for the caller: a blocking request then ends with EINTR.
+    /// Whether a signal is pending for the caller: a blocking request then ends with EINTR.
     fn is_interrupted(&self) -> bool {
         false
     }

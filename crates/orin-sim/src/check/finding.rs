@@ -1,4 +1,4 @@
-//! Findings: what was wrong, where, and with which object.
+//! Findings: the error, its location and the object concerned.
 
 use core::fmt;
 use std::borrow::Cow;

@@ -107,7 +107,7 @@ impl Image {
         let mut at = 0;
         while at < bytes.len() {
             let program = section.program(DebugLineOffset(at), 8, None, None).ok()?;
-            // Version 2 has a length of 32 bits before what it counts.
+            // Version 2 begins with a 32-bit length, which does not include itself.
             at += 4 + program.header().unit_length();
             self.read_rows(program)?;
         }

@@ -107,7 +107,7 @@ impl Race {
     }
 }
 
-/// What is known about other blocks: the clocks of their warps.
+/// Known clocks of the warps of other blocks.
 type Known = Arc<BTreeMap<u32, Clock>>;
 
 fn learn(to: &mut Known, from: &Known) {

@@ -404,7 +404,7 @@ impl Kernel {
 
     pub(super) fn seek_end(&self, task: &Task<'_>, fd: RawFd) -> Result<(), Errno> {
         let mut state = self.lock();
-        // What a served process has not read yet.
+        // The rest that a served process has not read yet.
         state.fds.drain(task, fd);
         let missing = state.fds.missing(task, fd, Errno::SPIPE);
         match state.fds.get_mut(task, fd).ok_or(missing)? {

@@ -9,7 +9,7 @@ use super::class::CLASSES;
 use super::{Counts, Occupancy};
 use crate::check::Located;
 
-/// What one instruction did.
+/// Counts of one instruction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InstructionProfile {
     /// The instruction and its source. `kernel` is the function that contains it.
@@ -106,7 +106,7 @@ impl Totals {
     }
 }
 
-/// What the instructions of one source line did.
+/// Counts of the instructions of one source line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LineProfile {
     /// Source file.

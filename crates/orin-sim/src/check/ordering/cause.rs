@@ -1,4 +1,4 @@
-//! What the order check finds, and its texts.
+//! Causes of findings of the order check, and their texts.
 
 use core::fmt;
 
@@ -86,7 +86,7 @@ impl fmt::Display for Encoding {
     }
 }
 
-/// What an [`OrderCheck`](super::OrderCheck) finds.
+/// Cause of a finding of an [`OrderCheck`](super::OrderCheck).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Cause {
     /// Read of uninitialised memory.
