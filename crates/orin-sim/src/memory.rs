@@ -187,7 +187,7 @@ impl Memory {
     }
 
     /// Records the requested size in bytes, before the kernel rounded it up to pages. The checks
-    /// report accesses beyond them ([`crate::check`]).
+    /// report accesses beyond it ([`crate::check`]).
     #[must_use]
     pub fn requested_as(mut self, bytes: u64) -> Self {
         self.requested = usize::try_from(bytes).map_or(self.len, |bytes| bytes.min(self.len));

@@ -14,7 +14,7 @@ use crate::mmu::View;
 
 /// SM version of the Orin's GPU.
 const SM: u32 = 87;
-/// Load address for the comparison. The value is arbitrary, but must fit all fields of relocations.
+/// Load address for the comparison. The value is arbitrary, but fits all fields of relocations.
 const BASE: u64 = 1 << 20;
 /// Bytes that identify a kernel well enough: a collision costs one search.
 const BEGINNING: usize = 1024;

@@ -304,7 +304,7 @@ pub struct GpuConfig {
     pub switch_timeout: Duration,
     /// Time that host needs for each 128 bytes of a pushbuffer.
     pub slow_fetch: Duration,
-    /// Launch encodings that are to fail.
+    /// Launch encodings that do not work.
     pub quirks: Quirks,
     /// Receives the pushbuffer segments that channels fetch.
     pub segments: Option<SegmentWatcher>,

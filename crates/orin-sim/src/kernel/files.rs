@@ -424,7 +424,7 @@ impl Kernel {
     }
 
     /// Polls a descriptor. The kernel log is ready if there is a record to read, and a sync-file after its fence has
-    /// ended. An event reports once after it happened, a poll descriptor once for the fences that signalled. Every
+    /// ended. An event is ready once after it happened, a poll descriptor once for the fences that signalled. Every
     /// other node is always ready, like files without a poll operation.
     pub(super) fn poll(&self, task: &Task<'_>, fd: RawFd, wanted: Events, timeout: Duration) -> Events {
         let deadline = Instant::now().checked_add(timeout);

@@ -171,7 +171,7 @@ impl Watch {
         Arc::new(Self { unit, work: Some(Arc::new(work)), ..self.clone() })
     }
 
-    /// Records that the work has ended and that the CPU may know.
+    /// Records that the work has ended and that the CPU may have observed it.
     pub(crate) fn finished(&self) {
         if let Some(work) = &self.work {
             self.check.inner().order.finish(work.id);

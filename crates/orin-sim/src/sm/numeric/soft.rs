@@ -141,8 +141,8 @@ impl Exact {
         let exponent = if top > format.min_exponent() { top } else { format.min_exponent() };
         let drop = exponent - format.fraction_bits as i32 - self.exponent;
         let rounded = shift_right_rounded(self.significand, drop, rounding, self.negative);
-        // The hidden bit of a normal number increments the exponent field, which starts at 1; a carry out
-        // of the fraction propagates into the exponent.
+        // The hidden bit of a normal number adds 1 to the exponent field; so does a carry out of the
+        // fraction.
         let magnitude = if exponent > 1 << format.exponent_bits {
             format.infinity()
         } else {

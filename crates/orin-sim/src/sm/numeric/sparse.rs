@@ -30,7 +30,7 @@ pub(crate) struct Metadata<'a> {
 }
 
 impl Metadata<'_> {
-    /// Indices of the two units held of group `chunk` of four in `row`; k has `units` units of `bits` bits.
+    /// Indices of the two units that A holds of group `chunk` in `row`. There are `units` units of `bits` bits along k.
     fn kept(&self, row: usize, chunk: usize, units: usize, bits: u32) -> [usize; 2] {
         let selector = self.selector as usize;
         let lane = match (bits, units) {
