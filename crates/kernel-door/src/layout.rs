@@ -31,6 +31,26 @@ impl Field {
     }
 }
 
+/// Consecutive releases of a kernel, by ordinal number. The crate that declares requests and structs assigns the
+/// numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Releases {
+    /// The first release.
+    pub first: u8,
+    /// The last release; [`u8::MAX`] if no known release ends the range.
+    pub last: u8,
+}
+
+impl Releases {
+    /// Every release.
+    pub const ALL: Self = Self { first: 0, last: u8::MAX };
+
+    /// Whether the release with this number is one of them.
+    pub const fn contains(self, number: u8) -> bool {
+        self.first <= number && number <= self.last
+    }
+}
+
 /// A struct's name and layout, for listings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StructInfo {
@@ -42,12 +62,15 @@ pub struct StructInfo {
     pub pointers: &'static [usize],
     /// The fields in order of declaration.
     pub fields: &'static [Field],
+    /// The releases whose headers declare the struct with this layout.
+    pub releases: Releases,
 }
 
 impl StructInfo {
     /// Name and layout of `T`.
     pub const fn of<T: Uapi>() -> Self {
-        Self { name: T::C_NAME, size: size_of::<T>(), pointers: T::POINTERS, fields: T::FIELDS }
+        let size = size_of::<T>();
+        Self { name: T::C_NAME, size, pointers: T::POINTERS, fields: T::FIELDS, releases: T::RELEASES }
     }
 }
 
@@ -59,6 +82,8 @@ pub trait Uapi: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static
     const POINTERS: &'static [usize];
     /// The fields in order of declaration.
     const FIELDS: &'static [Field];
+    /// The releases whose headers declare the struct with this layout.
+    const RELEASES: Releases = Releases::ALL;
 }
 
 /// A type that the argument of a request can point to: a struct of a header, or a number.
@@ -97,6 +122,7 @@ unsafe impl Plain for u32 {}
 /// `unsafe plain` marks a struct without user-space addresses: it implements [`Plain`](crate::layout::Plain), and the
 /// word promises what that trait demands. In `pointing(a, b)`, the fields `a` and `b` are such addresses. A field whose
 /// name differs in the header states that name after its type. Padding that the C compiler inserts has the name `""`.
+/// A layout that only some releases have states them after the size, as `[releases]`: a constant [`Releases`].
 /// The crate that declares structs depends on `zerocopy`. The lint `unsafe_code` does not see the word.
 #[macro_export]
 macro_rules! uapi_struct {
@@ -104,7 +130,8 @@ macro_rules! uapi_struct {
         $crate::uapi_struct! { @struct [$($pointer)+] $(#[$meta])* $name = $($rest)* }
     };
     (
-        @struct [$($pointer:ident)*] $(#[$meta:meta])* $name:ident = $c_name:literal, $size:literal bytes {
+        @struct [$($pointer:ident)*] $(#[$meta:meta])* $name:ident = $c_name:literal, $size:literal bytes
+        $([$releases:expr])? {
             $($(#[$field_meta:meta])* $offset:literal => $field:ident: $type:ty $(, $c_field:literal)?;)*
         }
     ) => {
@@ -138,6 +165,7 @@ macro_rules! uapi_struct {
                     size_of::<$type>(),
                 ),)*
             ];
+            $(const RELEASES: $crate::layout::Releases = $releases;)?
         }
     };
     ($(#[$meta:meta])* unsafe plain $name:ident = $($rest:tt)*) => {

@@ -9,7 +9,7 @@ use core::fmt;
 use core::marker::PhantomData;
 use core::ptr;
 
-use crate::layout::{Argument, Plain, StructInfo};
+use crate::layout::{Argument, Plain, Releases, StructInfo};
 use crate::{DoorFd, Errno};
 
 /// Direction of the argument, seen from user space. Exhaustive: the two direction bits encode four values.
@@ -52,6 +52,8 @@ pub struct RequestInfo {
     pub code: u32,
     /// The struct that the argument points to; `None` for a number or no argument.
     pub argument: Option<StructInfo>,
+    /// The releases that have the request.
+    pub releases: Releases,
 }
 
 impl fmt::Debug for RequestInfo {
@@ -75,7 +77,17 @@ impl<T: Argument> Request<T> {
     /// fields declared as addresses point to, and closes no descriptor.
     pub const unsafe fn new(name: &'static str, direction: Direction, family: u8, number: u8) -> Self {
         let code = encode(direction, family, number, size_of::<T>());
-        Self { info: RequestInfo { name, code, argument: T::STRUCT }, argument: PhantomData }
+        let releases = match T::STRUCT {
+            Some(argument) => argument.releases,
+            None => Releases::ALL,
+        };
+        Self { info: RequestInfo { name, code, argument: T::STRUCT, releases }, argument: PhantomData }
+    }
+
+    /// The same request, as one of these releases instead of those of its argument.
+    #[must_use]
+    pub const fn of_releases(self, releases: Releases) -> Self {
+        Self { info: RequestInfo { releases, ..self.info }, argument: PhantomData }
     }
 
     /// The 32-bit request code.
@@ -142,7 +154,8 @@ impl<const SAFE: bool> ValueRequest<SAFE> {
     /// descriptor to close. The codes without direction of the kernel's own families are no such requests: 0x5413
     /// (`TIOCGWINSZ`) writes to its argument.
     pub const unsafe fn new(name: &'static str, family: u8, number: u8) -> Self {
-        Self { info: RequestInfo { name, code: encode(Direction::None, family, number, 0), argument: None } }
+        let code = encode(Direction::None, family, number, 0);
+        Self { info: RequestInfo { name, code, argument: None, releases: Releases::ALL } }
     }
 
     /// The 32-bit request code.
@@ -193,15 +206,22 @@ impl ValueRequest {
 /// in a module `code` (for `match`), and `ALL`, the listing of names and codes.
 ///
 /// A line is direction, number, constant, name in the header and, unless the direction is `None` (the argument is a
-/// number) or `Closing` (the number of a descriptor that the request may close), the type of the argument. The word
-/// `unsafe` promises for each line what [`Request::new`] or [`ValueRequest::new`] demands.
+/// number) or `Closing` (the number of a descriptor that the request may close), the type of the argument. A request
+/// that only some releases have states them at the end, as `[releases]`: a constant [`Releases`]. Without it, the
+/// request has the releases of its argument. The word `unsafe` promises for each line what [`Request::new`] or
+/// [`ValueRequest::new`] demands.
 #[macro_export]
 macro_rules! requests {
     (
         unsafe family $family:expr;
-        $($(#[$meta:meta])* $direction:ident $number:literal $name:ident ($c_name:literal) $(: $type:ty)?;)*
+        $(
+            $(#[$meta:meta])* $direction:ident $number:literal $name:ident ($c_name:literal)
+            $(: $type:ty $([$releases:expr])?)?;
+        )*
     ) => {
-        $($crate::requests!(@one $family, $(#[$meta])* $direction $number $name ($c_name) $(: $type)?);)*
+        $($crate::requests!(
+            @one $family, $(#[$meta])* $direction $number $name ($c_name) $(: $type $([$releases])?)?
+        );)*
 
         /// The bare request codes, usable as patterns.
         pub mod code {
@@ -214,11 +234,15 @@ macro_rules! requests {
         /// Every request of this family.
         pub const ALL: &[$crate::RequestInfo] = &[$($name.info()),*];
     };
-    (@one $family:expr, $(#[$meta:meta])* $direction:ident $number:literal $name:ident ($c_name:literal): $type:ty) => {
+    (
+        @one $family:expr, $(#[$meta:meta])* $direction:ident $number:literal $name:ident ($c_name:literal):
+        $type:ty $([$releases:expr])?
+    ) => {
         $(#[$meta])*
         // SAFETY: the declaration says so with the word `unsafe`.
         pub const $name: $crate::Request<$type> =
-            unsafe { $crate::Request::new($c_name, $crate::Direction::$direction, $family, $number) };
+            unsafe { $crate::Request::new($c_name, $crate::Direction::$direction, $family, $number) }
+                $(.of_releases($releases))?;
     };
     (@one $family:expr, $(#[$meta:meta])* None $number:literal $name:ident ($c_name:literal)) => {
         $(#[$meta])*

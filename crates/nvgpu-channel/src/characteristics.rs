@@ -1,7 +1,8 @@
 //! Characteristics of the GPU and its driver.
 
 use gpu_hal::chip::{Classes, SM_8_7};
-use nvgpu_sys::ctrl::{self, GpuFlags};
+use nvgpu_sys::Release;
+use nvgpu_sys::ctrl::{self, CharacteristicsAnswer, GpuFlags};
 use nvgpu_sys::{address_space, channel, tsg};
 
 use crate::error::Error;
@@ -34,6 +35,7 @@ pub const SMS_PER_TPC: u32 = 2;
 #[derive(Clone, Debug)]
 pub struct Characteristics {
     raw: ctrl::Characteristics,
+    interface: Release,
     sm_count: u32,
 }
 
@@ -44,14 +46,51 @@ const NEEDED: GpuFlags = GpuFlags::SUPPORT_TSG
     .union(GpuFlags::SUPPORT_DETERMINISTIC_SUBMIT_NO_JOBTRACKING)
     .union(GpuFlags::SUPPORT_COMPUTE);
 
+/// The engines with their class numbers as reported and as known.
+fn classes(raw: &ctrl::Characteristics) -> [(&'static str, u32, u32); 3] {
+    [
+        ("compute", raw.compute_class, AMPERE_COMPUTE_B),
+        ("host", raw.gpfifo_class, AMPERE_CHANNEL_GPFIFO_B),
+        ("copy", raw.dma_copy_class, AMPERE_DMA_COPY_B),
+    ]
+}
+
+/// Whether flags and name of the chip are those of a driver. In another layout, the flags are classes or page sizes, and
+/// the name begins with a zero.
+fn is_plausible(raw: &ctrl::Characteristics) -> bool {
+    GpuFlags::from_bits_retain(raw.flags).contains(GpuFlags::SUPPORT_TSG)
+        && raw.chipname[0].is_ascii_alphabetic()
+}
+
+/// Returns the driver's answer, and the release whose layout it has. The size of the kernel's struct names the layout;
+/// flags, name and classes confirm it. If they do not, another known layout that they confirm is taken. The answer of
+/// another chip has unknown classes and is returned if flags and name confirm the size's layout.
+pub(crate) fn decode(answer: &CharacteristicsAnswer) -> Result<(ctrl::Characteristics, Release), Error> {
+    let read = |release| (ctrl::Characteristics::read(&answer.bytes, release), release);
+    let by_size = ctrl::Characteristics::release_of(answer.size);
+    // A struct of unknown size is most probably a later one.
+    let first = by_size.unwrap_or(Release::R39_2);
+    let other = if first == Release::R39_2 { Release::R36_4_3 } else { Release::R39_2 };
+    let fits = |raw: &ctrl::Characteristics| {
+        is_plausible(raw) && classes(raw).iter().all(|(_, found, known)| found == known)
+    };
+    if let Some(seen) = [first, other].map(read).into_iter().find(|(raw, _)| fits(raw)) {
+        if by_size != Some(seen.1) {
+            tracing::warn!(bytes = answer.size, layout = %seen.1, "characteristics have an unknown size");
+        }
+        return Ok(seen);
+    }
+    let seen = read(first);
+    if by_size.is_some() && is_plausible(&seen.0) {
+        return Ok(seen);
+    }
+    Err(Error::UnknownLayout { bytes: answer.size, release: by_size })
+}
+
 impl Characteristics {
-    /// Checks the characteristics that the driver reports.
-    pub(crate) fn check(raw: ctrl::Characteristics) -> Result<Self, Error> {
-        for (engine, found, known) in [
-            ("compute", raw.compute_class, AMPERE_COMPUTE_B),
-            ("host", raw.gpfifo_class, AMPERE_CHANNEL_GPFIFO_B),
-            ("copy", raw.dma_copy_class, AMPERE_DMA_COPY_B),
-        ] {
+    /// Checks the characteristics that the driver reports in the layout of `interface`.
+    pub(crate) fn check(raw: ctrl::Characteristics, interface: Release) -> Result<Self, Error> {
+        for (engine, found, known) in classes(&raw) {
             if found != known {
                 return Err(Error::UnknownClass { engine, found, known });
             }
@@ -81,7 +120,7 @@ impl Characteristics {
         if raw.gpu_va_bit_count < 40 {
             return Err(Error::NarrowAddresses { bits: raw.gpu_va_bit_count });
         }
-        Ok(Self { raw, sm_count: raw.num_gpc * raw.num_tpc_per_gpc * SMS_PER_TPC })
+        Ok(Self { raw, interface, sm_count: raw.num_gpc * raw.num_tpc_per_gpc * SMS_PER_TPC })
     }
 
     pub(crate) fn set_sm_count(&mut self, sm_count: u32) {
@@ -91,6 +130,11 @@ impl Characteristics {
     /// The characteristics that the driver reported.
     pub fn raw(&self) -> &ctrl::Characteristics {
         &self.raw
+    }
+
+    /// Oldest known release with the layout in which the driver reported them.
+    pub fn interface(&self) -> Release {
+        self.interface
     }
 
     /// Name of the chip, e.g. `ga10b`.
@@ -181,9 +225,67 @@ mod tests {
         }
     }
 
+    fn check(raw: ctrl::Characteristics) -> Result<Characteristics, Error> {
+        Characteristics::check(raw, Release::R36_4_3)
+    }
+
+    /// The answer of a kernel with the layout of `release`, whose struct has `size` bytes.
+    fn answer(raw: &ctrl::Characteristics, release: Release, size: u64) -> CharacteristicsAnswer {
+        let mut bytes = [0; size_of::<ctrl::Characteristics>()];
+        let written = raw.write(release);
+        let len = written.len().min(usize::try_from(size).unwrap());
+        bytes[..len].copy_from_slice(&written[..len]);
+        CharacteristicsAnswer { bytes, size }
+    }
+
+    /// Every known size, one never seen, and layouts that are not those of their size.
+    #[test]
+    fn the_layout_follows_from_the_size_and_is_confirmed() {
+        use Release::{R36_4_3, R39_2};
+        let raw = ctrl::Characteristics { huge_page_size: 0, device_instance_id: 7, ..orin() };
+        for (layout, size) in [
+            (R36_4_3, 328),
+            (R39_2, 336),
+            (R39_2, 344),
+            (R39_2, 352),
+            (R36_4_3, 332),
+            (R36_4_3, 344),
+            (R39_2, 328),
+        ] {
+            let seen = decode(&answer(&raw, layout, size)).unwrap();
+            let tail = if layout == R39_2 && size == 328 { 0 } else { 7 };
+            assert_eq!(seen, (ctrl::Characteristics { device_instance_id: tail, ..raw }, layout), "{size}");
+        }
+        let newer = ctrl::Characteristics { huge_page_size: 2 << 20, hw_num_channels: 512, ..raw };
+        assert_eq!(decode(&answer(&newer, R39_2, 344)).unwrap().0.hw_num_channels, 512);
+    }
+
+    #[test]
+    fn an_unknown_layout_is_reported_with_its_size_and_release() {
+        let shifted = CharacteristicsAnswer { bytes: [0x5a; 344], size: 328 };
+        let text = decode(&shifted).unwrap_err().to_string();
+        for words in ["328 bytes", "as r36.4.3 does", "/etc/nv_tegra_release"] {
+            assert!(text.contains(words), "{text}");
+        }
+        for size in [0, 400] {
+            let error = decode(&CharacteristicsAnswer { bytes: [0; 344], size }).unwrap_err();
+            assert!(
+                matches!(error, Error::UnknownLayout { bytes, release: None } if bytes == size),
+                "{error}"
+            );
+            assert!(error.to_string().contains("as no known release does"), "{error}");
+        }
+        // Another chip has other classes in a known layout.
+        let xavier = ctrl::Characteristics { compute_class: 0xc3c0, ..orin() };
+        for release in [Release::R36_4_3, Release::R39_2] {
+            let size = xavier.write(release).len() as u64;
+            assert_eq!(decode(&answer(&xavier, release, size)).unwrap(), (xavier, release));
+        }
+    }
+
     #[test]
     fn an_orin_is_accepted() {
-        let gpu = Characteristics::check(orin()).unwrap();
+        let gpu = check(orin()).unwrap();
         assert_eq!(gpu.chip_name(), "ga10b");
         assert_eq!(gpu.sm_version(), (8, 7));
         assert_eq!(gpu.sm_count(), 8);
@@ -192,7 +294,7 @@ mod tests {
 
     #[test]
     fn another_chip_is_refused_by_its_class() {
-        let error = Characteristics::check(ctrl::Characteristics { compute_class: 0xc3c0, ..orin() });
+        let error = check(ctrl::Characteristics { compute_class: 0xc3c0, ..orin() });
         let text = error.unwrap_err().to_string();
         assert!(text.contains("compute class is 0xc3c0"), "{text}");
     }
@@ -200,19 +302,19 @@ mod tests {
     #[test]
     fn a_driver_without_usermode_submit_is_refused_by_name() {
         let flags = orin().flags & !GpuFlags::SUPPORT_USERMODE_SUBMIT.bits();
-        let text = Characteristics::check(ctrl::Characteristics { flags, ..orin() }).unwrap_err().to_string();
+        let text = check(ctrl::Characteristics { flags, ..orin() }).unwrap_err().to_string();
         assert!(text.contains("lacks SUPPORT_USERMODE_SUBMIT:"), "{text}");
     }
 
     #[test]
     fn an_old_driver_is_refused_by_the_missing_request() {
         let raw = ctrl::Characteristics { ioctl_channel_nr_last: 127, ..orin() };
-        let text = Characteristics::check(raw).unwrap_err().to_string();
+        let text = check(raw).unwrap_err().to_string();
         assert!(
             text.contains("channel requests end at number 127, but NVGPU_IOCTL_CHANNEL_SETUP_BIND"),
             "{text}"
         );
         let raw = ctrl::Characteristics { gpu_va_bit_count: 38, ..orin() };
-        assert!(matches!(Characteristics::check(raw), Err(Error::NarrowAddresses { bits: 38 })));
+        assert!(matches!(check(raw), Err(Error::NarrowAddresses { bits: 38 })));
     }
 }

@@ -3,7 +3,7 @@
 use kernel_door::Errno;
 use kernel_door::cure::{self, Tail};
 use nvgpu_sys::cure::of_open;
-use nvgpu_sys::{channel, ctrl, paths, sync_file, tsg};
+use nvgpu_sys::{Release, channel, ctrl, paths, sync_file, tsg};
 
 use crate::fault::Fault;
 use crate::va::GpuVa;
@@ -36,6 +36,18 @@ pub enum Error {
     /// Memory for the channel itself could not be allocated.
     #[error(transparent)]
     Memory(#[from] nvmap::Error),
+    /// The driver's characteristics have a layout that this crate does not know.
+    #[error(
+        "the GPU driver reports characteristics of {bytes} bytes, as {} does, but flags and classes are not where any \
+         known release has them; /etc/nv_tegra_release names the release, `orin bring-up` records the bytes",
+        release.map_or("no known release", Release::name)
+    )]
+    UnknownLayout {
+        /// Size of the kernel's struct in bytes.
+        bytes: u64,
+        /// Oldest known release with a struct of this size.
+        release: Option<Release>,
+    },
     /// The GPU has another engine class than an Orin.
     #[error(
         "this GPU's {engine} class is {found:#06x}, an Orin's is {known:#06x}: the chip is not an Orin, or newer than \

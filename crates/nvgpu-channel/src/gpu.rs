@@ -6,7 +6,7 @@ use kernel_door::{Door, DoorFd, OpenFlags};
 use nvgpu_sys::{ctrl, paths};
 use nvmap::Nvmap;
 
-use crate::characteristics::{Characteristics, SMS_PER_TPC};
+use crate::characteristics::{self, Characteristics, SMS_PER_TPC};
 use crate::doorbell::Doorbell;
 use crate::error::{self, Error, NODE};
 
@@ -48,23 +48,25 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] and [`Error::Memory`] if a node does not open; [`Error::UnknownClass`],
-    /// [`Error::MissingFeature`], [`Error::DriverTooOld`] and [`Error::NarrowAddresses`] if the GPU
-    /// or its driver is not supported; [`Error::Call`] otherwise.
+    /// [`Error::Open`] and [`Error::Memory`] if a node does not open; [`Error::UnknownLayout`],
+    /// [`Error::UnknownClass`], [`Error::MissingFeature`], [`Error::DriverTooOld`] and [`Error::NarrowAddresses`] if
+    /// the GPU or its driver is not supported; [`Error::Call`] otherwise.
     pub fn open(door: &Arc<dyn Door>) -> Result<Self, Error> {
         let nvmap = Nvmap::open(door)?;
         let flags = OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC;
         let ctrl =
             DoorFd::open(door, paths::CTRL, flags).map_err(|errno| Error::Open { path: NODE, errno })?;
-        let (raw, _) =
-            ctrl::get_characteristics(&ctrl).map_err(error::call(ctrl::GET_CHARACTERISTICS.name(), NODE))?;
-        let mut characteristics = Characteristics::check(raw)?;
+        let answer =
+            ctrl::ask_characteristics(&ctrl).map_err(error::call(ctrl::GET_CHARACTERISTICS.name(), NODE))?;
+        let (raw, interface) = characteristics::decode(&answer)?;
+        let mut characteristics = Characteristics::check(raw, interface)?;
         if let Some(count) = count_sms(&ctrl) {
             characteristics.set_sm_count(count);
         }
         tracing::debug!(
             door = door.name(),
             chip = characteristics.chip_name(),
+            interface = %interface,
             sms = characteristics.sm_count(),
             "GPU opened"
         );

@@ -52,15 +52,10 @@ impl Tsg {
     /// [`Error::Call`]: `EINVAL` if the instance does not exist, `ENOSPC` if 64 tokens exist.
     pub fn share_with(&self, target: u64) -> Result<ShareToken, Error> {
         let source = self.gpu().instance_id();
-        let mut argument = sys::GetShareToken {
-            source_device_instance_id: source,
-            target_device_instance_id: target,
-            share_token: 0,
-        };
-        sys::GET_SHARE_TOKEN
-            .send(self.fd(), &mut argument)
+        let interface = self.gpu().characteristics().interface();
+        let number = sys::get_share_token(self.fd(), interface, source, target)
             .map_err(error::call(sys::GET_SHARE_TOKEN.name(), "the TSG"))?;
-        Ok(ShareToken { source, target, number: argument.share_token })
+        Ok(ShareToken { source, target, number })
     }
 
     /// Revokes an unused token.
@@ -69,14 +64,8 @@ impl Tsg {
     ///
     /// [`Error::Call`]; `EINVAL` for a token that was used, or that belongs to another TSG.
     pub fn revoke(&self, token: ShareToken) -> Result<(), Error> {
-        let mut argument = sys::RevokeShareToken {
-            source_device_instance_id: token.source,
-            target_device_instance_id: token.target,
-            share_token: token.number,
-        };
-        sys::REVOKE_SHARE_TOKEN
-            .send(self.fd(), &mut argument)
-            .map(drop)
+        let interface = self.gpu().characteristics().interface();
+        sys::revoke_share_token(self.fd(), interface, token.source, token.target, token.number)
             .map_err(error::call(sys::REVOKE_SHARE_TOKEN.name(), "the TSG"))
     }
 }

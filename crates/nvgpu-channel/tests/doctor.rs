@@ -116,7 +116,8 @@ fn a_healthy_orin_has_no_errors() {
     let report = diagnose(Config::default(), &Machine::orin());
     assert!(!report.has_errors(), "{report}");
     assert!(words(&report, "machine").contains("AGX Orin"));
-    assert!(words(&report, "driver").contains("L4T R36.4.3, kernel 5.15.148-tegra"));
+    assert!(words(&report, "driver").contains("L4T R36.4.3, kernel 5.15.148-tegra (JetPack 6.2)"));
+    assert!(words(&report, "interface").contains("as in r36.4.3, NVMAP_IOC_ALLOC 0x40144e03"), "{report}");
     assert!(words(&report, "GPU").contains("ga10b, 16 SMs of version 8.7"));
     assert!(words(&report, "channel").contains("token 511"));
     assert!(words(&report, "CUDA").contains("no libcuda"));
@@ -348,14 +349,23 @@ fn each_release_says_what_was_checked() {
         ("# R36 (release), REVISION: 2.0, GCID: 35084178, BOARD: generic\n", Severity::Ok, "headers equal"),
         ("# R36 (release), REVISION: 3.0, GCID: 36191598, BOARD: generic\n", Severity::Ok, "JetPack 6.0)"),
         ("# R36 (release), REVISION: 4.0, GCID: 37537400, BOARD: generic\n", Severity::Ok, "JetPack 6.1)"),
-        ("# R36 (release), REVISION: 4.7, GCID: 42132812, BOARD: generic\n", Severity::Ok, "JetPack 6.2)"),
+        ("# R36 (release), REVISION: 4.4, GCID: 41062509, BOARD: generic\n", Severity::Ok, "JetPack 6.2.1)"),
+        (
+            "# R36 (release), REVISION: 4.7, GCID: 42132812, BOARD: generic\n",
+            Severity::Ok,
+            "available at once",
+        ),
+        ("# R36 (release), REVISION: 5.0, GCID: 1, BOARD: generic\n", Severity::Ok, "JetPack 6.2.2)"),
         ("# R38 (release), REVISION: 2.0, GCID: 41844464, BOARD: generic\n", Severity::Warning, "Thor"),
-        ("# R39 (release), REVISION: 2.0, GCID: 1, BOARD: generic\n", Severity::Warning, "JetPack 7.2"),
+        ("# R39 (release), REVISION: 2.0, GCID: 1, BOARD: generic\n", Severity::Ok, "JetPack 7.2)"),
         ("# R41 (release), REVISION: 1.0, GCID: 1, BOARD: generic\n", Severity::Warning, "never compared"),
         ("# R32 (release), REVISION: 7.1, GCID: 1, BOARD: t186ref\n", Severity::Warning, "JetPack 4"),
         ("Ubuntu 24.04\n", Severity::Warning, "unknown"),
     ] {
         let report = diagnose(Config::default(), &with_release(text));
+        // The machine has the kernel of R36.
+        let other_kernel = words(&report, "driver").contains("not the release's");
+        assert_eq!(other_kernel, text.starts_with("# R") && !text.starts_with("# R36"), "{report}");
         assert_eq!(severity(&report, "driver"), severity_of_driver, "{text}: {report}");
         assert!(words(&report, "driver").contains(wanted), "{text}: {report}");
         let never_ran = words(&report, "driver").contains("never run")

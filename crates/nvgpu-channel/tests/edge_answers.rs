@@ -1,5 +1,5 @@
 //! Rare answers of the kernel, from a door in front of the software Orin: rejected clock requests, cancelled fences,
-//! interrupted polls, video memory.
+//! interrupted polls, video memory, characteristics of other releases.
 
 use core::time::Duration;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use crate::common::front::{FENCE_NODE, FIRST_OWN, Front};
 use kernel_door::{Errno, Events};
 use nvgpu_channel::{ClockRange, ClockReading, Error, FenceNode, Gpu, GpuVa, Threshold, UserSyncpoint};
-use nvgpu_sys::{ctrl, host1x, sync_file};
+use nvgpu_sys::{Release, ctrl, host1x, sync_file};
 
 const TICK: Duration = Duration::from_millis(1);
 const POINTS: [u64; 3] = [306_000_000, 612_000_000, 1_300_000_000];
@@ -190,4 +190,39 @@ fn video_memory_is_none_or_counted() {
         Front::new(|request, _| (request == ctrl::code::GET_MEMORY_STATE).then_some(Err(Errno::NODEV)));
     let error = Gpu::open(&front.door()).unwrap().video_memory_free().unwrap_err();
     assert!(matches!(error, Error::Call { errno: Errno::NODEV, .. }), "{error}");
+}
+
+/// Opens the GPU of a kernel whose characteristics have `size` bytes and begin with `bytes`.
+fn open_with(bytes: Vec<u8>, size: u64) -> Result<Gpu, Error> {
+    let front = Front::new(move |request, pointer| {
+        (request == ctrl::code::GET_CHARACTERISTICS).then(|| {
+            // SAFETY: the request's argument.
+            let args = unsafe { argument::<ctrl::GetCharacteristics>(pointer) };
+            assert_eq!(args.gpu_characteristics_buf_size, 344, "all known layouts fit");
+            let len = bytes.len().min(344).min(usize::try_from(size).unwrap());
+            // SAFETY: the buffer has 344 bytes.
+            unsafe { array::<u8>(args.gpu_characteristics_buf_addr, len) }.copy_from_slice(&bytes[..len]);
+            args.gpu_characteristics_buf_size = size;
+            Ok(0)
+        })
+    });
+    Gpu::open(&front.door())
+}
+
+#[test]
+fn the_gpu_opens_with_the_characteristics_of_each_release() {
+    let orin = ctrl::Characteristics { huge_page_size: 2 << 20, ..orin_sim::config::agx_orin() };
+    for (release, sizes) in [(Release::R36_4_3, &[328][..]), (Release::R39_2, &[336, 344, 400])] {
+        for size in sizes {
+            let gpu = open_with(orin.write(release), *size).unwrap();
+            let seen = gpu.characteristics();
+            assert_eq!((seen.interface(), seen.chip_name().as_str()), (release, "ga10b"), "{size}");
+            assert_eq!(seen.raw().compression_page_size, 0x1_0000);
+            assert_eq!(seen.raw().huge_page_size != 0, release == Release::R39_2);
+        }
+    }
+    let error = open_with(vec![0xa5; 344], 344).unwrap_err();
+    assert!(matches!(error, Error::UnknownLayout { bytes: 344, release: Some(Release::R39_2) }), "{error}");
+    let error = open_with(orin.write(Release::R39_2), 60).unwrap_err();
+    assert!(matches!(error, Error::UnknownLayout { bytes: 60, release: None }), "{error}");
 }

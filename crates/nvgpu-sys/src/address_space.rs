@@ -6,10 +6,11 @@
 
 use kernel_door::{DoorFd, Errno, requests, uapi_struct};
 
+use crate::Release::R39_2;
+use crate::release::since;
+
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'A';
-/// Highest request number of r36.4.
-pub const LAST: u32 = 14;
 
 requests! {
     unsafe family FAMILY;
@@ -40,6 +41,8 @@ requests! {
     ReadWrite 13 MAPPING_MODIFY ("NVGPU_AS_IOCTL_MAPPING_MODIFY"): MappingModify;
     /// Maps and unmaps pages inside a sparse range.
     ReadWrite 14 REMAP ("NVGPU_AS_IOCTL_REMAP"): Remap;
+    /// Maps the read-only window over the syncpoints of each host1x instance and returns their addresses.
+    Read 15 GET_SYNC_RO_MAP_V2 ("NVGPU_AS_IOCTL_GET_SYNC_RO_MAP_V2"): GetSyncRoMapV2;
 }
 
 uapi_struct! {
@@ -219,6 +222,30 @@ uapi_struct! {
 }
 
 uapi_struct! {
+    /// The syncpoints of one host1x instance.
+    unsafe plain SyncpointRegion = "nvgpu_as_syncpoint_region_description", 16 bytes [since(R39_2)] {
+        /// GPU address of its syncpoint 0.
+        0 => base_gpuva: u64;
+        /// Distance between two syncpoints in bytes.
+        8 => sync_size: u32;
+        /// Number of syncpoints.
+        12 => num_syncpoints: u32;
+    }
+}
+
+uapi_struct! {
+    /// Result of [`GET_SYNC_RO_MAP_V2`].
+    unsafe plain GetSyncRoMapV2 = "nvgpu_as_get_sync_ro_map_v2_args", 72 bytes [since(R39_2)] {
+        /// Number of regions that are set.
+        0 => num_syncpoint_regions: u32;
+        /// Not written.
+        4 => padding: u32, "";
+        /// The regions, by host1x instance.
+        8 => regions: [SyncpointRegion; 4];
+    }
+}
+
+uapi_struct! {
     /// Argument of [`MAPPING_MODIFY`].
     unsafe plain MappingModify = "nvgpu_as_mapping_modify_args", 32 bytes {
         /// Compressible page kind, or [`KIND_INVALID`].
@@ -341,8 +368,6 @@ bitflags::bitflags! {
 
 /// Flag of [`MapBufferCompbits::flags`]: map at the given address.
 pub const MAP_COMPBITS_FIXED_OFFSET: u32 = 1;
-/// Longest argument of the family in bytes.
-pub const MAX_ARG_SIZE: usize = 40;
 /// Position of the access field in [`MapBufferEx::flags`].
 pub const ACCESS_SHIFT: u32 = 10;
 /// Width of the access field in bits.

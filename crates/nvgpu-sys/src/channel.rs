@@ -4,14 +4,16 @@
 //! It needs an address space, then a TSG, then its ring (`SETUP_BIND`), then an engine object.
 //! Layouts: `nvgpu/include/uapi/linux/nvgpu.h`.
 
+use kernel_door::layout::{Field, Releases, StructInfo, Uapi};
 use kernel_door::{requests, uapi_struct};
+
+use crate::Release::{R36_4_7, R39_2};
+use crate::release::{since, until};
 
 pub use crate::tsg::EventIdCtrl;
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'H';
-/// Highest request number of r36.4.
-pub const LAST: u32 = 128;
 
 requests! {
     unsafe family FAMILY;
@@ -55,6 +57,8 @@ requests! {
     Write 122 SET_PREEMPTION_MODE ("NVGPU_IOCTL_CHANNEL_SET_PREEMPTION_MODE"): PreemptionMode;
     /// Sets up a kernel-managed ring; the older form of [`SETUP_BIND`].
     Write 123 ALLOC_GPFIFO_EX ("NVGPU_IOCTL_CHANNEL_ALLOC_GPFIFO_EX"): AllocGpfifoEx;
+    /// [`ALLOC_GPFIFO_EX`] since R39.
+    ReadWrite 123 ALLOC_GPFIFO_EX_R39 ("NVGPU_IOCTL_CHANNEL_ALLOC_GPFIFO_EX"): AllocGpfifoExR39;
     /// Boosts the context; not supported on ga10b.
     Write 124 SET_BOOSTED_CTX ("NVGPU_IOCTL_CHANNEL_SET_BOOSTED_CTX"): BoostedCtx;
     /// Returns the channel's own syncpoint; the first call creates it.
@@ -62,7 +66,7 @@ requests! {
     /// Restarts the scheduler; needs privileges, and hardware that ga10b lacks.
     Write 127 RESCHEDULE_RUNLIST ("NVGPU_IOCTL_CHANNEL_RESCHEDULE_RUNLIST"): RescheduleRunlist;
     /// Sets up the ring of the channel and adds the channel to the runlist.
-    ReadWrite 128 SETUP_BIND ("NVGPU_IOCTL_CHANNEL_SETUP_BIND"): SetupBind;
+    ReadWrite 128 SETUP_BIND ("NVGPU_IOCTL_CHANNEL_SETUP_BIND"): SetupBind [Releases::ALL];
 }
 
 uapi_struct! {
@@ -233,7 +237,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ALLOC_GPFIFO_EX`].
-    unsafe plain AllocGpfifoEx = "nvgpu_alloc_gpfifo_ex_args", 32 bytes {
+    unsafe plain AllocGpfifoEx = "nvgpu_alloc_gpfifo_ex_args", 32 bytes [until(R36_4_7)] {
         /// Entries of the ring, a power of two.
         0 => num_entries: u32;
         /// Maximum number of jobs in flight.
@@ -242,6 +246,22 @@ uapi_struct! {
         8 => flags: u32;
         /// Not used.
         12 => reserved: [u32; 5];
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ALLOC_GPFIFO_EX_R39`].
+    unsafe plain AllocGpfifoExR39 = "nvgpu_alloc_gpfifo_ex_args", 32 bytes [since(R39_2)] {
+        /// Entries of the ring, a power of two.
+        0 => num_entries: u32;
+        /// Maximum number of jobs in flight.
+        4 => num_inflight_jobs: u32;
+        /// [`AllocGpfifoExFlags`].
+        8 => flags: u32;
+        /// Out: number of the channel, as the kernel log prints it.
+        12 => hw_channel_id: u32;
+        /// Not used.
+        16 => reserved: [u32; 4];
     }
 }
 
@@ -277,7 +297,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SETUP_BIND`].
-    unsafe plain SetupBind = "nvgpu_channel_setup_bind_args", 104 bytes {
+    unsafe plain SetupBind = "nvgpu_channel_setup_bind_args", 104 bytes [until(R36_4_7)] {
         /// Entries of the ring, a power of two from 2 to 2^28.
         0 => num_gpfifo_entries: u32;
         /// Maximum number of jobs in flight; kernel-managed rings only.
@@ -300,12 +320,32 @@ uapi_struct! {
         48 => userd_gpu_va: u64;
         /// Out: 0 on ga10b.
         56 => usermode_mmio_gpu_va: u64;
-        /// Not read.
+        /// Not read. R39 returns the number of the channel in the first element ([`SETUP_BIND_R39`]).
         64 => reserved: [u32; 9];
         /// Not read.
         100 => padding: u32, "";
     }
 }
+
+/// The fields of [`SetupBind`] since R39, from those before.
+const FIELDS_R39: [Field; <SetupBind as Uapi>::FIELDS.len() + 1] = {
+    let before = <SetupBind as Uapi>::FIELDS;
+    let count = before.len() - 2;
+    let mut fields = [before[0]; <SetupBind as Uapi>::FIELDS.len() + 1];
+    let mut index = 0;
+    while index < count {
+        fields[index] = before[index];
+        index += 1;
+    }
+    fields[count] = Field::new("hw_channel_id", &[], 64, 4);
+    fields[count + 1] = Field::new("reserved", &[], 68, 32);
+    fields[count + 2] = before[count + 1];
+    fields
+};
+
+/// The layout of [`SetupBind`] since R39: `hw_channel_id` is the channel's number, as the kernel log prints it.
+pub const SETUP_BIND_R39: StructInfo =
+    StructInfo { fields: &FIELDS_R39, releases: since(R39_2), ..StructInfo::of::<SetupBind>() };
 
 bitflags::bitflags! {
     /// Flags of [`SetupBind::flags`].
@@ -357,7 +397,7 @@ bitflags::bitflags! {
         const SYNC_FENCE = 8;
         /// The fence does not wait for the engine to idle.
         const SUPPRESS_WFI = 16;
-        /// Do not keep references to the mapped buffers until the job completes.
+        /// Do not keep references to the mapped buffers until the job completes; later headers lack the flag.
         const SKIP_BUFFER_REFCOUNTING = 32;
     }
 }
@@ -425,8 +465,6 @@ pub const BOOSTED_CTX_NORMAL: u32 = 0;
 pub const BOOSTED_CTX_BOOSTED: u32 = 1;
 /// Flag of [`RescheduleRunlist::flags`]: preempt the TSG that runs next.
 pub const RESCHEDULE_PREEMPT_NEXT: u32 = 1;
-/// Longest argument of the family in bytes.
-pub const MAX_ARG_SIZE: usize = 104;
 /// Wait for a notification's status to become 0.
 pub const WAIT_NOTIFIER: u32 = 0;
 /// Wait for a 32-bit word to equal a value.

@@ -4,6 +4,8 @@
 //! `nvgpu`, the GPU driver, and `nvidia-oot`, the other out-of-tree drivers. This module lists the
 //! requests and structs of this crate by header, for tools that compare them with a release.
 
+use crate::channel::SETUP_BIND_R39;
+use crate::ctrl::CHARACTERISTICS_R36;
 use crate::{address_space, channel, ctrl, host1x, nvmap, tsg};
 use kernel_door::RequestInfo;
 use kernel_door::layout::StructInfo;
@@ -30,8 +32,9 @@ macro_rules! structs {
 const CTRL: &[StructInfo] = structs!(
     ctrl:
     Characteristics GetCharacteristics ZcullGetCtxSize ZcullGetInfo ZbcSetTable ZbcQueryTable
-    PrepareCompressibleRead MarkCompressibleWrite AllocAs OpenTsg GetTpcMasks GetGpcPhysicalMap
-    GetGpcLogicalMap OpenChannel FlushL2 MmuDebugMode SmDebugMode WarpState WaitPause
+    PrepareCompressibleRead MarkCompressibleWrite AllocAs OpenTsg OpenTsgR39 GetTpcMasks GetPpcMasks GetRopMasks
+    GetGpcPhysicalMap GetGpcLogicalMap GetFbpPhysicalMap GetFbpLogicalMap OpenChannel FlushL2 MmuDebugMode
+    SmDebugMode WarpState WaitPause
     TpcExceptionEnStatus NumVsms VsmsMappingEntry VsmsMapping CpuTimeCorrelationSample
     GetCpuTimeCorrelationInfo GetGpuTime EngineInfoItem GetEngineInfo AllocVidmem ClkRange ClkRangeArgs
     ClkVfPoint ClkVfPointsArgs ClkInfo ClkGetInfo ClkSetInfo GetEventFd GetMemoryState GetVoltage
@@ -42,26 +45,27 @@ const CTRL: &[StructInfo] = structs!(
 const ADDRESS_SPACE: &[StructInfo] = structs!(
     address_space:
     BindChannel AllocSpace32 FreeSpace UnmapBuffer AllocSpace MapBufferEx VaRegion GetVaRegions
-    GetBufferCompbitsInfo MapBufferCompbits MapBufferBatch GetSyncRoMap MappingModify RemapOp Remap
+    GetBufferCompbitsInfo MapBufferCompbits MapBufferBatch GetSyncRoMap SyncpointRegion GetSyncRoMapV2
+    MappingModify RemapOp Remap
 );
 /// Structs of TSGs.
 const TSG: &[StructInfo] = structs!(
     tsg:
-    EventIdCtrl RunlistInterleave Timeslice BindChannelEx SmErrorStateRecord ReadSingleSmErrorState
-    ReadAllSmErrorState L2MaxWaysEvictLast SetL2SectorPromotion BindSchedulingDomain CreateSubcontext DeleteSubcontext
-    GetShareToken RevokeShareToken
+    EventIdCtrl RunlistInterleave Timeslice BindChannelEx SmErrorStateRecord SmErrorStateRecordR39
+    ReadSingleSmErrorState ReadAllSmErrorState L2MaxWaysEvictLast SetL2SectorPromotion BindSchedulingDomain
+    CreateSubcontext DeleteSubcontext GetShareToken GetShareTokenR39 RevokeShareToken RevokeShareTokenR39
 );
 /// Structs of channels.
 const CHANNEL: &[StructInfo] = structs!(
     channel:
     SetNvmapFd SetTimeout SetTimeoutEx GetParam Wait Gpfifo SubmitGpfifo Fence AllocObjCtx ZcullBind
-    SetErrorNotifier Notification Open Wdt PreemptionMode AllocGpfifoEx BoostedCtx GetUserSyncpoint
+    SetErrorNotifier Notification Open Wdt PreemptionMode AllocGpfifoEx AllocGpfifoExR39 BoostedCtx GetUserSyncpoint
     RescheduleRunlist SetupBind
 );
 /// Structs of nvmap.
 const NVMAP: &[StructInfo] = structs!(
     nvmap:
-    CreateHandle CreateHandle64 AllocHandle CreateHandleFromVa RwHandle RwHandle32 CacheOp CacheOp32
+    CreateHandle CreateHandle64 AllocHandle AllocHandleR39 CreateHandleFromVa RwHandle RwHandle32 CacheOp CacheOp32
     CacheOp64 CacheOpList SetTagLabel AvailableHeaps HeapSize HandleParameters HandleParam HandleParam32
     QueryHeapParams DuplicateHandle GupTest FdForRangeFromList AllocIvmHandle SciIpcMap
 );
@@ -73,7 +77,11 @@ const HOST1X: &[StructInfo] = structs!(
 
 /// Every header with requests of this crate.
 pub const ALL: &[Header] = &[
-    Header { path: "nvgpu/include/uapi/linux/nvgpu-ctrl.h", requests: &[ctrl::ALL], structs: &[CTRL] },
+    Header {
+        path: "nvgpu/include/uapi/linux/nvgpu-ctrl.h",
+        requests: &[ctrl::ALL],
+        structs: &[CTRL, &[CHARACTERISTICS_R36]],
+    },
     Header {
         path: "nvgpu/include/uapi/linux/nvgpu-as.h",
         requests: &[address_space::ALL],
@@ -82,7 +90,7 @@ pub const ALL: &[Header] = &[
     Header {
         path: "nvgpu/include/uapi/linux/nvgpu.h",
         requests: &[tsg::ALL, channel::ALL],
-        structs: &[TSG, CHANNEL],
+        structs: &[TSG, CHANNEL, &[SETUP_BIND_R39]],
     },
     Header { path: "nvidia-oot/include/uapi/linux/nvmap.h", requests: &[nvmap::ALL], structs: &[NVMAP] },
     Header {

@@ -10,6 +10,7 @@
 //! - Requests by node: [`mod@nvmap`], [`ctrl`], [`address_space`], [`tsg`], [`channel`], [`host1x`], [`sync_file`]; the
 //!   nodes in [`paths`].
 //! - The headers they come from: [`headers`].
+//! - The releases that have a request or struct: [`Release`], [`UnknownRelease`].
 //! - Advice for a node that does not open: [`cure`].
 
 pub mod address_space;
@@ -20,8 +21,11 @@ pub mod headers;
 pub mod host1x;
 pub mod nvmap;
 pub mod paths;
+mod release;
 pub mod sync_file;
 pub mod tsg;
+
+pub use release::{Release, UnknownRelease};
 
 /// All requests of this crate, node by node. No two nodes share a code.
 pub fn requests() -> impl Iterator<Item = &'static kernel_door::RequestInfo> + Clone {

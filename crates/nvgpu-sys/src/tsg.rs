@@ -4,12 +4,15 @@
 //! slice, one engine context and one set of subcontexts (VEIDs). A fault in one of its channels
 //! stops them all. Layouts: `nvgpu/include/uapi/linux/nvgpu.h`.
 
-use kernel_door::{requests, uapi_struct};
+use kernel_door::layout::Releases;
+use kernel_door::{DoorFd, Errno, requests, uapi_struct};
+use zerocopy::transmute;
+
+use crate::Release::{self, R36_4_7, R39_2};
+use crate::release::{since, until};
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'T';
-/// Highest request number of r36.4.
-pub const LAST: u32 = 21;
 
 requests! {
     unsafe family FAMILY;
@@ -56,10 +59,11 @@ requests! {
     ReadWrite 18 CREATE_SUBCONTEXT ("NVGPU_TSG_IOCTL_CREATE_SUBCONTEXT"): CreateSubcontext;
     /// Deletes a subcontext without channels.
     Write 19 DELETE_SUBCONTEXT ("NVGPU_TSG_IOCTL_DELETE_SUBCONTEXT"): DeleteSubcontext;
-    /// Returns a token with which another process can open this TSG.
-    ReadWrite 20 GET_SHARE_TOKEN ("NVGPU_TSG_IOCTL_GET_SHARE_TOKEN"): GetShareToken;
-    /// Revokes such a token.
-    Write 21 REVOKE_SHARE_TOKEN ("NVGPU_TSG_IOCTL_REVOKE_SHARE_TOKEN"): RevokeShareToken;
+    /// Returns a token with which another process can open this TSG. R39 arranges the argument differently; see
+    /// [`get_share_token`].
+    ReadWrite 20 GET_SHARE_TOKEN ("NVGPU_TSG_IOCTL_GET_SHARE_TOKEN"): GetShareToken [Releases::ALL];
+    /// Revokes such a token. R39 arranges the argument differently; see [`revoke_share_token`].
+    Write 21 REVOKE_SHARE_TOKEN ("NVGPU_TSG_IOCTL_REVOKE_SHARE_TOKEN"): RevokeShareToken [Releases::ALL];
 }
 
 uapi_struct! {
@@ -109,8 +113,9 @@ uapi_struct! {
 }
 
 uapi_struct! {
-    /// The record of an exception of an SM.
-    unsafe plain SmErrorStateRecord = "nvgpu_tsg_sm_error_state_record", 24 bytes {
+    /// The record of an exception of an SM. R39 appends fields ([`SmErrorStateRecordR39`]) and writes no more than
+    /// [`ReadSingleSmErrorState::record_size`].
+    unsafe plain SmErrorStateRecord = "nvgpu_tsg_sm_error_state_record", 24 bytes [until(R36_4_7)] {
         /// Global error status register.
         0 => global_esr: u32;
         /// Warp error status register; the code is in the low 16 bits.
@@ -121,6 +126,26 @@ uapi_struct! {
         16 => global_esr_report_mask: u32;
         /// Mask of the warp errors that are reported.
         20 => warp_esr_report_mask: u32;
+    }
+}
+
+uapi_struct! {
+    /// The record of an exception of an SM, since R39.
+    unsafe plain SmErrorStateRecordR39 = "nvgpu_tsg_sm_error_state_record", 32 bytes [since(R39_2)] {
+        /// As in [`SmErrorStateRecord`].
+        0 => global_esr: u32;
+        /// As in [`SmErrorStateRecord`].
+        4 => warp_esr: u32;
+        /// As in [`SmErrorStateRecord`].
+        8 => warp_esr_pc: u64;
+        /// As in [`SmErrorStateRecord`].
+        16 => global_esr_report_mask: u32;
+        /// As in [`SmErrorStateRecord`].
+        20 => warp_esr_report_mask: u32;
+        /// Error status register of a cluster of thread blocks; 0 on ga10b, which has none (inference).
+        24 => cga_esr: u32;
+        /// Not used.
+        28 => reserved: u32;
     }
 }
 
@@ -210,7 +235,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_SHARE_TOKEN`].
-    unsafe plain GetShareToken = "nvgpu_tsg_get_share_token_args", 24 bytes {
+    unsafe plain GetShareToken = "nvgpu_tsg_get_share_token_args", 24 bytes [until(R36_4_7)] {
         /// Instance id of the control node that opened the TSG.
         0 => source_device_instance_id: u64;
         /// Instance id that may use the token.
@@ -222,13 +247,33 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`REVOKE_SHARE_TOKEN`].
-    unsafe plain RevokeShareToken = "nvgpu_tsg_revoke_share_token_args", 24 bytes {
+    unsafe plain RevokeShareToken = "nvgpu_tsg_revoke_share_token_args", 24 bytes [until(R36_4_7)] {
         /// The value passed to [`GET_SHARE_TOKEN`].
         0 => source_device_instance_id: u64;
         /// The value passed to [`GET_SHARE_TOKEN`].
         8 => target_device_instance_id: u64;
         /// The token.
         16 => share_token: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_SHARE_TOKEN`] since R39.
+    unsafe plain GetShareTokenR39 = "nvgpu_tsg_get_share_token_args", 24 bytes [since(R39_2)] {
+        /// Instance id that may use the token.
+        0 => target_device_instance_id: u64;
+        /// Out: instance id of the control node that opened the TSG, then the number that R36 calls the token.
+        8 => share_token: [u64; 2];
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`REVOKE_SHARE_TOKEN`] since R39.
+    unsafe plain RevokeShareTokenR39 = "nvgpu_tsg_revoke_share_token_args", 24 bytes [since(R39_2)] {
+        /// The value passed to [`GET_SHARE_TOKEN`].
+        0 => target_device_instance_id: u64;
+        /// The token that [`GET_SHARE_TOKEN`] returned.
+        8 => share_token: [u64; 2];
     }
 }
 
@@ -261,8 +306,6 @@ pub const INTERLEAVE_MEDIUM: u32 = 1;
 pub const INTERLEAVE_HIGH: u32 = 2;
 /// Number of runlist interleave levels.
 pub const INTERLEAVE_LEVELS: u32 = 3;
-/// Longest argument of the family in bytes.
-pub const MAX_ARG_SIZE: usize = 32;
 /// No L2 sector promotion.
 pub const L2_SECTOR_PROMOTE_NONE: u32 = 1;
 /// Fetch 64 bytes on an L2 miss.
@@ -277,10 +320,7 @@ pub const VEID_COUNT: u32 = 64;
 /// # Errors
 ///
 /// `EINVAL` if the GPU has no such SM.
-pub fn read_single_sm_error_state(
-    fd: &kernel_door::DoorFd,
-    sm_id: u32,
-) -> Result<SmErrorStateRecord, kernel_door::Errno> {
+pub fn read_single_sm_error_state(fd: &DoorFd, sm_id: u32) -> Result<SmErrorStateRecord, Errno> {
     let mut record = SmErrorStateRecord::default();
     let mut argument = ReadSingleSmErrorState {
         sm_id,
@@ -292,4 +332,52 @@ pub fn read_single_sm_error_state(
     // SAFETY: `record_mem` points to the local `record` of `record_size` bytes, which outlives the call.
     unsafe { READ_SINGLE_SM_ERROR_STATE.send_pointing(fd, &mut argument) }?;
     Ok(record)
+}
+
+/// Returns the number of a token with which the instance `target` can open this TSG, which the instance `source`
+/// opened. `release` selects the argument's arrangement.
+///
+/// # Errors
+///
+/// `EINVAL` if an instance does not exist, `ENOSPC` if 64 tokens exist.
+pub fn get_share_token(fd: &DoorFd, release: Release, source: u64, target: u64) -> Result<u64, Errno> {
+    if release < R39_2 {
+        let mut argument = GetShareToken {
+            source_device_instance_id: source,
+            target_device_instance_id: target,
+            share_token: 0,
+        };
+        GET_SHARE_TOKEN.send(fd, &mut argument)?;
+        return Ok(argument.share_token);
+    }
+    let asked = GetShareTokenR39 { target_device_instance_id: target, share_token: [0; 2] };
+    let mut argument: GetShareToken = transmute!(asked);
+    GET_SHARE_TOKEN.send(fd, &mut argument)?;
+    let GetShareTokenR39 { share_token: [_, number], .. } = transmute!(argument);
+    Ok(number)
+}
+
+/// Revokes the token `number`, which the instance `source` created for the instance `target`. `release` selects the
+/// argument's arrangement.
+///
+/// # Errors
+///
+/// `EINVAL` for a token that was used, or that belongs to another TSG.
+pub fn revoke_share_token(
+    fd: &DoorFd,
+    release: Release,
+    source: u64,
+    target: u64,
+    number: u64,
+) -> Result<(), Errno> {
+    let mut argument = if release < R39_2 {
+        RevokeShareToken {
+            source_device_instance_id: source,
+            target_device_instance_id: target,
+            share_token: number,
+        }
+    } else {
+        transmute!(RevokeShareTokenR39 { target_device_instance_id: target, share_token: [source, number] })
+    };
+    REVOKE_SHARE_TOKEN.send(fd, &mut argument).map(drop)
 }

@@ -129,9 +129,16 @@ impl<'a> BufferBuilder<'a> {
         let handle = Handle::create(self.nvmap.fd(), size).map_err(failed)?;
         let flags = self.cache.bits() | self.flags.bits() | u32::from(self.tag) << sys::TAG_SHIFT;
         // CAST: the alignment is at most 2^31.
-        handle
-            .allocate(self.heaps, flags, alignment as u32)
-            .map_err(|errno| failed((sys::ALLOC.name(), errno)))?;
+        let align = alignment as u32;
+        // -1 selects any NUMA node.
+        let memory = sys::AllocHandle {
+            handle: handle.id(),
+            heap_mask: self.heaps.bits(),
+            flags,
+            align,
+            numa_nid: -1,
+        };
+        self.nvmap.allocate(&memory).map_err(|errno| failed((sys::ALLOC.name(), errno)))?;
         let dma_buf = DmaBuf::export(handle, len, Access::ReadWrite, self.label).map_err(failed)?;
         let handle = dma_buf.handle();
         tracing::debug!(label = self.label, size, handle, cache = ?self.cache, "buffer allocated");

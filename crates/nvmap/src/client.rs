@@ -1,10 +1,10 @@
 //! An open `/dev/nvmap`.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use kernel_door::{Door, DoorFd, Errno, OpenFlags};
-use nvgpu_sys::{nvmap as sys, paths};
+use kernel_door::{Door, DoorFd, Errno, OpenFlags, RequestInfo};
+use nvgpu_sys::{Release, nvmap as sys, paths};
 
 use crate::error::Error;
 
@@ -57,6 +57,8 @@ pub struct HeapUsage {
 #[derive(Clone, Debug)]
 pub struct Nvmap {
     fd: Arc<DoorFd>,
+    /// Release whose form of NVMAP_IOC_ALLOC the kernel has; set by the first allocation.
+    interface: Arc<OnceLock<Release>>,
     /// Serial numbers of memory that is or was part of a joined buffer; see [`Nvmap::join`].
     joined: Serials,
     /// Serial numbers of memory that the process has imported from its own; see [`Nvmap::import_host`].
@@ -81,7 +83,12 @@ impl Nvmap {
     /// [`Error::Open`]; the message includes a remedy.
     pub fn open(door: &Arc<dyn Door>) -> Result<Self, Error> {
         let fd = open_node(door).map_err(|errno| Error::Open { path: NODE, errno })?;
-        Ok(Self { fd: Arc::new(fd), joined: Arc::default(), host: host_memory(door) })
+        Ok(Self {
+            fd: Arc::new(fd),
+            interface: Arc::default(),
+            joined: Arc::default(),
+            host: host_memory(door),
+        })
     }
 
     /// The door that the node was opened through.
@@ -89,14 +96,57 @@ impl Nvmap {
         self.fd.door()
     }
 
+    /// Oldest known release with the form of NVMAP_IOC_ALLOC that the kernel has; `None` before the first allocation.
+    pub fn interface(&self) -> Option<Release> {
+        self.interface.get().copied()
+    }
+
+    /// Code of NVMAP_IOC_ALLOC in the form that the kernel has; `None` before the first allocation.
+    pub fn alloc_code(&self) -> Option<u32> {
+        self.interface().map(|release| match release {
+            Release::R39_2 => sys::ALLOC_R39.code(),
+            Release::R36_4_3 | Release::R36_4_7 => sys::ALLOC.code(),
+        })
+    }
+
+    /// Backs a handle with memory, by the form of the request that the kernel has. The first call of a client finds it.
+    pub(crate) fn allocate(&self, argument: &sys::AllocHandle) -> Result<(), Errno> {
+        let send = |release| match release {
+            Release::R39_2 => sys::alloc_r39(&self.fd, argument),
+            Release::R36_4_3 | Release::R36_4_7 => sys::ALLOC.send(&self.fd, &mut { *argument }).map(drop),
+        };
+        if let Some(release) = self.interface.get() {
+            return send(*release);
+        }
+        let (newest, oldest) = (Release::R39_2, Release::R36_4_3);
+        let order = if self.has_new_requests() { [newest, oldest] } else { [oldest, newest] };
+        for release in order {
+            let result = send(release);
+            if result != Err(Errno::NOTTY) {
+                // Another thread has set the same release.
+                let _ = self.interface.set(release);
+                return result;
+            }
+        }
+        Err(Errno::NOTTY)
+    }
+
+    /// Whether the kernel has a request that is new in R39. R36 refuses a number above its last one silently, but
+    /// prints a line for a known number with another size, such as R39's form of NVMAP_IOC_ALLOC (`nvmap_dev.c`).
+    fn has_new_requests(&self) -> bool {
+        let mut argument =
+            sys::QueryHeapParams { heap_mask: sys::Heaps::IOVMM.bits(), ..sys::QueryHeapParams::default() };
+        sys::QUERY_HEAP_PARAMS_NUMA.send(&self.fd, &mut argument) != Err(Errno::NOTTY)
+    }
+
     /// Sets the text of an allocation tag in the kernel's statistics, system-wide. The kernel stores 31
     /// bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Query`].
+    /// [`Error::Removed`] since R39; [`Error::Query`].
     pub fn label_tag(&self, tag: u16, text: &str) -> Result<(), Error> {
-        sys::set_tag_label(&self.fd, tag, text).map_err(|errno| query_error(sys::SET_TAG_LABEL.name(), errno))
+        sys::set_tag_label(&self.fd, tag, text).map_err(|errno| query_error(sys::SET_TAG_LABEL.info(), errno))
     }
 
     /// Returns the carveout heaps of this machine. System memory, the default heap, is never included.
@@ -108,22 +158,22 @@ impl Nvmap {
         let mut argument = sys::AvailableHeaps::default();
         sys::GET_AVAILABLE_HEAPS
             .send(&self.fd, &mut argument)
-            .map_err(|errno| query_error(sys::GET_AVAILABLE_HEAPS.name(), errno))?;
+            .map_err(|errno| query_error(sys::GET_AVAILABLE_HEAPS.info(), errno))?;
         // CAST: heap bits are defined up to bit 30; higher bits have no name.
         Ok(sys::Heaps::from_bits_truncate((argument.heaps & u64::from(u32::MAX)) as u32))
     }
 
-    /// Returns the size of one carveout heap in bytes.
+    /// Returns the size of one carveout heap in bytes. [`Nvmap::heap_usage`] also works on R39.
     ///
     /// # Errors
     ///
-    /// [`Error::Heap`] unless `heap` is exactly one heap; [`Error::Query`], `ENODEV` for a carveout that this
-    /// machine lacks, and for system memory.
+    /// [`Error::Heap`] unless `heap` is exactly one heap; [`Error::Removed`] since R39; [`Error::Query`], `ENODEV` for
+    /// a carveout that this machine lacks, and for system memory.
     pub fn carveout_bytes(&self, heap: sys::Heaps) -> Result<u64, Error> {
         let mut argument = sys::HeapSize { heap: one(heap)?, ..sys::HeapSize::default() };
         sys::GET_HEAP_SIZE
             .send(&self.fd, &mut argument)
-            .map_err(|errno| query_error(sys::GET_HEAP_SIZE.name(), errno))?;
+            .map_err(|errno| query_error(sys::GET_HEAP_SIZE.info(), errno))?;
         Ok(argument.size)
     }
 
@@ -137,7 +187,7 @@ impl Nvmap {
         let mut argument = sys::QueryHeapParams { heap_mask: one(heap)?, ..sys::QueryHeapParams::default() };
         sys::QUERY_HEAP_PARAMS
             .send(&self.fd, &mut argument)
-            .map_err(|errno| query_error(sys::QUERY_HEAP_PARAMS.name(), errno))?;
+            .map_err(|errno| query_error(sys::QUERY_HEAP_PARAMS.info(), errno))?;
         Ok(HeapUsage {
             total_bytes: argument.total,
             free_bytes: argument.free,
@@ -179,6 +229,9 @@ fn one(heap: sys::Heaps) -> Result<u32, Error> {
 }
 
 /// Creates the error of a failed request to the node.
-pub(crate) fn query_error(call: &'static str, errno: Errno) -> Error {
-    Error::Query { call, path: NODE, errno }
+pub(crate) fn query_error(request: RequestInfo, errno: Errno) -> Error {
+    match Release::removed_in(request.releases).filter(|_| errno == Errno::NOTTY) {
+        Some(since) => Error::Removed { call: request.name, since },
+        None => Error::Query { call: request.name, path: NODE, errno },
+    }
 }

@@ -68,7 +68,7 @@ impl Nvmap {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfBounds`] before any call; [`Error::Query`].
+    /// [`Error::OutOfBounds`] before any call; [`Error::Removed`] since R39; [`Error::Query`].
     pub fn maintain_cache_list(
         &self,
         operation: CacheOperation,
@@ -85,7 +85,7 @@ impl Nvmap {
         let offsets: Vec<u64> = ranges.iter().map(|(_, offset, _)| *offset as u64).collect();
         let sizes: Vec<u64> = ranges.iter().map(|(.., len)| *len as u64).collect();
         sys::cache_list(self.fd(), operation.raw(), &handles, &offsets, &sizes)
-            .map_err(|errno| query_error(sys::CACHE_LIST.name(), errno))
+            .map_err(|errno| query_error(sys::CACHE_LIST.info(), errno))
     }
 }
 

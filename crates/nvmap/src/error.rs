@@ -3,6 +3,7 @@
 use kernel_door::Errno;
 use kernel_door::cure::{self, Tail};
 use nvgpu_sys::cure::of_open;
+use nvgpu_sys::{Release, nvmap as sys};
 
 /// A failed call, or an invalid argument.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -37,6 +38,14 @@ pub enum Error {
         path: &'static str,
         /// The kernel's answer.
         errno: Errno,
+    },
+    /// The kernel no longer has the request.
+    #[error("this kernel has no {call}: {since} removed it, or an earlier release{}", Tail(instead_of(call)))]
+    Removed {
+        /// The request.
+        call: &'static str,
+        /// The first release that is known to lack the request.
+        since: Release,
     },
     /// The size is 0, or too large for the address space once rounded to the alignment.
     #[error(
@@ -164,6 +173,7 @@ impl Error {
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Open { errno, .. } | Self::Buffer { errno, .. } | Self::Query { errno, .. } => Some(*errno),
+            Self::Removed { .. } => Some(Errno::NOTTY),
             _ => None,
         }
     }
@@ -182,7 +192,20 @@ const ABSENT: &str = "there is no nvmap: this is not a Jetson, or its nvmap modu
 fn call_cure(errno: Errno) -> Option<&'static str> {
     match errno {
         Errno::NOMEM => Some("free memory, or request less"),
+        Errno::NOTTY => Some(
+            "this kernel has no known form of the request: run `orin doctor`, which names the release and what is \
+             known of it",
+        ),
         _ => cure::of_call(errno),
+    }
+}
+
+/// Replacements for a request that newer releases lack.
+fn instead_of(call: &str) -> Option<&'static str> {
+    match call {
+        _ if call == sys::CACHE_LIST.name() => Some("maintain the caches of each buffer by itself"),
+        _ if call == sys::GET_HEAP_SIZE.name() => Some("query the heap's usage, which contains its size"),
+        _ => None,
     }
 }
 

@@ -78,14 +78,6 @@ impl Handle {
         Ok(argument)
     }
 
-    /// Backs the handle with memory.
-    pub(crate) fn allocate(&self, heaps: sys::Heaps, flags: u32, align: u32) -> Result<(), Errno> {
-        // -1 selects any NUMA node.
-        let mut argument =
-            sys::AllocHandle { handle: self.id, heap_mask: heaps.bits(), flags, align, numa_nid: -1 };
-        sys::ALLOC.send(&self.client, &mut argument).map(drop)
-    }
-
     /// Exports the handle as a dma-buf descriptor other than 0. SETUP_BIND interprets 0 as "none", and a
     /// process without standard input would get that number.
     pub(crate) fn export(&self) -> Result<DoorFd, Errno> {

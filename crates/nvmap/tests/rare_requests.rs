@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use kernel_door::forward::Forward;
 use kernel_door::{Door, Errno};
-use nvgpu_sys::nvmap as sys;
+use nvgpu_sys::{Release, nvmap as sys};
 use nvmap::{CacheMode, CacheOperation, Error, Nvmap};
 use orin_sim::{Config, SoftwareOrin};
 
@@ -19,6 +19,10 @@ struct Seen {
     closed: Vec<RawFd>,
     /// Number of times that GET_FD returns 0.
     zero_descriptors: usize,
+    /// Requests that the kernel does not have.
+    lacks: Vec<u32>,
+    /// Codes of the requests with ALLOC's number, in order.
+    allocations: Vec<u32>,
 }
 
 #[derive(Debug)]
@@ -35,7 +39,24 @@ unsafe impl Forward for Front {
 
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno> {
         let mut seen = self.seen.lock().unwrap();
+        if [sys::code::ALLOC, sys::code::ALLOC_R39].contains(&request) {
+            seen.allocations.push(request);
+        }
         match request {
+            _ if seen.lacks.contains(&request) => Err(Errno::NOTTY),
+            sys::code::ALLOC_R39 => {
+                // SAFETY: the argument of ALLOC_R39 is this struct, by the contract of `ioctl`.
+                let argument = unsafe { *argument.cast::<sys::AllocHandleR39>() };
+                assert_eq!(argument.va, 0);
+                let sys::AllocHandleR39 { handle, heap_mask, flags, align, numa_nid, .. } = argument;
+                let mut older = sys::AllocHandle { handle, heap_mask, flags, align, numa_nid };
+                // SAFETY: the argument of ALLOC is this struct.
+                unsafe { self.behind.ioctl(fd, sys::code::ALLOC, (&raw mut older).cast()) }
+            }
+            // SAFETY: both requests have the same argument.
+            sys::code::QUERY_HEAP_PARAMS_NUMA => unsafe {
+                self.behind.ioctl(fd, sys::code::QUERY_HEAP_PARAMS, argument)
+            },
             sys::code::FROM_VA => {
                 // SAFETY: the argument of FROM_VA is this struct, by the contract of `ioctl`.
                 let argument = unsafe { &mut *argument.cast::<sys::CreateHandleFromVa>() };
@@ -134,4 +155,71 @@ fn maintenance_names_the_bytes_by_their_cpu_address() {
         .collect();
     let handle = buffer.handle();
     assert_eq!(seen, [(4096, 64, 0, handle), (0, 8192, 1, handle), (0, 1, 2, handle)]);
+}
+
+/// Codes that the client sends for two allocations, one by a clone, and the release that it finds.
+fn allocations(lacks: &[u32]) -> (Vec<u32>, Option<Release>) {
+    let (seen, nvmap) = open();
+    seen.lock().unwrap().lacks = lacks.to_vec();
+    assert_eq!(nvmap.interface(), None);
+    for client in [nvmap.clone(), nvmap.clone()] {
+        client.buffer(4096).allocate().unwrap().write_u32(0, 1);
+    }
+    (seen.lock().unwrap().allocations.clone(), nvmap.interface())
+}
+
+#[test]
+fn the_first_allocation_finds_the_form_that_the_kernel_has() {
+    use Release::{R36_4_3, R39_2};
+    use sys::code::{ALLOC, ALLOC_R39, QUERY_HEAP_PARAMS_NUMA};
+    // R36, R39, and kernels of which one request is as in the other release.
+    for (lacks, sent, release) in [
+        (&[ALLOC_R39, QUERY_HEAP_PARAMS_NUMA][..], &[ALLOC, ALLOC][..], R36_4_3),
+        (&[ALLOC], &[ALLOC_R39, ALLOC_R39], R39_2),
+        (&[ALLOC_R39], &[ALLOC_R39, ALLOC, ALLOC], R36_4_3),
+        (&[ALLOC, QUERY_HEAP_PARAMS_NUMA], &[ALLOC, ALLOC_R39, ALLOC_R39], R39_2),
+    ] {
+        assert_eq!(allocations(lacks), (sent.to_vec(), Some(release)), "{lacks:x?}");
+    }
+}
+
+#[test]
+fn a_kernel_without_any_form_of_the_request_is_reported() {
+    let (seen, nvmap) = open();
+    seen.lock().unwrap().lacks = vec![sys::code::ALLOC, sys::code::ALLOC_R39];
+    let error = nvmap.buffer(4096).label("first").allocate().unwrap_err();
+    assert_eq!((error.errno(), nvmap.interface()), (Some(Errno::NOTTY), None));
+    let text = error.to_string();
+    assert!(text.contains("NVMAP_IOC_ALLOC of buffer \"first\"") && text.contains("orin doctor"), "{text}");
+}
+
+/// The kernel has the form that it refuses for another reason.
+#[test]
+fn a_refused_allocation_settles_the_form() {
+    let (seen, nvmap) = open();
+    let error = nvmap.buffer(1 << 45).allocate().unwrap_err();
+    assert_eq!(error.errno(), Some(Errno::NOMEM), "{error}");
+    assert_eq!(nvmap.interface(), Some(Release::R39_2));
+    assert_eq!(seen.lock().unwrap().allocations, [sys::code::ALLOC_R39]);
+}
+
+#[test]
+fn requests_that_r39_removed_are_reported_as_removed() {
+    let (seen, nvmap) = open();
+    let removed = [sys::CACHE_LIST.code(), sys::SET_TAG_LABEL.code(), sys::GET_HEAP_SIZE.code()];
+    seen.lock().unwrap().lacks = removed.to_vec();
+    let buffer = nvmap.buffer(4096).allocate_unmapped().unwrap();
+    let errors = [
+        nvmap.maintain_cache_list(CacheOperation::WriteBack, &[(&buffer, 0, 4096)]).unwrap_err(),
+        nvmap.label_tag(1, "tag").unwrap_err(),
+        nvmap.carveout_bytes(sys::Heaps::VPR).unwrap_err(),
+    ];
+    for (error, name) in errors.into_iter().zip(["CACHE_LIST", "SET_TAG_LABEL", "GET_HEAP_SIZE"]) {
+        assert_eq!(error.errno(), Some(Errno::NOTTY));
+        let text = error.to_string();
+        assert!(matches!(error, Error::Removed { since: Release::R39_2, .. }), "{text}");
+        assert!(text.contains(&format!("no NVMAP_IOC_{name}: r39.2 removed it")), "{text}");
+    }
+    // The replacement of the last one.
+    assert_eq!(nvmap.heap_usage(sys::Heaps::VPR).unwrap().total_bytes, 64 << 20);
 }

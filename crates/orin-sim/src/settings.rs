@@ -9,10 +9,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use kernel_door::RequestInfo;
+use nvgpu_sys::Release;
 use nvgpu_sys::ctrl::Characteristics;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
-use zerocopy::{FromBytes, IntoBytes};
 
 use crate::board::UnknownBoard;
 use crate::config::{Config, MmuOrder, Refusal};
@@ -94,7 +94,8 @@ pub struct Settings {
     /// System memory in bytes: [`Config::memory_bytes`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
-    /// The bytes of GET_CHARACTERISTICS, as hexadecimal digits: [`Config::characteristics`].
+    /// The bytes of GET_CHARACTERISTICS, as hexadecimal digits, in the layout of either release:
+    /// [`Config::characteristics`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub characteristics: Option<String>,
     /// TPCs per GPC position: [`Config::tpc_masks`].
@@ -212,9 +213,9 @@ impl Settings {
         text
     }
 
-    /// Hexadecimal digits for [`Settings::characteristics`].
-    pub fn characteristics_digits(characteristics: &Characteristics) -> String {
-        characteristics.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+    /// Hexadecimal digits for [`Settings::characteristics`], in the layout of `release`.
+    pub fn characteristics_digits(characteristics: &Characteristics, release: Release) -> String {
+        characteristics.write(release).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Changes `config`.
@@ -315,7 +316,8 @@ fn characteristics(digits: &str) -> Result<Characteristics, SettingsError> {
             .filter(|_| pair.len() == 2 && pair.iter().all(u8::is_ascii_hexdigit))
     });
     let bytes: Vec<u8> = pairs.collect::<Option<_>>().ok_or_else(refuse)?;
-    Characteristics::read_from_bytes(&bytes).map_err(|_| refuse())
+    let release = Characteristics::release_of(bytes.len() as u64).ok_or_else(refuse)?;
+    Ok(Characteristics::read(&bytes, release))
 }
 
 #[cfg(test)]
@@ -335,10 +337,10 @@ mod tests {
     fn settings_survive_a_file_and_change_the_configuration() {
         let settings = Settings {
             memory_bytes: Some(32 << 30),
-            characteristics: Some(Settings::characteristics_digits(&Characteristics {
-                max_freq: 918_000_000,
-                ..agx_orin()
-            })),
+            characteristics: Some(Settings::characteristics_digits(
+                &Characteristics { max_freq: 918_000_000, ..agx_orin() },
+                Release::R36_4_3,
+            )),
             tpc_masks: Some([0b111, 0b1]),
             power_up_ms: Some(90),
             late_mmu_lines_ms: Some(150),

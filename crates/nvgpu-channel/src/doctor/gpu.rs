@@ -60,6 +60,9 @@ pub(super) fn examine(report: &mut Report, door: &Arc<dyn Door>, system: Option<
 /// Cure if the GPU does not open although its nodes do.
 fn open_cure(error: &Error) -> &'static str {
     match error {
+        Error::UnknownLayout { .. } => {
+            "install JetPack 6 or 7.2, whose interfaces are known, or report what `orin bring-up` records"
+        }
         Error::UnknownClass { .. } | Error::NarrowAddresses { .. } => {
             "only the Orin's GPU is known: for others use CUDA"
         }
@@ -198,6 +201,9 @@ fn bring_up(report: &mut Report, gpu: &Gpu) {
         Ok(token) => {
             let took = start.elapsed().as_millis();
             report.ok("channel", format!("opens and closes in {took} ms, token {token}"));
+            let release = gpu.characteristics().interface();
+            let code = gpu.nvmap().alloc_code().map_or_else(String::new, |code| format!(" {code:#010x}"));
+            report.ok("interface", format!("characteristics as in {release}, NVMAP_IOC_ALLOC{code}"));
         }
         Err(error) => report.error(
             "channel",

@@ -28,61 +28,86 @@ struct Row {
     from: Release,
     /// The JetPack that contains them.
     jetpack: &'static str,
+    /// Version of their kernel.
+    kernel: &'static str,
     /// What of them was compared with this crate.
     checked: &'static str,
-    /// Whether the driver interface is the one that this crate was written for.
+    /// Whether the driver interface is one that this crate knows.
     supported: bool,
 }
 
 const fn row(
-    major: u32,
-    minor: u32,
-    patch: u32,
+    (major, minor, patch): (u32, u32, u32),
     jetpack: &'static str,
+    kernel: &'static str,
     checked: &'static str,
     supported: bool,
 ) -> Row {
-    Row { from: Release { major, minor, patch }, jetpack, checked, supported }
+    Row { from: Release { major, minor, patch }, jetpack, kernel, checked, supported }
 }
 
+/// What holds for the releases between two of which headers were read.
+const BETWEEN: &str = "its headers lie between two releases that are equal; never run";
+/// What holds for the releases after R36.4.3 up to R36.5.
+const LATE_36: &str =
+    "no header was read, but nvgpu.h of R36.5 has the requests and structs of R36.4.3; never run";
+
 /// The releases in ascending order. The names of JetPacks are those of NVIDIA's archive of Jetson Linux.
-const ROWS: [Row; 10] = [
-    row(0, 0, 0, "JetPack 4 or older", "it does not know the Orin", false),
-    row(34, 0, 0, "JetPack 5.0 preview", "never compared, never run", false),
+const ROWS: [Row; 13] = [
+    row((0, 0, 0), "JetPack 4 or older", "4", "it does not know the Orin", false),
+    row((34, 0, 0), "JetPack 5.0 preview", "5.10", "never compared, never run", false),
     row(
-        35,
-        0,
-        0,
+        (35, 0, 0),
         "JetPack 5",
+        "5.10",
         "never compared, never run; `cargo xtask check-headers` compares its headers",
         false,
     ),
-    row(36, 0, 0, "JetPack 6.0 preview", "its headers equal those of R36.4.3; never run", true),
-    row(36, 3, 0, "JetPack 6.0", "its headers lie between two releases that are equal; never run", true),
-    row(36, 4, 0, "JetPack 6.1", "its headers lie between two releases that are equal; never run", true),
+    row((36, 0, 0), "JetPack 6.0 preview", "5.15", "its headers equal those of R36.4.3; never run", true),
+    row((36, 3, 0), "JetPack 6.0", "5.15", BETWEEN, true),
+    row((36, 4, 0), "JetPack 6.1", "5.15", BETWEEN, true),
     row(
-        36,
-        4,
-        3,
+        (36, 4, 3),
         "JetPack 6.2",
+        "5.15",
         "requests, kernel model and error numbers are those of R36.4.3's sources; never run by this library",
         true,
     ),
-    row(36, 5, 0, "JetPack 6.2 or later", "never compared, never run", true),
-    row(38, 0, 0, "JetPack 7.0 or 7.1", "it is for Jetson Thor and does not support the Orin", false),
+    row((36, 4, 4), "JetPack 6.2.1", "5.15", LATE_36, true),
     row(
-        39,
-        0,
-        0,
-        "JetPack 7.2 or later",
-        "by its manual it keeps nvgpu on the Orin; headers never compared, never run",
+        (36, 4, 7),
+        "JetPack 6.2.1, update",
+        "5.15",
+        "as R36.4.4, but nvmap refuses an allocation above the memory that is available at once; never run",
+        true,
+    ),
+    row(
+        (36, 5, 0),
+        "JetPack 6.2.2",
+        "5.15",
+        "a published copy of its nvgpu.h has the requests and structs of R36.4.3; never run",
+        true,
+    ),
+    row(
+        (38, 0, 0),
+        "JetPack 7.0 or 7.1",
+        "6.8",
+        "it is for Jetson Thor and does not support the Orin",
         false,
     ),
+    row(
+        (39, 0, 0),
+        "JetPack 7.2",
+        "6.8",
+        "characteristics and allocations have another form, known from published headers of its time; never run",
+        true,
+    ),
+    row((40, 0, 0), "JetPack 8 or later", "6.8", "never compared, never run", false),
 ];
 
 /// Remedy for a release with another driver interface.
-const CURE: &str = "the driver interface is that of L4T r36.4: install JetPack 6; if you cannot, run `orin bring-up` \
-                    and report what you see";
+const CURE: &str = "the known driver interfaces are those of L4T r36 and r39: install JetPack 6 or 7.2; if you cannot, \
+                    run `orin bring-up` and report what you see";
 
 /// Checks the releases of L4T and the kernel.
 pub(super) fn examine(report: &mut Report, system: &dyn System) {
@@ -99,7 +124,10 @@ pub(super) fn examine(report: &mut Report, system: &dyn System) {
     let Release { major, minor, patch } = release;
     // PANIC: the first row begins at 0.
     let row = ROWS.iter().rev().find(|row| row.from <= release).expect("every release has a row");
-    let text = format!("L4T R{major}.{minor}.{patch}, kernel {kernel} ({}): {}", row.jetpack, row.checked);
+    let usual = kernel.strip_prefix(row.kernel).is_some_and(|rest| rest.starts_with(['.', '-']));
+    let note = if usual { String::new() } else { format!(", not the release's {}", row.kernel) };
+    let text =
+        format!("L4T R{major}.{minor}.{patch}, kernel {kernel}{note} ({}): {}", row.jetpack, row.checked);
     if row.supported {
         report.ok("driver", text);
     } else {

@@ -1,11 +1,19 @@
 //! Characteristics of the GPU, as its driver reports them.
 
+use kernel_door::layout::{Field, StructInfo, Uapi};
 use kernel_door::uapi_struct;
+use zerocopy::IntoBytes;
+
+use crate::Release::{self, R36_4_3, R36_4_7, R39_2};
+use crate::release::{since, until};
 
 uapi_struct! {
-    /// Properties of the GPU. New releases append fields; the kernel copies the part that both sides
-    /// have.
-    unsafe plain Characteristics = "nvgpu_gpu_characteristics", 328 bytes {
+    /// Properties of the GPU, of every release.
+    ///
+    /// The layout is that of R39. R36 lacks `huge_page_size` and the last two fields and has the others at lower
+    /// offsets ([`CHARACTERISTICS_R36`]); [`Characteristics::read`] and [`Characteristics::write`] convert. The kernel
+    /// copies as many bytes as fit the buffer and reports the size of its own struct.
+    unsafe plain Characteristics = "nvgpu_gpu_characteristics", 344 bytes [since(R39_2)] {
         /// Architecture; 0x170 for ga10x, the others are `ARCH_*`.
         0 => arch: u32;
         /// Implementation; 0xb for ga10b, the others are `IMPL_*`.
@@ -28,150 +36,246 @@ uapi_struct! {
         44 => bus_type: u32;
         /// Default big page size in bytes; 0 if there are none.
         48 => big_page_size: u32;
+        /// Size of a huge page in bytes; 0 before R39.
+        52 => huge_page_size: u32;
         /// Page size required for compression, in bytes.
-        52 => compression_page_size: u32;
+        56 => compression_page_size: u32;
         /// Lowest address bit of the top page-directory level.
-        56 => pde_coverage_bit_count: u32;
+        60 => pde_coverage_bit_count: u32;
         /// Mask of the big page sizes.
-        60 => available_big_page_sizes: u32;
+        64 => available_big_page_sizes: u32;
+        /// Not written.
+        68 => padding1: u32, "";
         /// [`GpuFlags`].
-        64 => flags: u64;
+        72 => flags: u64;
         /// 2D class.
-        72 => twod_class: u32;
+        80 => twod_class: u32;
         /// 3D class.
-        76 => threed_class: u32;
+        84 => threed_class: u32;
         /// Compute class; 0xC7C0 on ga10b.
-        80 => compute_class: u32;
+        88 => compute_class: u32;
         /// Host (GPFIFO) class; 0xC76F on ga10b.
-        84 => gpfifo_class: u32;
+        92 => gpfifo_class: u32;
         /// Inline-to-memory class.
-        88 => inline_to_memory_class: u32;
+        96 => inline_to_memory_class: u32;
         /// Copy class; 0xC7B5 on ga10b.
-        92 => dma_copy_class: u32;
+        100 => dma_copy_class: u32;
         /// Mask of the GPCs present.
-        96 => gpc_mask: u32;
+        104 => gpc_mask: u32;
         /// SM version, major in bits 15:8, minor in 7:0; 0x807 is SM 8.7.
-        100 => sm_arch_sm_version: u32;
+        108 => sm_arch_sm_version: u32;
         /// Shader program version in the same form.
-        104 => sm_arch_spa_version: u32;
+        112 => sm_arch_spa_version: u32;
         /// Warps per SM as the driver reports them (96 on Orin; SM 8.7 runs fewer).
-        108 => sm_arch_warp_count: u32;
+        116 => sm_arch_warp_count: u32;
         /// Highest request of the control node.
-        112 => gpu_ioctl_nr_last: i16;
+        120 => gpu_ioctl_nr_last: i16;
         /// Highest request of TSGs.
-        114 => tsg_ioctl_nr_last: i16;
+        122 => tsg_ioctl_nr_last: i16;
         /// Highest request of debugger sessions.
-        116 => dbg_gpu_ioctl_nr_last: i16;
+        124 => dbg_gpu_ioctl_nr_last: i16;
         /// Highest request of channels.
-        118 => ioctl_channel_nr_last: i16;
+        126 => ioctl_channel_nr_last: i16;
         /// Highest request of address spaces.
-        120 => as_ioctl_nr_last: i16;
+        128 => as_ioctl_nr_last: i16;
         /// Number of bits of a GPU virtual address in user space.
-        122 => gpu_va_bit_count: u8;
+        130 => gpu_va_bit_count: u8;
         /// Not used.
-        123 => reserved: u8;
+        131 => reserved: u8;
         /// FBPs at most.
-        124 => max_fbps_count: u32;
+        132 => max_fbps_count: u32;
         /// Mask of the FBPs present.
-        128 => fbp_en_mask: u32;
+        136 => fbp_en_mask: u32;
         /// Memory-controller mask.
-        132 => emc_en_mask: u32;
+        140 => emc_en_mask: u32;
         /// L2 partitions per FBP.
-        136 => max_ltc_per_fbp: u32;
+        144 => max_ltc_per_fbp: u32;
         /// L2 slices per partition.
-        140 => max_lts_per_ltc: u32;
+        148 => max_lts_per_ltc: u32;
         /// Texture units per TPC; never set.
-        144 => max_tex_per_tpc: u32;
+        152 => max_tex_per_tpc: u32;
         /// GPCs at most.
-        148 => max_gpc_count: u32;
+        156 => max_gpc_count: u32;
         /// Not used.
-        152 => rop_l2_en_mask_deprecated: [u32; 2], "rop_l2_en_mask_DEPRECATED";
+        160 => rop_l2_en_mask_deprecated: [u32; 2], "rop_l2_en_mask_DEPRECATED";
         /// Name of the chip, zero-padded.
-        160 => chipname: [u8; 8];
+        168 => chipname: [u8; 8];
         /// Base of the compression-bit store.
-        168 => gr_compbit_store_base_hw: u64;
+        176 => gr_compbit_store_base_hw: u64;
         /// Compression geometry.
-        176 => gr_gobs_per_comptagline_per_slice: u32;
+        184 => gr_gobs_per_comptagline_per_slice: u32;
         /// L2 partitions.
-        180 => num_ltc: u32;
+        188 => num_ltc: u32;
         /// L2 slices per partition.
-        184 => lts_per_ltc: u32;
+        192 => lts_per_ltc: u32;
         /// Line of the compression-bit cache.
-        188 => cbc_cache_line_size: u32;
+        196 => cbc_cache_line_size: u32;
         /// Compression tags per such line.
-        192 => cbc_comptags_per_line: u32;
+        200 => cbc_comptags_per_line: u32;
         /// Maximum number of operations per batched map.
-        196 => map_buffer_batch_limit: u32;
+        204 => map_buffer_batch_limit: u32;
         /// Highest GPC clock in Hz.
-        200 => max_freq: u64;
+        208 => max_freq: u64;
         /// Supported [`crate::channel::GraphicsPreemption`].
-        208 => graphics_preemption_mode_flags: u32;
+        216 => graphics_preemption_mode_flags: u32;
         /// Supported [`crate::channel::ComputePreemption`].
-        212 => compute_preemption_mode_flags: u32;
+        220 => compute_preemption_mode_flags: u32;
         /// Default of the former.
-        216 => default_graphics_preempt_mode: u32;
+        224 => default_graphics_preempt_mode: u32;
         /// Default of the latter.
-        220 => default_compute_preempt_mode: u32;
+        228 => default_compute_preempt_mode: u32;
         /// Local video memory in bytes.
-        224 => local_video_memory_size: u64;
+        232 => local_video_memory_size: u64;
         /// PCI vendor.
-        232 => pci_vendor_id: u16;
+        240 => pci_vendor_id: u16;
         /// PCI device.
-        234 => pci_device_id: u16;
+        242 => pci_device_id: u16;
         /// PCI subsystem vendor.
-        236 => pci_subsystem_vendor_id: u16;
+        244 => pci_subsystem_vendor_id: u16;
         /// PCI subsystem device.
-        238 => pci_subsystem_device_id: u16;
+        246 => pci_subsystem_device_id: u16;
         /// PCI class.
-        240 => pci_class: u16;
+        248 => pci_class: u16;
         /// PCI revision.
-        242 => pci_revision: u8;
+        250 => pci_revision: u8;
         /// VBIOS version of the board maker.
-        243 => vbios_oem_version: u8;
+        251 => vbios_oem_version: u8;
         /// VBIOS version.
-        244 => vbios_version: u32;
+        252 => vbios_version: u32;
         /// Maximum number of register operations per call.
-        248 => reg_ops_limit: u32;
+        256 => reg_ops_limit: u32;
         /// Not used.
-        252 => reserved1: u32;
+        260 => reserved1: u32;
         /// Highest request of event descriptors.
-        256 => event_ioctl_nr_last: i16;
+        264 => event_ioctl_nr_last: i16;
         /// Not used.
-        258 => pad: u16;
+        266 => pad: u16;
         /// Largest cycle-stats buffer.
-        260 => max_css_buffer_size: u32;
+        268 => max_css_buffer_size: u32;
         /// Highest request of context-switch traces.
-        264 => ctxsw_ioctl_nr_last: i16;
+        272 => ctxsw_ioctl_nr_last: i16;
         /// Highest request of profilers.
-        266 => prof_ioctl_nr_last: i16;
+        274 => prof_ioctl_nr_last: i16;
         /// Highest request of scheduling domains.
-        268 => nvs_ioctl_nr_last: i16;
+        276 => nvs_ioctl_nr_last: i16;
         /// Not used.
-        270 => reserved2: [u8; 2];
+        278 => reserved2: [u8; 2];
         /// Largest context-switch trace ring.
-        272 => max_ctxsw_ring_buffer_size: u32;
+        280 => max_ctxsw_ring_buffer_size: u32;
         /// Not used.
-        276 => reserved3: u32;
+        284 => reserved3: u32;
         /// Identity of this very chip.
-        280 => per_device_identifier: u64;
+        288 => per_device_identifier: u64;
         /// PPCs in each GPC.
-        288 => num_ppc_per_gpc: u32;
+        296 => num_ppc_per_gpc: u32;
         /// Subcontexts that one TSG can have.
-        292 => max_veid_count_per_tsg: u32;
+        300 => max_veid_count_per_tsg: u32;
         /// Sub-partitions per FBPA.
-        296 => num_sub_partition_per_fbpa: u32;
+        304 => num_sub_partition_per_fbpa: u32;
         /// GPU instance; 0 without MIG.
-        300 => gpu_instance_id: u32;
+        308 => gpu_instance_id: u32;
         /// Graphics instance; 0 without MIG.
-        304 => gr_instance_id: u32;
+        312 => gr_instance_id: u32;
         /// Entries of the largest GPFIFO.
-        308 => max_gpfifo_entries: u32;
+        316 => max_gpfifo_entries: u32;
         /// Longest time slice under a debugger.
-        312 => max_dbg_tsg_timeslice: u32;
+        320 => max_dbg_tsg_timeslice: u32;
         /// Not used.
-        316 => reserved5: u32;
+        324 => reserved5: u32;
         /// Instance id of this open control node.
-        320 => device_instance_id: u64;
+        328 => device_instance_id: u64;
+        /// Number of hardware channels; 0 before R39.
+        336 => hw_num_channels: u32;
+        /// Number of the GPU's syncpoints; 0 before R39.
+        340 => gpu_num_syncpts: u32;
+    }
+}
+
+/// The parts of [`Characteristics`] that R36 has: offset in the layout of R36, offset in that of R39, length. Together
+/// they are all bytes of R36's layout.
+const PARTS: [(usize, usize, usize); 3] = [(0, 0, 52), (52, 56, 12), (64, 72, 264)];
+
+/// Fields of [`Characteristics`] that R36 lacks: `huge_page_size`, the padding before `flags`, the last two.
+const NEW_FIELDS: usize = 4;
+/// The fields that R36 has.
+const OLD_FIELDS: usize = <Characteristics as Uapi>::FIELDS.len() - NEW_FIELDS;
+
+/// The fields of R36's layout, from [`PARTS`].
+const FIELDS_R36: [Field; OLD_FIELDS] = {
+    let all = <Characteristics as Uapi>::FIELDS;
+    let mut fields = [all[0]; OLD_FIELDS];
+    let (mut count, mut index) = (0, 0);
+    while index < all.len() {
+        let mut part = 0;
+        while part < PARTS.len() {
+            let (old, new, len) = PARTS[part];
+            if new <= all[index].offset && all[index].offset < new + len {
+                fields[count] = Field { offset: all[index].offset - new + old, ..all[index] };
+                count += 1;
+            }
+            part += 1;
+        }
+        index += 1;
+    }
+    assert!(count == OLD_FIELDS);
+    fields
+};
+
+/// The layout of [`Characteristics`] up to R36.
+pub const CHARACTERISTICS_R36: StructInfo = StructInfo {
+    name: <Characteristics as Uapi>::C_NAME,
+    size: 328,
+    pointers: &[],
+    fields: &FIELDS_R36,
+    releases: until(R36_4_7),
+};
+
+impl Characteristics {
+    /// Release with the oldest interface among those whose struct has `size` bytes; `None` if no known release has
+    /// this size. 336 bytes are R39's layout without the last two fields, as some headers of its time declare it.
+    pub fn release_of(size: u64) -> Option<Release> {
+        match size {
+            328 => Some(R36_4_3),
+            336 | 344 => Some(R39_2),
+            _ => None,
+        }
+    }
+
+    /// The struct from bytes in the layout of `release`. Fields beyond the bytes, and those that the release lacks, are
+    /// 0.
+    ///
+    /// ```
+    /// use nvgpu_sys::Release;
+    /// use nvgpu_sys::ctrl::Characteristics;
+    ///
+    /// let seen = Characteristics { compute_class: 0xc7c0, device_instance_id: 5, ..Characteristics::default() };
+    /// for release in Release::ALL {
+    ///     assert_eq!(Characteristics::read(&seen.write(release), release), seen);
+    /// }
+    /// assert_eq!(seen.write(Release::R36_4_3)[80..82], [0xc0, 0xc7]);
+    /// assert_eq!(seen.write(Release::R39_2)[88..90], [0xc0, 0xc7]);
+    /// ```
+    pub fn read(bytes: &[u8], release: Release) -> Self {
+        let mut all = Self::default();
+        let target = all.as_mut_bytes();
+        for (old, new, len) in Self::parts(release) {
+            let source = bytes.get(*old..).unwrap_or_default();
+            let len = source.len().min(*len);
+            target[*new..*new + len].copy_from_slice(&source[..len]);
+        }
+        all
+    }
+
+    /// The struct's bytes in the layout of `release`.
+    pub fn write(&self, release: Release) -> Vec<u8> {
+        let parts = Self::parts(release).iter();
+        parts.flat_map(|(_, new, len)| &self.as_bytes()[*new..*new + *len]).copied().collect()
+    }
+
+    /// As [`PARTS`], for any release.
+    fn parts(release: Release) -> &'static [(usize, usize, usize)] {
+        const ALL: [(usize, usize, usize); 1] = [(0, 0, size_of::<Characteristics>())];
+        if release < R39_2 { &PARTS } else { &ALL }
     }
 }
 

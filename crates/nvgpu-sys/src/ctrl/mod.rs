@@ -10,12 +10,15 @@ mod graphics;
 mod objects;
 mod topology;
 
+use kernel_door::layout::Releases;
 use kernel_door::{DoorFd, Errno, requests};
 
+use crate::Release;
+
 pub use characteristics::{
-    ARCH_GK100, ARCH_GM200, ARCH_GP100, ARCH_GV100, ARCH_GV110, BUS_TYPE_AXI, BUS_TYPE_NONE, Characteristics,
-    GetCharacteristics, GpuFlags, IMPL_GK20A, IMPL_GM20B, IMPL_GM20B_B, IMPL_GM204, IMPL_GM206, IMPL_GP10B,
-    IMPL_GP104, IMPL_GP106, IMPL_GV11B, IMPL_GV100, NO_NUMA_INFO,
+    ARCH_GK100, ARCH_GM200, ARCH_GP100, ARCH_GV100, ARCH_GV110, BUS_TYPE_AXI, BUS_TYPE_NONE,
+    CHARACTERISTICS_R36, Characteristics, GetCharacteristics, GpuFlags, IMPL_GK20A, IMPL_GM20B, IMPL_GM20B_B,
+    IMPL_GM204, IMPL_GM206, IMPL_GP10B, IMPL_GP104, IMPL_GP106, IMPL_GV11B, IMPL_GV100, NO_NUMA_INFO,
 };
 pub use clocks::{
     ClkGetInfo, ClkInfo, ClkRange, ClkRangeArgs, ClkSetInfo, ClkVfPoint, ClkVfPointsArgs,
@@ -30,18 +33,17 @@ pub use graphics::{
 pub use objects::{
     AllocAs, AllocAsFlags, BufferInfoFlags, BufferInfoIn, BufferInfoOut, COMPTAGS_ALLOC_NONE,
     COMPTAGS_ALLOC_REQUESTED, COMPTAGS_ALLOC_REQUIRED, DeterministicOpts, FlushL2, FlushL2Operations,
-    MmuDebugMode, OpenChannel, OpenTsg, OpenTsgFlags, REGISTER_BUFFER_METADATA_MAX_SIZE, RegisterBuffer,
-    RegisterBufferFlags, SetDeterministicOpts, SmDebugMode, TpcExceptionEnStatus, WaitPause, WarpState,
+    MmuDebugMode, OpenChannel, OpenTsg, OpenTsgFlags, OpenTsgR39, REGISTER_BUFFER_METADATA_MAX_SIZE,
+    RegisterBuffer, RegisterBufferFlags, SetDeterministicOpts, SmDebugMode, TpcExceptionEnStatus, WaitPause,
+    WarpState,
 };
 pub use topology::{
-    EngineInfoItem, GetEngineInfo, GetFbpL2Masks, GetGpcLogicalMap, GetGpcPhysicalMap, GetTpcMasks, NumVsms,
-    VsmsMapping, VsmsMappingEntry,
+    EngineInfoItem, GetEngineInfo, GetFbpL2Masks, GetFbpLogicalMap, GetFbpPhysicalMap, GetGpcLogicalMap,
+    GetGpcPhysicalMap, GetPpcMasks, GetRopMasks, GetTpcMasks, NumVsms, VsmsMapping, VsmsMappingEntry,
 };
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'G';
-/// Highest request number of r36.4.
-pub const LAST: u32 = 44;
 
 requests! {
     unsafe family FAMILY;
@@ -64,7 +66,7 @@ requests! {
     /// Creates an address space.
     ReadWrite 8 ALLOC_AS ("NVGPU_GPU_IOCTL_ALLOC_AS"): AllocAs;
     /// Creates a TSG.
-    ReadWrite 9 OPEN_TSG ("NVGPU_GPU_IOCTL_OPEN_TSG"): OpenTsg;
+    ReadWrite 9 OPEN_TSG ("NVGPU_GPU_IOCTL_OPEN_TSG"): OpenTsg [Releases::ALL];
     /// Masks of the TPCs present, one per GPC; see [`get_tpc_masks`].
     ReadWrite 10 GET_TPC_MASKS ("NVGPU_GPU_IOCTL_GET_TPC_MASKS"): GetTpcMasks;
     /// Creates a channel.
@@ -136,6 +138,16 @@ requests! {
     /// Logical index of each local GPC.
     ReadWrite 44 GET_GPC_LOCAL_TO_LOGICAL_MAP ("NVGPU_GPU_IOCTL_GET_GPC_LOCAL_TO_LOGICAL_MAP"):
         GetGpcLogicalMap;
+    /// Masks of the pixel-processing clusters present, one per GPC.
+    ReadWrite 45 GET_PPC_MASKS ("NVGPU_GPU_IOCTL_GET_PPC_MASKS"): GetPpcMasks;
+    /// Masks of the raster-operation units present, one per GPC.
+    ReadWrite 46 GET_ROP_MASKS ("NVGPU_GPU_IOCTL_GET_ROP_MASKS"): GetRopMasks;
+    /// Physical index of each local FBP.
+    ReadWrite 47 GET_FBP_LOCAL_TO_PHYSICAL_MAP ("NVGPU_GPU_IOCTL_GET_FBP_LOCAL_TO_PHYSICAL_MAP"):
+        GetFbpPhysicalMap;
+    /// Logical index of each local FBP.
+    ReadWrite 48 GET_FBP_LOCAL_TO_LOGICAL_MAP ("NVGPU_GPU_IOCTL_GET_FBP_LOCAL_TO_LOGICAL_MAP"):
+        GetFbpLogicalMap;
 }
 
 /// Runlist argument that selects the runlist of the graphics and compute engine.
@@ -154,8 +166,6 @@ pub const ENGINE_OFA: u32 = 6;
 pub const ENGINE_NVDEC: u32 = 7;
 /// Engine id: JPEG.
 pub const ENGINE_NVJPG: u32 = 8;
-/// Longest argument of the family in bytes.
-pub const MAX_ARG_SIZE: usize = 264;
 /// CPU clock of a correlation: raw counter ticks.
 pub const TIME_SOURCE_TSC: u32 = 1;
 /// CPU clock of a correlation: microseconds since the epoch.
@@ -183,23 +193,43 @@ pub const USERMODE_TIME_1: usize = 0x84;
 /// Offset of the doorbell in the doorbell page (`hw_func_ga10b.h`). Write a channel's token there.
 pub const USERMODE_DOORBELL: usize = 0x90;
 
-/// Reads the characteristics. Fields that an older kernel lacks are 0. The second value is the size
-/// of the kernel's struct in bytes.
+/// The kernel's answer to [`GET_CHARACTERISTICS`].
+#[derive(Clone, Debug)]
+pub struct CharacteristicsAnswer {
+    /// The bytes, in the layout of the kernel's release; 0 beyond `size`.
+    pub bytes: [u8; size_of::<Characteristics>()],
+    /// Size of the kernel's struct in bytes, which may exceed that of `bytes`.
+    pub size: u64,
+}
+
+/// Reads the characteristics as bytes. [`Characteristics::release_of`] their size names the layout.
 ///
 /// # Errors
 ///
 /// `EINVAL`, also if the GPU cannot be powered on; `EFAULT` if the copy to user memory failed.
-pub fn get_characteristics(fd: &DoorFd) -> Result<(Characteristics, u64), Errno> {
-    let mut characteristics = Characteristics::default();
+pub fn ask_characteristics(fd: &DoorFd) -> Result<CharacteristicsAnswer, Errno> {
+    let mut bytes = [0; size_of::<Characteristics>()];
     let mut argument = GetCharacteristics {
         // CAST: addresses and sizes have at most 64 bits.
-        gpu_characteristics_buf_size: size_of::<Characteristics>() as u64,
-        gpu_characteristics_buf_addr: core::ptr::from_mut(&mut characteristics).expose_provenance() as u64,
+        gpu_characteristics_buf_size: size_of_val(&bytes) as u64,
+        gpu_characteristics_buf_addr: bytes.as_mut_ptr().expose_provenance() as u64,
     };
-    // SAFETY: the address is that of the local struct, which outlives the call; the size is its own.
+    // SAFETY: the address is that of the local array, which outlives the call; the size is its own.
     let residue = unsafe { GET_CHARACTERISTICS.send_pointing(fd, &mut argument) }?;
     complete(residue)?;
-    Ok((characteristics, argument.gpu_characteristics_buf_size))
+    Ok(CharacteristicsAnswer { bytes, size: argument.gpu_characteristics_buf_size })
+}
+
+/// Reads the characteristics. Fields that the kernel's release lacks are 0. The second value is the size of the
+/// kernel's struct in bytes, which selects the layout; R39's for an unknown size.
+///
+/// # Errors
+///
+/// As [`ask_characteristics`].
+pub fn get_characteristics(fd: &DoorFd) -> Result<(Characteristics, u64), Errno> {
+    let CharacteristicsAnswer { bytes, size } = ask_characteristics(fd)?;
+    let release = Characteristics::release_of(size).unwrap_or(Release::R39_2);
+    Ok((Characteristics::read(&bytes, release), size))
 }
 
 /// Reads the TPC masks into `masks`, one per GPC, and returns their number, which may exceed the

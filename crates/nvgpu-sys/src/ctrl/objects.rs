@@ -2,6 +2,9 @@
 
 use kernel_door::uapi_struct;
 
+use crate::Release::{R36_4_7, R39_2};
+use crate::release::{since, until};
+
 uapi_struct! {
     /// Argument of [`ALLOC_AS`](super::ALLOC_AS).
     unsafe plain AllocAs = "nvgpu_alloc_as_args", 64 bytes {
@@ -25,8 +28,9 @@ uapi_struct! {
 }
 
 uapi_struct! {
-    /// Argument of [`OPEN_TSG`](super::OPEN_TSG).
-    unsafe plain OpenTsg = "nvgpu_gpu_open_tsg_args", 24 bytes {
+    /// Argument of [`OPEN_TSG`](super::OPEN_TSG). R39 declares the last two fields as one array of 16 bytes that a
+    /// token fills; by its header, a token consists of these two numbers ([`OpenTsgR39`]).
+    unsafe plain OpenTsg = "nvgpu_gpu_open_tsg_args", 24 bytes [until(R36_4_7)] {
         /// Out: descriptor of the TSG.
         0 => tsg_fd: u32;
         /// [`OpenTsgFlags`].
@@ -35,6 +39,18 @@ uapi_struct! {
         8 => source_device_instance_id: u64;
         /// With [`OpenTsgFlags::SHARE`]: the token; otherwise 0.
         16 => share_token: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`OPEN_TSG`](super::OPEN_TSG) since R39; the same bytes as [`OpenTsg`].
+    unsafe plain OpenTsgR39 = "nvgpu_gpu_open_tsg_args", 24 bytes [since(R39_2)] {
+        /// Out: descriptor of the TSG.
+        0 => tsg_fd: u32;
+        /// [`OpenTsgFlags`].
+        4 => flags: u32;
+        /// With [`OpenTsgFlags::SHARE`]: the token; otherwise 0.
+        8 => share_token: [u64; 2];
     }
 }
 

@@ -2,6 +2,9 @@
 
 use kernel_door::uapi_struct;
 
+use crate::Release::R39_2;
+use crate::release::since;
+
 uapi_struct! {
     /// Argument of [`GET_TPC_MASKS`](super::GET_TPC_MASKS).
     pointing(mask_buf_addr) GetTpcMasks = "nvgpu_gpu_get_tpc_masks_args", 16 bytes {
@@ -109,5 +112,53 @@ uapi_struct! {
         4 => reserved: u32;
         /// Array of 32-bit masks.
         8 => mask_buf_addr: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_PPC_MASKS`](super::GET_PPC_MASKS).
+    pointing(mask_buf_addr) GetPpcMasks = "nvgpu_gpu_get_ppc_masks_args", 16 bytes [since(R39_2)] {
+        /// In: size of the buffer in bytes. Out: size of the list in bytes.
+        0 => mask_buf_size: u32;
+        /// Not used.
+        4 => reserved: u32;
+        /// Array of 32-bit masks.
+        8 => mask_buf_addr: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_ROP_MASKS`](super::GET_ROP_MASKS).
+    pointing(mask_buf_addr) GetRopMasks = "nvgpu_gpu_get_rop_masks_args", 16 bytes [since(R39_2)] {
+        /// In: size of the buffer in bytes. Out: size of the list in bytes.
+        0 => mask_buf_size: u32;
+        /// Not used.
+        4 => reserved: u32;
+        /// Array of 32-bit masks.
+        8 => mask_buf_addr: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_FBP_LOCAL_TO_PHYSICAL_MAP`](super::GET_FBP_LOCAL_TO_PHYSICAL_MAP).
+    pointing(physical_fbp_buf_addr) GetFbpPhysicalMap = "nvgpu_gpu_get_fbp_physical_map_args", 16 bytes [since(R39_2)] {
+        /// Size of the buffer in bytes: 4 for each FBP present.
+        0 => map_buf_size: u32;
+        /// Not used.
+        4 => reserved: u32;
+        /// Array of 32-bit indices.
+        8 => physical_fbp_buf_addr: u64;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`GET_FBP_LOCAL_TO_LOGICAL_MAP`](super::GET_FBP_LOCAL_TO_LOGICAL_MAP).
+    pointing(logical_fbp_buf_addr) GetFbpLogicalMap = "nvgpu_gpu_get_fbp_logical_map_args", 16 bytes [since(R39_2)] {
+        /// Size of the buffer in bytes: 4 for each FBP present.
+        0 => map_buf_size: u32;
+        /// Not used.
+        4 => reserved: u32;
+        /// Array of 32-bit indices.
+        8 => logical_fbp_buf_addr: u64;
     }
 }

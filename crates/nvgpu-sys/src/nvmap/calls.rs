@@ -1,8 +1,8 @@
 //! Requests that access memory of the caller, as functions that take slices.
 
 use super::{
-    CACHE_LIST, CACHE_LIST_ELEM_SIZE_U64, CacheOpList, FdForRangeFromList, GET_FD_FOR_RANGE_FROM_LIST, READ,
-    RwHandle, SET_TAG_LABEL, SetTagLabel, WRITE,
+    ALLOC_R39, AllocHandle, AllocHandleR39, CACHE_LIST, CACHE_LIST_ELEM_SIZE_U64, CacheOpList,
+    FdForRangeFromList, GET_FD_FOR_RANGE_FROM_LIST, READ, RwHandle, SET_TAG_LABEL, SetTagLabel, WRITE,
 };
 use kernel_door::{DoorFd, Errno};
 
@@ -111,6 +111,19 @@ pub fn read_rows(fd: &DoorFd, handle: u32, rows: Rows, bytes: &mut [u8]) -> Resu
     // SAFETY: `addr` is the start of the exclusively borrowed `bytes`; the rows lie inside.
     unsafe { READ.send_pointing(fd, &mut argument) }?;
     Ok(argument.count)
+}
+
+/// Gives a handle memory, as [`ALLOC`](super::ALLOC) does, on a kernel since R39.
+///
+/// # Errors
+///
+/// Those of [`ALLOC`](super::ALLOC); `ENOTTY` from an earlier kernel.
+pub fn alloc_r39(fd: &DoorFd, argument: &AllocHandle) -> Result<(), Errno> {
+    let AllocHandle { handle, heap_mask, flags, align, numa_nid } = *argument;
+    let mut argument =
+        AllocHandleR39 { handle, heap_mask, flags, align, numa_nid, ..AllocHandleR39::default() };
+    // SAFETY: the only address, `va`, is 0: the kernel takes no memory of the process.
+    unsafe { ALLOC_R39.send_pointing(fd, &mut argument) }.map(drop)
 }
 
 /// Performs cache maintenance on parts of several handles; the three lists have one element per part.

@@ -10,8 +10,11 @@ mod rare;
 
 use kernel_door::{requests, uapi_struct};
 
+use crate::Release::{R36_4_7, R39_2};
+use crate::release::{since, until};
+
 pub use calls::{
-    Rows, cache_list, fd_for_range_from_list, read, read_rows, set_tag_label, write, write_rows,
+    Rows, alloc_r39, cache_list, fd_for_range_from_list, read, read_rows, set_tag_label, write, write_rows,
 };
 pub use rare::{AllocIvmHandle, CacheOp32, HandleParam, HandleParam32, RwHandle32, SciIpcMap};
 
@@ -28,6 +31,8 @@ requests! {
     ReadWrite 2 FROM_ID ("NVMAP_IOC_FROM_ID"): CreateHandle;
     /// Gives a handle memory.
     Write 3 ALLOC ("NVMAP_IOC_ALLOC"): AllocHandle;
+    /// [`ALLOC`] since R39; see [`alloc_r39`].
+    Write 3 ALLOC_R39 ("NVMAP_IOC_ALLOC"): AllocHandleR39;
     /// Frees the handle whose number is the argument. Always succeeds. If the number is an open
     /// dma-buf descriptor of the process, the kernel closes that descriptor instead: never pass one.
     Closing 4 FREE ("NVMAP_IOC_FREE");
@@ -55,7 +60,7 @@ requests! {
     ReadWrite 15 GET_FD ("NVMAP_IOC_GET_FD"): CreateHandle;
     /// Imports the dma-buf in `size_or_fd` as a new handle in `handle`.
     ReadWrite 16 FROM_FD ("NVMAP_IOC_FROM_FD"): CreateHandle;
-    /// Cache maintenance on parts of several handles.
+    /// Cache maintenance on parts of several handles. Removed in R39.
     Write 17 CACHE_LIST ("NVMAP_IOC_CACHE_LIST"): CacheOpList;
     /// Opens a handle by its inter-VM name; `size_or_fd` and `handle` contain the 64-bit name.
     ReadWrite 19 FROM_IVC_ID ("NVMAP_IOC_FROM_IVC_ID"): CreateHandle;
@@ -67,11 +72,11 @@ requests! {
     ReadWrite 22 FROM_VA ("NVMAP_IOC_FROM_VA"): CreateHandleFromVa;
     /// Tests pinning of user memory.
     ReadWrite 23 GUP_TEST ("NVMAP_IOC_GUP_TEST"): GupTest;
-    /// Registers a text for an allocation tag, system-wide.
+    /// Registers a text for an allocation tag, system-wide. Removed in R39.
     Write 24 SET_TAG_LABEL ("NVMAP_IOC_SET_TAG_LABEL"): SetTagLabel;
     /// Mask of the carveout heaps; never includes the system-memory heap.
     Read 25 GET_AVAILABLE_HEAPS ("NVMAP_IOC_GET_AVAILABLE_HEAPS"): AvailableHeaps;
-    /// Size of one carveout heap.
+    /// Size of one carveout heap. Removed in R39; see [`QUERY_HEAP_PARAMS`].
     Read 26 GET_HEAP_SIZE ("NVMAP_IOC_GET_HEAP_SIZE"): HeapSize;
     /// Returns the properties of a handle; reads its argument although encoded as output.
     Read 27 PARAMETERS ("NVMAP_IOC_PARAMETERS"): HandleParameters;
@@ -91,6 +96,8 @@ requests! {
     /// Creates one dma-buf over parts of several handles; reads its argument although encoded as output.
     Read 107 GET_FD_FOR_RANGE_FROM_LIST ("NVMAP_IOC_GET_FD_FOR_RANGE_FROM_LIST"):
         FdForRangeFromList;
+    /// [`QUERY_HEAP_PARAMS`] of one NUMA node: the last four bytes of the argument contain its number.
+    Read 108 QUERY_HEAP_PARAMS_NUMA ("NVMAP_IOC_QUERY_HEAP_PARAMS_NUMA"): QueryHeapParams [since(R39_2)];
 }
 
 uapi_struct! {
@@ -113,7 +120,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`ALLOC`].
-    unsafe plain AllocHandle = "nvmap_alloc_handle", 20 bytes {
+    unsafe plain AllocHandle = "nvmap_alloc_handle", 20 bytes [until(R36_4_7)] {
         /// Handle number.
         0 => handle: u32;
         /// Heaps to try ([`Heaps`]).
@@ -124,6 +131,27 @@ uapi_struct! {
         12 => align: u32;
         /// NUMA node, or -1 for any.
         16 => numa_nid: i32;
+    }
+}
+
+uapi_struct! {
+    /// Argument of [`ALLOC_R39`].
+    pointing(va) AllocHandleR39 = "nvmap_alloc_handle", 32 bytes [since(R39_2)] {
+        /// Handle number.
+        0 => handle: u32;
+        /// Heaps to try ([`Heaps`]).
+        4 => heap_mask: u32;
+        /// As in [`AllocHandle`].
+        8 => flags: u32;
+        /// As in [`AllocHandle`].
+        12 => align: u32;
+        /// NUMA node, or -1 for any.
+        16 => numa_nid: i32;
+        /// Not read.
+        20 => padding: u32, "";
+        /// Memory of the process from which the kernel takes huge pages; 0 for none. By the header's comment; the
+        /// code was not read.
+        24 => va: u64;
     }
 }
 
@@ -199,7 +227,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`CACHE_LIST`].
-    pointing(handles, offsets, sizes) CacheOpList = "nvmap_cache_op_list", 32 bytes {
+    pointing(handles, offsets, sizes) CacheOpList = "nvmap_cache_op_list", 32 bytes [until(R36_4_7)] {
         /// Array of `nr` handle numbers.
         0 => handles: u64;
         /// Array of `nr` offsets; 64-bit if [`CACHE_LIST_ELEM_SIZE_U64`] is in `op`.
@@ -215,7 +243,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`SET_TAG_LABEL`].
-    pointing(addr) SetTagLabel = "nvmap_set_tag_label", 16 bytes {
+    pointing(addr) SetTagLabel = "nvmap_set_tag_label", 16 bytes [until(R36_4_7)] {
         /// Allocation tag.
         0 => tag: u32;
         /// Length of the text in bytes; the kernel stores 31.
@@ -235,7 +263,7 @@ uapi_struct! {
 
 uapi_struct! {
     /// Argument of [`GET_HEAP_SIZE`].
-    unsafe plain HeapSize = "nvmap_heap_size", 16 bytes {
+    unsafe plain HeapSize = "nvmap_heap_size", 16 bytes [until(R36_4_7)] {
         /// One bit of [`Heaps`].
         0 => heap: u32;
         /// Not read.
@@ -296,7 +324,7 @@ uapi_struct! {
         32 => largest_free_block: u64;
         /// Out: allocation granule in bytes.
         40 => granule_size: u32;
-        /// Not read.
+        /// Not read; since R39 the NUMA node of [`QUERY_HEAP_PARAMS_NUMA`].
         44 => padding1: u32, "";
     }
 }
@@ -400,8 +428,6 @@ bitflags::bitflags! {
     }
 }
 
-/// Highest request number.
-pub const LAST: u32 = 107;
 /// Mask of all heaps but system memory.
 pub const HEAP_CARVEOUT_MASK: u32 = Heaps::IOVMM.bits() - 1;
 /// [`HandleParam::param`]: size in bytes.

@@ -92,7 +92,7 @@ uapi_struct! {
         16 => sci_ipc_id: u64;
         /// Handle number.
         24 => handle: u32;
-        /// Not read.
+        /// Not read; since R39 the first byte is 1 for an endpoint in another virtual machine.
         28 => padding1: u32, "";
     }
 }

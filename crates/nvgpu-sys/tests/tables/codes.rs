@@ -64,6 +64,10 @@ fn codes_of_ctrl_are_these_numbers() {
             (code::GET_BUFFER_INFO, 0xc018_472a),
             (code::GET_GPC_LOCAL_TO_PHYSICAL_MAP, 0xc010_472b),
             (code::GET_GPC_LOCAL_TO_LOGICAL_MAP, 0xc010_472c),
+            (code::GET_PPC_MASKS, 0xc010_472d),
+            (code::GET_ROP_MASKS, 0xc010_472e),
+            (code::GET_FBP_LOCAL_TO_PHYSICAL_MAP, 0xc010_472f),
+            (code::GET_FBP_LOCAL_TO_LOGICAL_MAP, 0xc010_4730),
         ],
     );
 }
@@ -87,6 +91,7 @@ fn codes_of_address_space_are_these_numbers() {
             (code::GET_SYNC_RO_MAP, 0x8010_410c),
             (code::MAPPING_MODIFY, 0xc020_410d),
             (code::REMAP, 0xc010_410e),
+            (code::GET_SYNC_RO_MAP_V2, 0x8048_410f),
         ],
     );
 }
@@ -146,6 +151,7 @@ fn codes_of_channel_are_these_numbers() {
             (code::SET_RUNLIST_INTERLEAVE, 0x4008_4878),
             (code::SET_PREEMPTION_MODE, 0x4008_487a),
             (code::ALLOC_GPFIFO_EX, 0x4020_487b),
+            (code::ALLOC_GPFIFO_EX_R39, 0xc020_487b),
             (code::SET_BOOSTED_CTX, 0x4008_487c),
             (code::GET_USER_SYNCPOINT, 0x8010_487e),
             (code::RESCHEDULE_RUNLIST, 0x4004_487f),
@@ -164,6 +170,7 @@ fn codes_of_nvmap_are_these_numbers() {
             (code::CREATE_64, 0xc008_4e01),
             (code::FROM_ID, 0xc008_4e02),
             (code::ALLOC, 0x4014_4e03),
+            (code::ALLOC_R39, 0x4020_4e03),
             (code::FREE, 0x0000_4e04),
             (code::WRITE, 0x4038_4e06),
             (code::READ, 0x4038_4e07),
@@ -194,6 +201,7 @@ fn codes_of_nvmap_are_these_numbers() {
             (code::QUERY_HEAP_PARAMS, 0x8030_4e69),
             (code::DUP_HANDLE, 0xc00c_4e6a),
             (code::GET_FD_FOR_RANGE_FROM_LIST, 0x8028_4e6b),
+            (code::QUERY_HEAP_PARAMS_NUMA, 0x8030_4e6c),
         ],
     );
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bitflags::Flags;
-use nvgpu_sys::{address_space, channel, ctrl, nvmap, tsg};
+use nvgpu_sys::{Release, address_space, channel, ctrl, nvmap, tsg};
 
 use super::{left_out, table};
 
@@ -45,13 +45,13 @@ fn nvgpu_flags() -> Vec<(String, u64)> {
 fn nvgpu_constants() -> Vec<(&'static str, u64)> {
     vec![
         ("NVGPU_GPU_IOCTL_MAGIC", ctrl::FAMILY.into()),
-        ("NVGPU_GPU_IOCTL_LAST", ctrl::LAST.into()),
+        ("NVGPU_GPU_IOCTL_LAST", Release::R36_4_3.last(ctrl::ALL).into()),
         ("NVGPU_AS_IOCTL_MAGIC", address_space::FAMILY.into()),
-        ("NVGPU_AS_IOCTL_LAST", address_space::LAST.into()),
+        ("NVGPU_AS_IOCTL_LAST", Release::R36_4_3.last(address_space::ALL).into()),
         ("NVGPU_TSG_IOCTL_MAGIC", tsg::FAMILY.into()),
-        ("NVGPU_TSG_IOCTL_LAST", tsg::LAST.into()),
+        ("NVGPU_TSG_IOCTL_LAST", Release::R36_4_3.last(tsg::ALL).into()),
         ("NVGPU_IOCTL_MAGIC", channel::FAMILY.into()),
-        ("NVGPU_IOCTL_CHANNEL_LAST", channel::LAST.into()),
+        ("NVGPU_IOCTL_CHANNEL_LAST", Release::R36_4_3.last(channel::ALL).into()),
         ("NVGPU_GPU_ENGINE_ID_GR", ctrl::ENGINE_GR.into()),
         ("NVGPU_GPU_ENGINE_ID_GR_COPY", ctrl::ENGINE_GR_COPY.into()),
         ("NVGPU_GPU_ENGINE_ID_ASYNC_COPY", ctrl::ENGINE_ASYNC_COPY.into()),
@@ -134,12 +134,12 @@ fn nvgpu_constants() -> Vec<(&'static str, u64)> {
         ("NVGPU_GPU_REGISTER_BUFFER_METADATA_MAX_SIZE", ctrl::REGISTER_BUFFER_METADATA_MAX_SIZE.into()),
         ("NVGPU_GPU_ALLOC_VIDMEM_FLAG_CPU_NOT_MAPPABLE", 0),
         ("NVGPU_GPU_ALLOC_VIDMEM_FLAG_CPU_MASK", ctrl::CPU_ACCESS_MASK.into()),
-        ("NVGPU_GPU_IOCTL_MAX_ARG_SIZE", ctrl::MAX_ARG_SIZE as u64),
-        ("NVGPU_AS_IOCTL_MAX_ARG_SIZE", address_space::MAX_ARG_SIZE as u64),
+        ("NVGPU_GPU_IOCTL_MAX_ARG_SIZE", Release::R36_4_3.longest_argument(ctrl::ALL).into()),
+        ("NVGPU_AS_IOCTL_MAX_ARG_SIZE", Release::R36_4_3.longest_argument(address_space::ALL).into()),
         ("NVGPU_AS_MAP_BUFFER_COMPBITS_FLAGS_FIXED_OFFSET", address_space::MAP_COMPBITS_FIXED_OFFSET.into()),
-        ("NVGPU_TSG_IOCTL_MAX_ARG_SIZE", tsg::MAX_ARG_SIZE as u64),
+        ("NVGPU_TSG_IOCTL_MAX_ARG_SIZE", Release::R36_4_3.longest_argument(tsg::ALL).into()),
         ("NVGPU_RUNLIST_INTERLEAVE_NUM_LEVELS", tsg::INTERLEAVE_LEVELS.into()),
-        ("NVGPU_IOCTL_CHANNEL_MAX_ARG_SIZE", channel::MAX_ARG_SIZE as u64),
+        ("NVGPU_IOCTL_CHANNEL_MAX_ARG_SIZE", Release::R36_4_3.longest_argument(channel::ALL).into()),
         ("NVGPU_TIMEOUT_FLAG_DISABLE_DUMP", channel::TIMEOUT_DISABLE_DUMP_BIT.into()),
         ("NVGPU_ZCULL_MODE_GLOBAL", channel::ZCULL_MODE_GLOBAL.into()),
         ("NVGPU_ZCULL_MODE_NO_CTXSW", channel::ZCULL_MODE_NO_CTXSW.into()),
@@ -201,7 +201,7 @@ fn nvmap_constants() -> Vec<(&'static str, u64)> {
         ("NVMAP_CACHE_OP_INV", nvmap::CACHE_OP_INV.cast_unsigned().into()),
         ("NVMAP_CACHE_OP_WB_INV", nvmap::CACHE_OP_WB_INV.cast_unsigned().into()),
         ("NVMAP_IOC_MAGIC", nvmap::FAMILY.into()),
-        ("NVMAP_IOC_MAXNR", nvmap::LAST.into()),
+        ("NVMAP_IOC_MAXNR", Release::R36_4_3.last(nvmap::ALL).into()),
         ("NVMAP_HEAP_CARVEOUT_MASK", nvmap::HEAP_CARVEOUT_MASK.into()),
         ("NVMAP_HANDLE_PARAM_SIZE", nvmap::HANDLE_PARAM_SIZE.into()),
         ("NVMAP_HANDLE_PARAM_ALIGNMENT", nvmap::HANDLE_PARAM_ALIGNMENT.into()),

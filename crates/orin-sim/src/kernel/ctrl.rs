@@ -1,8 +1,9 @@
 //! The control node (`os/linux/ioctl_ctrl.c`): queries, and creation of all other objects.
 
 use gpu_log::{ChannelLine, MemoryLine};
+use nvgpu_sys::Release;
 use nvgpu_sys::ctrl::{
-    self as abi, AllocAs, EngineInfoItem, FlushL2, FlushL2Operations, GetCharacteristics,
+    self as abi, AllocAs, Characteristics, EngineInfoItem, FlushL2, FlushL2Operations, GetCharacteristics,
     GetCpuTimeCorrelationInfo, GetEngineInfo, GetFbpL2Masks, GetGpcLogicalMap, GetGpcPhysicalMap, GetGpuTime,
     GetTpcMasks, NumVsms, OpenChannel, OpenTsg, OpenTsgFlags, SetDeterministicOpts, SmDebugMode,
     TpcExceptionEnStatus, VsmsMapping, VsmsMappingEntry, ZcullGetCtxSize, ZcullGetInfo, code,
@@ -119,11 +120,11 @@ impl Kernel {
         let (task, mut residue) = (argument.task(), 0);
         match code.code {
             code::GET_CHARACTERISTICS => argument.call(|args: &mut GetCharacteristics| {
-                let mut all = self.config.characteristics;
-                all.device_instance_id = instance;
+                let all = Characteristics { device_instance_id: instance, ..self.config.characteristics };
+                let bytes = all.write(Release::R36_4_3);
                 let capacity = args.gpu_characteristics_buf_size;
-                residue = copy_items(task, &[all], capacity, args.gpu_characteristics_buf_addr);
-                args.gpu_characteristics_buf_size = size_of_val(&all) as u64;
+                residue = copy_items(task, &bytes, capacity, args.gpu_characteristics_buf_addr);
+                args.gpu_characteristics_buf_size = bytes.len() as u64;
                 Ok(())
             })?,
             code::GET_TPC_MASKS => argument.call(|args: &mut GetTpcMasks| {

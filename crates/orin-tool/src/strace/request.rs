@@ -152,6 +152,14 @@ mod tests {
         ] {
             assert_eq!(number(text), Some(ctrl::code::GET_CHARACTERISTICS), "{text}");
         }
+        // Both forms of a request that changed between releases.
+        for (text, code) in [
+            ("_IOC(_IOC_WRITE, 0x4e, 0x3, 0x14)", nvmap::code::ALLOC),
+            ("_IOC(_IOC_WRITE, 0x4e, 0x3, 0x20)", nvmap::code::ALLOC_R39),
+        ] {
+            assert_eq!(number(text), Some(code));
+            assert_eq!(numbered(code).unwrap().1.name, "NVMAP_IOC_ALLOC");
+        }
         assert_eq!(number("_IOC(_IOC_NONE, 0x4e, 0x4, 0)"), Some(nvmap::code::FREE));
         assert_eq!(number("_IO(0x4e, 0x4)"), Some(nvmap::code::FREE));
     }

@@ -301,10 +301,8 @@ fn events_and_encodings_of_a_report_replay_to_settings() {
 #[test]
 fn a_report_of_an_altered_model_replays_to_its_settings() {
     let folder = tempfile::tempdir().unwrap();
-    let characteristics = orin_sim::Settings::characteristics_digits(&nvgpu_sys::ctrl::Characteristics {
-        max_freq: 918_000_000,
-        ..orin_sim::config::agx_orin()
-    });
+    let altered = nvgpu_sys::ctrl::Characteristics { max_freq: 918_000_000, ..orin_sim::config::agx_orin() };
+    let characteristics = orin_sim::Settings::characteristics_digits(&altered, nvgpu_sys::Release::R36_4_3);
     let settings = json!({
         "memory_bytes": 32_u64 << 30,
         "characteristics": characteristics,

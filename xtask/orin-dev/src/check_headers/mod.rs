@@ -2,7 +2,8 @@
 //!
 //! The C headers in the sources of each release (package "Driver Package (BSP) Sources") define the kernel's
 //! interface. This project does not include them. The command makes the C compiler report the size of each struct,
-//! the offset of each field and the code of each request, and compares them with the tables of `nvgpu-sys`.
+//! the offset of each field and the code of each request, and compares them with the tables of `nvgpu-sys`: with the
+//! rows of one release, which the headers themselves identify.
 
 mod locate;
 mod probe;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use nvgpu_sys::Release;
 use nvgpu_sys::headers::{self, Header};
 use orin_cli::UsageError;
 
@@ -33,6 +35,9 @@ pub(crate) struct Options {
     /// Folder with the headers of the release [default: the environment's L4T_HEADERS]
     #[arg(long, value_name = "DIR")]
     l4t: Option<PathBuf>,
+    /// Compare with the rows of this release: r36.4.3, r36.4.7 or r39.2 [default: the one that differs least]
+    #[arg(long, value_name = "RELEASE")]
+    release: Option<Release>,
     /// Fail with exit code 2 if one of the five headers is not in the folder
     #[arg(long)]
     complete: bool,
@@ -66,15 +71,35 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let command = options.cc.clone().or_else(|| std::env::var("CC").ok());
     let command = command.unwrap_or_else(|| "cc".to_owned());
     let compiler = Compiler::new(&command)?;
-    let mut reports = Vec::new();
+    let mut asked = Vec::new();
     for (header, path) in headers::ALL.iter().zip(located) {
-        let outcome = match &path {
-            Some(path) => compare(&compiler, header, path)?,
-            None => Outcome::Compared(rows(header, |_| Answer::Absent)),
+        let answers = match &path {
+            Some(path) => ask(&compiler, header, path)?,
+            None => Ok(HashMap::new()),
         };
-        reports.push(HeaderReport { header: header.path, path, outcome });
+        asked.push((header, path, answers));
     }
-    let report = Report { compiler: command, headers: reports };
+    let reports = |release: Release| -> Vec<HeaderReport> {
+        asked
+            .iter()
+            .map(|(header, path, answers)| {
+                let outcome = match answers {
+                    Ok(answers) => Outcome::Compared(rows(header, release, answers)),
+                    Err(reason) => Outcome::Unread(reason.clone()),
+                };
+                HeaderReport { header: header.path, path: path.clone(), outcome }
+            })
+            .collect()
+    };
+    let report = |release| Report { compiler: command.clone(), release, headers: reports(release) };
+    let mut columns = Release::ALL.into_iter().map(report);
+    let report = match options.release {
+        Some(release) => columns.find(|report| report.release == release),
+        // The oldest of those that differ equally.
+        None => columns.min_by_key(|report| report.counts().drift),
+    };
+    // PANIC: every release has a report.
+    let report = report.expect("every release is compared");
     report.print(options.json, options.differences)?;
     if report.counts().drift > 0 {
         return Ok(ExitCode::FAILURE);
@@ -99,15 +124,17 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
 }
 
-/// Queries the compiler for everything that one header should declare.
-fn compare(compiler: &Compiler, header: &Header, path: &Path) -> Result<Outcome> {
-    let questions: Vec<Question> =
-        rows(header, |_| Answer::Absent).into_iter().map(|row| row.question).collect();
-    let mut answers: HashMap<Question, Answer> = match compiler.ask(path, View::User, &questions)? {
+/// The compiler's answers about one header, or its first error.
+type Answers = HashMap<Question, Answer>;
+
+/// Queries the compiler for everything that one header declares in any release.
+fn ask(compiler: &Compiler, header: &Header, path: &Path) -> Result<Result<Answers, String>> {
+    let questions: Vec<Question> = questions(header).into_iter().collect();
+    let mut answers: Answers = match compiler.ask(path, View::User, &questions)? {
         Ok(given) => questions.iter().copied().zip(given).collect(),
-        Err(reason) => return Ok(Outcome::Unread(reason)),
+        Err(reason) => return Ok(Err(reason)),
     };
-    let absent = |answers: &HashMap<Question, Answer>| -> Vec<Question> {
+    let absent = |answers: &Answers| -> Vec<Question> {
         questions.iter().filter(|question| answers[question] == Answer::Absent).copied().collect()
     };
     // A field without an offset may be a bit-field.
@@ -126,35 +153,59 @@ fn compare(compiler: &Compiler, header: &Header, path: &Path) -> Result<Outcome>
     {
         answers.extend(missing.into_iter().zip(given));
     }
-    Ok(Outcome::Compared(rows(header, |question| answers[question])))
+    Ok(Ok(answers))
 }
 
-/// The rows of a header: the values of the tables, next to those in `theirs`.
-fn rows(header: &Header, theirs: impl Fn(&Question) -> Answer) -> Vec<Row> {
-    let mut rows = Vec::new();
+/// What a header should declare in a release, with the values of the tables.
+fn column(header: &Header, release: Release) -> Vec<(Question, Answer)> {
+    let mut ours = Vec::new();
     let mut seen = BTreeSet::new();
-    let mut row = |question: Question, ours: Answer| {
+    let mut row = |question: Question, answer: Answer| {
         // Two Rust structs may be views of one C struct.
         if seen.insert(question) {
-            rows.push(Row { question, ours, theirs: theirs(&question), compared: true });
+            ours.push((question, answer));
         }
     };
-    for known in header.structs.iter().copied().flatten() {
+    for known in header.structs.iter().copied().flatten().filter(|known| release.has(known.releases)) {
         row(Question::Size { of: known.name }, Answer::number(known.size));
         for field in known.fields.iter().filter(|field| !field.implicit) {
-            row(
-                Question::Place { of: known.name, field: field.name },
-                Answer::place(field.offset, field.size),
-            );
+            let place = Answer::place(field.offset, field.size);
+            row(Question::Place { of: known.name, field: field.name }, place);
         }
     }
-    for request in header.requests.iter().copied().flatten() {
+    for request in header.requests.iter().flat_map(|requests| release.requests(requests)) {
         row(Question::Macro { name: request.name }, Answer::Number(request.code.into()));
     }
-    for last in release::last_of(header.path) {
-        let question = Question::Macro { name: last.name };
-        let ours = Answer::Number(last.number.into());
-        rows.push(Row { question, ours, theirs: theirs(&question), compared: false });
+    ours
+}
+
+/// Everything that a header declares in one release or another, and the macros with the highest request numbers.
+fn questions(header: &Header) -> BTreeSet<Question> {
+    let declared =
+        Release::ALL.into_iter().flat_map(|release| column(header, release)).map(|(question, _)| question);
+    let last = release::last_of(header.path).iter().map(|name| Question::Macro { name });
+    declared.chain(last).collect()
+}
+
+/// The rows of a header in a release: the values of the tables, next to those in `theirs`.
+fn rows(header: &Header, release: Release, theirs: &Answers) -> Vec<Row> {
+    let answer = |question: &Question| theirs.get(question).copied().unwrap_or(Answer::Absent);
+    let ours = column(header, release);
+    let compared = |question, ours| Row { question, ours, theirs: answer(&question), compared: true };
+    let mut rows: Vec<Row> = ours.iter().map(|(question, ours)| compared(*question, *ours)).collect();
+    let lasts = release::last_of(header.path);
+    for (name, family) in lasts.iter().zip(header.requests) {
+        let question = Question::Macro { name };
+        let ours = Answer::Number(release.last(family).into());
+        rows.push(Row { question, ours, theirs: answer(&question), compared: false });
+    }
+    // Other releases have these; this one must not.
+    for question in questions(header) {
+        let is_last = lasts.iter().any(|name| question == Question::Macro { name });
+        let is_ours = ours.iter().any(|(known, _)| *known == question);
+        if !is_last && !is_ours && answer(&question) != Answer::Absent {
+            rows.push(compared(question, Answer::Absent));
+        }
     }
     rows
 }
@@ -163,10 +214,13 @@ fn rows(header: &Header, theirs: impl Fn(&Question) -> Answer) -> Vec<Row> {
 mod tests {
     use super::*;
 
+    fn nvmap() -> &'static Header {
+        headers::ALL.iter().find(|header| header.path.ends_with("nvmap.h")).unwrap()
+    }
+
     #[test]
     fn every_struct_field_and_request_becomes_one_row() {
-        let nvmap = headers::ALL.iter().find(|header| header.path.ends_with("nvmap.h")).unwrap();
-        let rows = rows(nvmap, |_| Answer::Absent);
+        let rows = rows(nvmap(), Release::R36_4_3, &Answers::new());
         let named = |name: &str| rows.iter().filter(|row| row.question.to_string() == name).count();
         // CREATE and CREATE_64 have one C struct with two views.
         assert_eq!(named("struct nvmap_create_handle"), 1);
@@ -175,5 +229,33 @@ mod tests {
         assert_eq!(named("NVMAP_IOC_ALLOC"), 1);
         // Padding that the compiler inserts has no name to query.
         assert_eq!(named("nvmap_heap_size.padding"), 0);
+    }
+
+    /// A header with exactly the declarations of one release drifts from the other's column.
+    #[test]
+    fn each_release_has_its_own_rows() {
+        for header in headers::ALL {
+            for release in Release::ALL {
+                let theirs: Answers = column(header, release).into_iter().collect();
+                let drift = |release| {
+                    let rows = rows(header, release, &theirs);
+                    let drifting = rows.iter().filter(|row| row.status() == report::Status::Drift);
+                    drifting
+                        .filter(|row| row.compared)
+                        .map(|row| row.question.to_string())
+                        .collect::<Vec<_>>()
+                };
+                assert_eq!(drift(release), Vec::<String>::new());
+                if header.path.ends_with("nvmap.h") {
+                    let other =
+                        drift(if release < Release::R39_2 { Release::R39_2 } else { Release::R36_4_3 });
+                    for name in ["struct nvmap_alloc_handle", "NVMAP_IOC_ALLOC"] {
+                        assert!(other.iter().any(|found| found == name), "{release}: {other:?}");
+                    }
+                    let removed = other.iter().any(|found| found == "NVMAP_IOC_CACHE_LIST");
+                    assert_eq!(removed, release < Release::R39_2, "{release}: {other:?}");
+                }
+            }
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use nvgpu_sys::Release;
 use orin_cli::{stdout, unless_closed};
 use serde_json::{Value, json};
 
@@ -93,6 +94,8 @@ pub(super) struct HeaderReport {
 pub(super) struct Report {
     /// The compiler's command.
     pub(super) compiler: String,
+    /// The release whose rows are compared.
+    pub(super) release: Release,
     /// Reports per header.
     pub(super) headers: Vec<HeaderReport>,
 }
@@ -188,6 +191,7 @@ impl Report {
         let Counts { ok, drift, absent, unchecked } = self.counts();
         let _ = writeln!(text, "{ok} ok, {drift} DRIFT, {absent} absent, {unchecked} unchecked");
         let verdict = self.verdict();
+        let _ = writeln!(text, "compared with: {}", self.release);
         let _ = writeln!(text, "looks like: {}", verdict.looks_like);
         for (word, names) in [("has", &verdict.has), ("lacks", &verdict.lacks), ("beyond", &verdict.beyond)] {
             if !names.is_empty() {
@@ -252,6 +256,7 @@ impl Report {
         "unchecked": counts.unchecked,
         },
                     "release": {
+                        "compared_with": self.release.name(),
                         "looks_like": verdict.looks_like,
                         "has": verdict.has,
                         "lacks": verdict.lacks,

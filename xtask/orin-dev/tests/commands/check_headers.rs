@@ -104,6 +104,50 @@ fn a_moved_field_and_a_changed_number_are_drift() {
     assert_eq!(status(&json, "nvmap_heap_size.size"), "ok");
 }
 
+/// The nvmap header of R39 with a part of its declarations.
+const R39: &str = "
+#include <linux/ioctl.h>
+#include <linux/types.h>
+struct nvmap_alloc_handle { __u32 handle, heap_mask, flags, align; __s32 numa_nid; __u64 va; };
+struct nvmap_query_heap_params { __u32 heap_mask; __u32 flags; __u8 contig; __u64 total; __u64 free;
+    __u64 largest_free_block; __u32 granule_size; __s32 numa_id; };
+#define NVMAP_IOC_ALLOC _IOW('N', 3, struct nvmap_alloc_handle)
+#define NVMAP_IOC_QUERY_HEAP_PARAMS _IOR('N', 105, struct nvmap_query_heap_params)
+#define NVMAP_IOC_QUERY_HEAP_PARAMS_NUMA _IOR('N', 108, struct nvmap_query_heap_params)
+";
+
+#[test]
+fn headers_are_compared_with_the_rows_of_their_release() {
+    if !compiler() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    write(&folder, "nvmap.h", R39);
+    let (code, json) = compared(&folder);
+    assert_eq!((code, &json["release"]["compared_with"]), (Some(0), &Value::from("r39.2")));
+    assert!(json["release"]["looks_like"].as_str().unwrap().contains("r39"), "{}", json["release"]);
+    for name in ["nvmap_alloc_handle.va", "NVMAP_IOC_ALLOC", "NVMAP_IOC_QUERY_HEAP_PARAMS_NUMA"] {
+        assert_eq!(status(&json, name), "ok", "{name}");
+    }
+    // The same headers, as those of another release.
+    let output = check(folder.path(), &["--json", "--release", "r36.4.7"]);
+    assert_eq!(output.status.code(), Some(1));
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(status(&json, "struct nvmap_alloc_handle"), "DRIFT");
+    assert_eq!(item(&json, "NVMAP_IOC_QUERY_HEAP_PARAMS_NUMA")["ours"], Value::Null);
+    assert_eq!(status(&json, "NVMAP_IOC_QUERY_HEAP_PARAMS_NUMA"), "DRIFT");
+    // A request that R39 no longer has.
+    let kept = "struct nvmap_heap_size { __u32 heap; __u64 size; };\n\
+                #define NVMAP_IOC_GET_HEAP_SIZE _IOR('N', 26, struct nvmap_heap_size)\n";
+    write(&folder, "nvmap.h", &format!("{R39}{kept}"));
+    let output = check(folder.path(), &["--json", "--release", "r39.2"]);
+    let json: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), status(&json, "NVMAP_IOC_GET_HEAP_SIZE")), (Some(1), "DRIFT"));
+    let output = check(folder.path(), &["--release", "r35"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("known are r36.4.3, r36.4.7, r39.2"));
+}
+
 #[test]
 fn a_missing_field_does_not_hide_the_rest() {
     if !compiler() {

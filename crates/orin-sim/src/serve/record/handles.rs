@@ -11,7 +11,7 @@ use nvgpu_sys::{channel, ctrl, host1x, sync_file};
 /// Offset of the handle that a request takes, in its argument.
 pub(super) fn taken(request: u32) -> Option<usize> {
     Some(match request {
-        code::ALLOC => offset_of!(AllocHandle, handle),
+        code::ALLOC | code::ALLOC_R39 => offset_of!(AllocHandle, handle),
         code::GET_FD => offset_of!(CreateHandle, handle),
         code::READ | code::WRITE => offset_of!(RwHandle, handle),
         code::DUP_HANDLE => offset_of!(DuplicateHandle, handle),
@@ -35,7 +35,7 @@ pub(super) fn returned(request: u32) -> Option<usize> {
 
 /// Whether an answer depends on the clock, on the work of the GPU or on earlier work of the machine.
 pub(super) fn is_volatile(request: u32) -> bool {
-    const VOLATILE: [u32; 12] = [
+    const VOLATILE: [u32; 13] = [
         ctrl::code::GET_GPU_TIME,
         ctrl::code::GET_CPU_TIME_CORRELATION_INFO,
         ctrl::code::CLK_GET_INFO,
@@ -48,6 +48,7 @@ pub(super) fn is_volatile(request: u32) -> bool {
         sync_file::code::FILE_INFO,
         code::READ,
         code::QUERY_HEAP_PARAMS,
+        code::QUERY_HEAP_PARAMS_NUMA,
     ];
     VOLATILE.contains(&request)
 }

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, ensure};
 use gpu_hal::MemoryUse;
 use kernel_door::{DoorFd, OpenFlags};
 use nvgpu_channel::{Gpu, MapOptions};
-use nvgpu_sys::{ctrl, paths};
+use nvgpu_sys::{Release, ctrl, paths};
 use nvmap::CacheMode;
 use serde_json::{Map, Value, json};
 use tegra_hcq::{Device, DeviceKind};
@@ -41,12 +41,17 @@ pub(super) fn nodes(context: &Context) -> Result<Outcome> {
     // The bytes are recorded before they are judged.
     recorder.step("asking for the characteristics")?;
     let start = Instant::now();
-    let (raw, size) = ctrl::get_characteristics(&fd).context("NVGPU_GPU_IOCTL_GET_CHARACTERISTICS")?;
+    let answer = ctrl::ask_characteristics(&fd).context("NVGPU_GPU_IOCTL_GET_CHARACTERISTICS")?;
     recorder.fact("first_answer_us", micros(start.elapsed()));
+    let layout = ctrl::Characteristics::release_of(answer.size);
+    recorder.fact("characteristics_bytes", answer.size);
+    recorder.fact("characteristics_layout", layout.map(Release::name));
+    // The bytes of an unknown layout are read as the newest one.
+    let layout = layout.unwrap_or(Release::R39_2);
     // The number of this open, which is no property of the board.
-    let raw = ctrl::Characteristics { device_instance_id: 0, ..raw };
-    recorder.fact("characteristics", orin_sim::Settings::characteristics_digits(&raw));
-    recorder.fact("characteristics_bytes", size);
+    let raw =
+        ctrl::Characteristics { device_instance_id: 0, ..ctrl::Characteristics::read(&answer.bytes, layout) };
+    recorder.fact("characteristics", orin_sim::Settings::characteristics_digits(&raw, layout));
     recorder.fact("characteristics_fields", fields(&raw));
     let mut vsms = ctrl::NumVsms::default();
     let answer = ctrl::NUM_VSMS.send(&fd, &mut vsms);
@@ -141,6 +146,7 @@ pub(super) fn memory(context: &Context) -> Result<Outcome> {
         seen.insert(format!("{mode:?}"), times);
         context.recorder.fact("modes", seen.clone());
     }
+    context.recorder.fact("alloc_code", gpu.nvmap().alloc_code().map(|code| format!("{code:#010x}")));
     Ok(Outcome::Passed(format!("{} cache modes; first address {:#x}", modes.len(), vas[0])))
 }
 
