@@ -3,25 +3,20 @@
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use orin_cli::ExitStatus::{self, Failure, Success, Usage};
-use orin_cli::testing::{Program, example};
-use rustix::process::Signal;
+use orin_cli::testing::example;
 
 const KERNELS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../kernels");
 
 /// The examples with options; a line for each exit code that one can have here.
-const TABLE: [(&str, &[&str], ExitStatus); 26] = [
+const TABLE: [(&str, &[&str], ExitStatus); 23] = [
     ("vector_add", &["--device", "sim", "--n", "1000"], Success),
     ("vector_add", &["--device", "sim", "--n", "1000", "--json"], Success),
     ("vector_add", &["--device", "sim", "--n", "100000", "--timeout-ms", "1"], Failure),
     ("vector_add", &["--n", "0"], Usage),
     ("vector_add", &["--n", "-5"], Usage),
     ("vector_add", &["--device", "abacus"], Usage),
-    ("control_loop", &["--device", "sim", "--iterations", "10"], Success),
-    ("control_loop", &["--device", "sim", "--iterations", "10", "--json"], Success),
-    ("control_loop", &["--device", "sim", "--iterations", "-1"], Usage),
     ("real_time", &["--device", "sim", "--cycles", "10"], Success),
     ("real_time", &["--device", "sim", "--cycles", "10", "--json"], Success),
     ("real_time", &["--device", "sim", "--core", "1000", "--require"], Usage),
@@ -254,11 +249,6 @@ fn numbers_out_of_range_give_the_range() {
     for (name, line, words) in [
         ("vector_add", ["--n", "-5"], "-5 is out of range: give 1 to 268435456"),
         ("vector_add", ["--n", "300000000"], "300000000 is out of range: give 1 to 268435456"),
-        (
-            "control_loop",
-            ["--iterations", "99999999999999999999"],
-            "is out of range: give 1 to 1099511627776",
-        ),
         ("run_kernel", ["--grid", "99999999999"], "99999999999 is out of range: give 1 to 4294967295"),
         ("run_kernel", ["--shared", "-1"], "-1 is out of range: give 0 to 4294967295"),
         ("run_kernel", ["--arg", "u8:256"], "256 is out of range: give 0 to 255"),
@@ -268,22 +258,6 @@ fn numbers_out_of_range_give_the_range() {
         let text = stderr(&output);
         assert!(output.status.code() == Some(2) && text.contains(words), "{name} {line:?}: {text}");
     }
-}
-
-#[test]
-fn an_interrupted_control_loop_prints_the_statistics_so_far() {
-    let program: Program = example("control_loop", Path::new("."));
-    for signal in [Signal::INT, Signal::TERM] {
-        let arguments = ["--device", "sim", "--iterations", "1000000"];
-        let output = program.interrupt(&arguments, signal, Duration::from_millis(500));
-        let text = String::from_utf8(output.stdout.clone()).unwrap();
-        assert_eq!(output.status.code(), Some(130), "{text}{}", stderr(&output));
-        assert!(text.contains("interrupted before 1000000") && text.contains("jitter"), "{text}");
-    }
-    let arguments = ["--device", "sim", "--iterations", "1000000", "--rate", "50", "--json"];
-    let output = program.interrupt(&arguments, Signal::INT, Duration::from_millis(100));
-    let value: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(value["interrupted"], true);
 }
 
 /// A terminal by the program `script`, which most systems have.

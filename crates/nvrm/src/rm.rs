@@ -223,3 +223,86 @@ pub(crate) fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(&bytes[..end]).into_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use core::ptr::NonNull;
+    use core::time::Duration;
+    use std::os::fd::RawFd;
+
+    use kernel_door::{Events, MapRequest};
+
+    use super::*;
+
+    /// A driver that answers each object with handle 7 and each command with its parameter plus one. It reaches
+    /// parameters as a kernel does, by their address alone, so Miri reports an address whose provenance was not exposed.
+    #[derive(Debug)]
+    struct Driver;
+
+    // SAFETY: it writes only the arguments and the parameters; no test maps memory.
+    unsafe impl Door for Driver {
+        fn name(&self) -> &'static str {
+            "planted"
+        }
+
+        fn open(&self, path: &CStr, _flags: OpenFlags) -> Result<RawFd, Errno> {
+            if path == CONTROL_NODE { Ok(3) } else { Err(Errno::NOENT) }
+        }
+
+        unsafe fn ioctl(&self, _fd: RawFd, code: u32, argument: *mut c_void) -> Result<i32, Errno> {
+            let is = |number, bytes| code == request(number, bytes);
+            if is(escape::CHECK_VERSION_STR, size_of::<escape::ApiVersion>()) {
+                // SAFETY: the request tells the type of the argument, which is valid during the call.
+                let argument = unsafe { &mut *argument.cast::<escape::ApiVersion>() };
+                argument.version[..9].copy_from_slice(b"580.65.06");
+            } else if is(escape::RM_ALLOC, size_of::<escape::RmAlloc>()) {
+                // SAFETY: as above.
+                unsafe { (*argument.cast::<escape::RmAlloc>()).handle = 7 };
+            } else if is(escape::RM_CONTROL, size_of::<escape::RmControl>()) {
+                // SAFETY: as above.
+                let argument = unsafe { &*argument.cast::<escape::RmControl>() };
+                // CAST: 64 bits.
+                let parameter = ptr::with_exposed_provenance_mut::<u32>(argument.params as usize);
+                // SAFETY: the parameters of the test's command are one word.
+                unsafe { *parameter += 1 };
+            } else {
+                return Err(Errno::NOTTY);
+            }
+            Ok(0)
+        }
+
+        unsafe fn mmap(&self, _request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+            Err(Errno::NODEV)
+        }
+
+        unsafe fn munmap(&self, _pointer: NonNull<u8>, _len: usize) -> Result<(), Errno> {
+            Err(Errno::INVAL)
+        }
+
+        unsafe fn read(&self, _fd: RawFd, _buffer: &mut [u8]) -> Result<usize, Errno> {
+            Err(Errno::INVAL)
+        }
+
+        unsafe fn seek_end(&self, _fd: RawFd) -> Result<(), Errno> {
+            Err(Errno::INVAL)
+        }
+
+        unsafe fn poll(&self, _fd: RawFd, _wanted: Events, _timeout: Duration) -> Result<Events, Errno> {
+            Err(Errno::INVAL)
+        }
+
+        unsafe fn close(&self, _fd: RawFd) -> Result<(), Errno> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_the_driver_writes_through_an_address_is_read_afterwards() {
+        let door: Arc<dyn Door> = Arc::new(Driver);
+        let rm = Rm::open(&door).unwrap();
+        assert_eq!((rm.client(), rm.version().to_string().as_str()), (Object(7), "580.65.06"));
+        let mut parameter = 41_u32;
+        rm.control(rm.client(), &Command::new(0xffff_0001, "PLANTED"), &mut parameter).unwrap();
+        assert_eq!(parameter, 42);
+    }
+}

@@ -108,6 +108,8 @@ fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Progra
         "orin-dev",
         "--package",
         "examples",
+        "--package",
+        "networks",
     ]);
     command.args(EXAMPLES.iter().flat_map(|name| ["--example", name]));
     if let Some(linker) = linker {
