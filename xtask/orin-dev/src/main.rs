@@ -3,10 +3,11 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use orin_cli::ExitStatus;
 
 mod bench;
@@ -60,13 +61,58 @@ enum Task {
     Wheel(dist::wheel::Options),
 }
 
+/// Commands that need the project's sources: not usable on a board.
+const FOR_THE_WORKSPACE: [&str; 4] = ["dist", "install-library", "kernels", "wheel"];
+
+/// The command line of a static pack, whose one program has the commands of `orin` too.
+enum Whole {
+    Tool(orin_tool::Cli),
+    Own(Options),
+}
+
+impl FromArgMatches for Whole {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let own = |name| board_commands().iter().any(|command| command.get_name() == name);
+        if matches.subcommand_name().is_some_and(own) {
+            Options::from_arg_matches(matches).map(Self::Own)
+        } else {
+            orin_tool::Cli::from_arg_matches(matches).map(Self::Tool)
+        }
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The commands that work without the project's sources.
+fn board_commands() -> Vec<clap::Command> {
+    let command = Options::command();
+    let all = command.get_subcommands().filter(|command| !FOR_THE_WORKSPACE.contains(&command.get_name()));
+    all.cloned().collect()
+}
+
+/// Whether the program was called `orin`, its name in a static pack.
+fn is_whole() -> bool {
+    std::env::args_os().next().is_some_and(|name| Path::new(&name).file_name() == Some("orin".as_ref()))
+}
+
 fn main() -> ExitCode {
     orin_cli::init_log();
-    let options: Options = match orin_cli::parse(command()) {
-        Ok(options) => options,
-        Err(code) => return code,
+    let result = if is_whole() {
+        orin_cli::parse(orin_tool::Cli::command().subcommands(board_commands())).map(|whole| match whole {
+            Whole::Tool(cli) => cli.run(),
+            Whole::Own(options) => run(options),
+        })
+    } else {
+        orin_cli::parse(command()).map(run)
     };
-    let result = match options.command {
+    result.map_or_else(|code| code, |result| result.unwrap_or_else(|error| orin_cli::report(&error)))
+}
+
+fn run(options: Options) -> Result<ExitCode> {
+    match options.command {
         Task::TestDevice(options) => test_device::run(&options),
         Task::Bench(options) => bench::run(&options),
         Task::CheckHeaders(options) => check_headers::run(&options),
@@ -78,8 +124,7 @@ fn main() -> ExitCode {
         Task::Dist(options) => success(dist::run(&options)),
         Task::InstallLibrary(options) => success(dist::library::run(&options)),
         Task::Wheel(options) => success(dist::wheel::run(&options)),
-    };
-    result.unwrap_or_else(|error| orin_cli::report(&error))
+    }
 }
 
 /// The command line. Help shows the program as the user called it: through cargo, or by its own name if it was copied.

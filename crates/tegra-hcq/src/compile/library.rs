@@ -275,6 +275,11 @@ impl Drop for Program<'_> {
     }
 }
 
+/// Refuses to search for a library that the program cannot load.
+pub(super) fn check_loader(library: &'static str) -> Result<()> {
+    if cfg!(target_feature = "crt-static") { Err(Error::StaticProgram { library }) } else { Ok(()) }
+}
+
 pub(super) fn open(path: &Path) -> Result<Library, libloading::Error> {
     // SAFETY: runs the library's constructors. The path is the user's choice or a standard place of
     // NVIDIA's library, whose constructors only set up its own state.

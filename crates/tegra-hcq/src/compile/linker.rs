@@ -80,6 +80,7 @@ impl Linker {
     ///
     /// [`Error::NoNvJitLink`] if no library is found; it lists the candidates tried.
     pub fn load() -> Result<Self> {
+        check_loader("nvJitLink")?;
         let search = match env::var_os(LIBRARY).filter(|place| !place.is_empty()) {
             Some(place) => Search::chosen(&NVJITLINK, &place),
             None => Search::usual(&NVJITLINK, &Places::of_environment()),

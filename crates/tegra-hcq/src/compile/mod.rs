@@ -120,7 +120,8 @@ impl Compiler {
     ///
     /// # Errors
     ///
-    /// [`Error::NoNvrtc`] if no library is found; it lists the candidates tried.
+    /// [`Error::NoNvrtc`] if no library is found; it lists the candidates tried. [`Error::StaticProgram`] if the program
+    /// contains its C library.
     pub fn load() -> Result<Self> {
         let search = match env::var_os(LIBRARY).filter(|place| !place.is_empty()) {
             Some(place) => Search::chosen(&NVRTC, &place),
@@ -166,6 +167,7 @@ impl Compiler {
     }
 
     fn from_search(search: Search) -> Result<Self> {
+        library::check_loader("NVRTC")?;
         let mut tried = Vec::new();
         for candidate in &search.candidates {
             match Nvrtc::open(candidate) {

@@ -180,6 +180,16 @@ pub enum Error {
         tried: Vec<String>,
     },
 
+    /// A program that contains its C library cannot load a compiler.
+    #[error(
+        "this program is linked statically, so it cannot load {library}: compile the kernel with a program that is \
+         linked dynamically, such as `orin compile` of another pack, and load the cubin"
+    )]
+    StaticProgram {
+        /// Name of the library.
+        library: &'static str,
+    },
+
     /// A call of nvJitLink failed for a reason other than an error in the PTX.
     #[error("{call} returns {status}; an option may be unknown to nvJitLink")]
     NvJitLink {

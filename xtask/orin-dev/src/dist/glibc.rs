@@ -5,7 +5,7 @@ use std::fmt;
 use anyhow::{Context, Result};
 use object::Endianness;
 use object::elf::FileHeader64;
-use object::read::elf::{FileHeader, SectionHeader};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 
 /// A release of the GNU C library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +34,18 @@ impl fmt::Display for Version {
         write!(f, "{}.{}", self.major, self.minor)?;
         if self.patch > 0 { write!(f, ".{}", self.patch) } else { Ok(()) }
     }
+}
+
+/// Whether a program names a dynamic loader.
+///
+/// # Errors
+///
+/// Returns an error if the file is not a 64-bit ELF file.
+pub(crate) fn is_dynamic(program: &[u8]) -> Result<bool> {
+    let file = FileHeader64::<Endianness>::parse(program).context("not a 64-bit ELF file")?;
+    let endian = file.endian().context("byte order")?;
+    let segments = file.program_headers(endian, program).context("segments")?;
+    Ok(segments.iter().any(|segment| segment.p_type(endian) == object::elf::PT_INTERP))
 }
 
 /// The oldest release that runs a program; `None` if the program does not use the library.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
-use orin_cli::say;
+use orin_cli::{UsageError, say};
 
 use super::pack::put;
 use super::toolchain::{self, Target};
@@ -73,6 +73,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Builds the library for a target; cargo prints its progress to standard error.
 pub(super) fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Library> {
+    ensure!(
+        !target.is_musl(),
+        UsageError(format!("a library for musl is not built here: give {}", target.with_glibc().triple()))
+    );
     let mut command = Command::new(workspace::cargo());
     command.current_dir(root).stdout(Stdio::piped());
     command.env("CARGO_PROFILE_DIST_DEBUG", "false").env("CARGO_PROFILE_DIST_STRIP", "debuginfo");

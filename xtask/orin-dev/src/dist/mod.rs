@@ -29,7 +29,7 @@ const EXAMPLES: [&str; 5] = ["control_loop", "from_source", "real_time", "run_ke
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Target of the programs: a Jetson, or a PC for the software Orin
+    /// Target of the programs: a Jetson, or a PC for the software Orin; with musl, one static program for any system
     #[arg(long, value_enum)]
     target: Target,
     /// Folder for the pack, which is a folder and a .tar.gz file; created if missing
@@ -47,28 +47,43 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let linker = toolchain::check(options.target)?;
 
     say!("building for {} with all optimisations; the first build takes minutes", options.target.triple())?;
-    let programs = build(&root, options.target, linker)?;
-    let library = library::build(&root, options.target, linker)?;
-    let glibc = oldest_glibc(&programs)?.max(glibc::needed(&library.shared)?.unwrap_or(Version::new(0, 0)));
-    if options.target == Target::Arm64 {
-        ensure!(
-            glibc <= BOARD_GLIBC,
-            "the programs need glibc {glibc}, JetPack 6 has {BOARD_GLIBC}: build on an older system (Ubuntu \
-             22.04, Debian 12), or with a linker whose C library is older"
-        );
-    }
-
-    let name = format!("nvgpu-rs-{}-{}", env!("CARGO_PKG_VERSION"), options.target.triple());
-    let documents = orin_tool::Cli::documents()?;
     let triple = options.target.triple();
-    let files = library.files(&root)?;
-    let pack =
-        Pack { name: &name, triple, glibc, programs: &programs, documents: &documents, library: &files };
+    let documents = orin_tool::Cli::documents()?;
+    let name = format!("nvgpu-rs-{}-{triple}", env!("CARGO_PKG_VERSION"));
     fs::create_dir_all(&options.out).with_context(|| format!("creating {}", options.out.display()))?;
-    let made = pack.write(&root, &options.out)?;
+    let made = if options.target.is_musl() {
+        let programs = [build_static(&root, options.target, linker)?];
+        let pack = Pack {
+            name: &name,
+            triple,
+            glibc: None,
+            programs: &programs,
+            documents: &documents,
+            library: &[],
+        };
+        say!("image    {} bytes in a container that has nothing else", programs[0].content.len())?;
+        pack.write(&root, &options.out)?
+    } else {
+        let programs = build(&root, options.target, linker)?;
+        let library = library::build(&root, options.target, linker)?;
+        let glibc =
+            oldest_glibc(&programs)?.max(glibc::needed(&library.shared)?.unwrap_or(Version::new(0, 0)));
+        if options.target == Target::Arm64 {
+            ensure!(
+                glibc <= BOARD_GLIBC,
+                "the programs need glibc {glibc}, JetPack 6 has {BOARD_GLIBC}: build on an older system (Ubuntu \
+                 22.04, Debian 12), or with a linker whose C library is older"
+            );
+        }
+        let files = library.files(&root)?;
+        let glibc = Some(glibc);
+        let pack =
+            Pack { name: &name, triple, glibc, programs: &programs, documents: &documents, library: &files };
+        say!("needs    glibc {} or newer", glibc.unwrap_or(BOARD_GLIBC))?;
+        pack.write(&root, &options.out)?
+    };
     say!("folder   {} ({} files)", made.folder.display(), made.files)?;
     say!("archive  {} ({} bytes)", made.archive.display(), made.archive_bytes)?;
-    say!("needs    glibc {glibc} or newer")?;
     say!("next     scp the archive to the board, `tar -xf` it there, then ./orin doctor; see its README.md")?;
     Ok(())
 }
@@ -86,8 +101,8 @@ fn check_folder(folder: &Path, force: bool) -> Result<()> {
     }
 }
 
-/// Builds the programs; cargo prints its progress to standard error.
-fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Program>> {
+/// Cargo's command that builds programs; cargo prints its progress to standard error.
+fn cargo_build(root: &Path, target: Target, linker: Option<&str>) -> Command {
     let mut command = Command::new(workspace::cargo());
     command.current_dir(root).stdout(Stdio::piped());
     // Backtraces keep function names; this machine's files and lines are useless elsewhere.
@@ -95,35 +110,61 @@ fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Progra
     if let Some(commit) = commit::of_folder(root) {
         command.env(commit::VARIABLE, commit);
     }
+    if let Some(linker) = linker {
+        command.env(target.linker_variable(), linker);
+    }
     command.args(["build", "--profile", "dist", "--locked", "--target", target.triple()]);
-    command.args(["--message-format", "json-render-diagnostics"]);
+    command.args([
+        "--message-format",
+        "json-render-diagnostics",
+        "--package",
+        "orin-dev",
+        "--bin",
+        "orin-dev",
+    ]);
+    command
+}
+
+/// Runs the command and reads the programs that it has built: name in the pack, name of cargo's target.
+fn built(command: &mut Command, names: &[(&'static str, &str)]) -> Result<Vec<Program>> {
+    let output = command.spawn().and_then(std::process::Child::wait_with_output).context("starting cargo")?;
+    ensure!(output.status.success(), "the build failed: see above");
+    let programs = names.iter().map(|&(name, target)| {
+        let path =
+            executable(&output.stdout, target).with_context(|| format!("cargo did not build {target}"))?;
+        let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
+        Ok(Program { name, content })
+    });
+    programs.collect()
+}
+
+/// Builds the programs of a pack.
+fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Program>> {
+    let mut command = cargo_build(root, target, linker);
     command.args([
         "--package",
         "orin-tool",
         "--bin",
         "orin",
         "--package",
-        "orin-dev",
-        "--bin",
-        "orin-dev",
-        "--package",
         "examples",
         "--package",
         "networks",
     ]);
     command.args(EXAMPLES.iter().flat_map(|name| ["--example", name]));
-    if let Some(linker) = linker {
-        command.env(target.linker_variable(), linker);
-    }
-    let output = command.spawn().and_then(std::process::Child::wait_with_output).context("starting cargo")?;
-    ensure!(output.status.success(), "the build failed: see above");
-    let names = ["orin", "orin-dev"].into_iter().chain(EXAMPLES);
-    let programs = names.map(|name| {
-        let path = executable(&output.stdout, name).with_context(|| format!("cargo did not build {name}"))?;
-        let content = fs::read(&path).with_context(|| format!("reading {}", path.display()))?;
-        Ok(Program { name, content })
-    });
-    programs.collect()
+    let names: Vec<_> = ["orin", "orin-dev"].into_iter().chain(EXAMPLES).map(|name| (name, name)).collect();
+    built(&mut command, &names)
+}
+
+/// Builds this program statically. Under the name `orin` it has the commands of both.
+fn build_static(root: &Path, target: Target, linker: Option<&str>) -> Result<Program> {
+    let mut command = cargo_build(root, target, linker);
+    let program = built(&mut command, &[("orin", "orin-dev")])?.remove(0);
+    ensure!(
+        !glibc::is_dynamic(&program.content)?,
+        "the program needs a dynamic loader: do RUSTFLAGS or a configuration of cargo contain -crt-static?"
+    );
+    Ok(program)
 }
 
 /// The path of a built program, from cargo's messages.

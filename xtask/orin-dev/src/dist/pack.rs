@@ -14,13 +14,20 @@ use sha2::{Digest, Sha256};
 use super::glibc::Version;
 use super::library;
 
-/// Commands that need the project's sources: not usable on a board.
-const FOR_THE_WORKSPACE: [&str; 4] = ["dist", "install-library", "kernels", "wheel"];
 /// The examples in C.
 const C_EXAMPLES: [&str; 2] = ["control_loop.c", "vector_add.c"];
 /// Modification time of every file in the archive unless `SOURCE_DATE_EPOCH` is set: the start of 1980, in
 /// Unix seconds. Equal content gives equal archives.
 const ARCHIVE_TIME: &str = "315532800";
+
+/// Recipe of a container that has the static program and nothing else.
+const CONTAINER: &str = "\
+# podman build -t orin . && podman run --rm orin info --device sim
+# On a Jetson: podman run --rm --device /dev/nvmap --device /dev/nvgpu --group-add keep-groups orin doctor
+FROM scratch
+COPY orin /orin
+ENTRYPOINT [\"/orin\"]
+";
 
 /// A built program.
 #[derive(Debug)]
@@ -35,7 +42,8 @@ pub(super) struct Pack<'a> {
     /// Name of the folder, and of the archive without its extension.
     pub(super) name: &'a str,
     pub(super) triple: &'a str,
-    pub(super) glibc: Version,
+    /// The oldest glibc for its programs; `None` if they are static.
+    pub(super) glibc: Option<Version>,
     pub(super) programs: &'a [Program],
     /// Completion scripts and manual pages: file name and content.
     pub(super) documents: &'a [(String, Vec<u8>)],
@@ -103,10 +111,14 @@ impl Pack<'_> {
         for (name, content, mode) in self.library {
             add(name.clone(), content, *mode)?;
         }
-        for name in C_EXAMPLES {
-            add(format!("c/{name}"), &read(&root.join("examples/c").join(name))?, 0o644)?;
+        if self.glibc.is_some() {
+            for name in C_EXAMPLES {
+                add(format!("c/{name}"), &read(&root.join("examples/c").join(name))?, 0o644)?;
+            }
+            library::link(folder)?;
+        } else {
+            add("Containerfile".to_owned(), CONTAINER.as_bytes(), 0o644)?;
         }
-        library::link(folder)?;
         for entry in fs::read_dir(root.join("kernels")).context("reading the folder kernels")? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "cubin") {
@@ -123,7 +135,7 @@ impl Pack<'_> {
 
     /// The README of the pack.
     fn readme(&self) -> String {
-        let Self { name, triple, glibc, .. } = self;
+        let Self { name, triple, .. } = self;
         let tool = orin_tool::Cli::command();
         let mut commands = String::new();
         let mut list = |program: &str, command: &clap::Command| {
@@ -134,12 +146,11 @@ impl Pack<'_> {
         tool.get_subcommands()
             .filter(|command| !command.is_hide_set())
             .for_each(|command| list("orin", command));
-        for command in crate::Options::command().get_subcommands() {
-            let name = command.get_name();
-            if !FOR_THE_WORKSPACE.contains(&name) {
-                list("orin-dev", command);
-            }
-        }
+        let own = if self.glibc.is_some() { "orin-dev" } else { "orin" };
+        crate::board_commands().iter().for_each(|command| list(own, command));
+        let Some(glibc) = self.glibc else {
+            return static_readme(name, triple, &commands);
+        };
         format!(
             "# {name}
 
@@ -195,6 +206,40 @@ Licence: MIT OR Apache-2.0, at your option; see the files LICENSE-MIT and LICENS
     }
 }
 
+/// The README of a pack with one static program.
+fn static_readme(name: &str, triple: &str, commands: &str) -> String {
+    format!(
+        "# {name}
+
+`orin` drives the GPU of an NVIDIA Jetson Orin without CUDA. This program is for {triple}
+and needs nothing but a Linux kernel: no C library, no loader, no other file. Check the files with
+`sha256sum -c SHA256SUMS`.
+
+On a Jetson your user needs read and write access to /dev/nvmap and to the nodes below /dev/nvgpu/igpu0. Without an
+Orin, the program uses the software Orin, a model of its GPU, and says so.
+
+```console
+$ ./orin bring-up         # the first command on a board: runs the driver's first steps and writes a report
+$ ./orin doctor           # checks everything that a launch needs, and says how to fix what is missing
+$ ./orin test-device      # runs the device tests; takes minutes
+$ ./orin bench            # measures launches, copies, graphs and memory
+```
+
+A static program cannot load libraries, so `./orin compile` and everything else that compiles CUDA C++ or PTX fails at
+once with an error that says so; cubins run. `Containerfile` makes an image of the program alone.
+
+## Commands
+
+{commands}
+`--help` describes the options of each command. Where a message says `cargo xtask` or `orin-dev`, use `./orin`.
+
+Exit codes: 0 success, 1 failure, 2 usage error.
+
+Licence: MIT OR Apache-2.0, at your option; see the files LICENSE-MIT and LICENSE-APACHE.
+"
+    )
+}
+
 fn read(path: &Path) -> Result<Vec<u8>> {
     fs::read(path).with_context(|| format!("reading {}", path.display()))
 }
@@ -247,7 +292,7 @@ mod tests {
             Program { name: "orin-dev", content: b"first".to_vec() },
             Program { name: "vector_add", content: b"second".to_vec() },
         ];
-        let glibc = Version::new(2, 34);
+        let glibc = Some(Version::new(2, 34));
         let documents = [("man/orin.1".to_owned(), b"page".to_vec())];
         let triple = "aarch64-unknown-linux-gnu";
         let library = [("lib/libtegra_hcq.so.1".to_owned(), b"library".to_vec(), 0o755)];
@@ -306,7 +351,7 @@ mod tests {
 
     #[test]
     fn the_readme_names_what_works_on_a_board() {
-        let glibc = Version::new(2, 34);
+        let glibc = Some(Version::new(2, 34));
         let pack = Pack { name: "p", triple: "t", glibc, programs: &[], documents: &[], library: &[] };
         let readme = pack.readme();
         for part in [
@@ -319,10 +364,14 @@ mod tests {
         ] {
             assert!(readme.contains(part), "{part}: {readme}");
         }
-        for command in FOR_THE_WORKSPACE {
+        for command in crate::FOR_THE_WORKSPACE {
             assert!(!readme.contains(&format!("`./orin-dev {command}`")), "{command} needs the sources");
-            let mut all = crate::Options::command();
-            assert!(all.find_subcommand_mut(command).is_some(), "{command} is a command");
         }
+        let readme = Pack { glibc: None, ..pack }.readme();
+        assert!(!readme.contains("glibc") && !readme.contains("./orin-dev"), "{readme}");
+        assert!(
+            readme.contains("- `./orin test-device`: ") && readme.contains("- `./orin info`: "),
+            "{readme}"
+        );
     }
 }

@@ -17,6 +17,12 @@ pub(crate) enum Target {
     /// A PC, for the software Orin.
     #[value(name = "x86_64-unknown-linux-gnu")]
     X86_64,
+    /// A Jetson with any system: one static program.
+    #[value(name = "aarch64-unknown-linux-musl")]
+    Arm64Musl,
+    /// A PC with any system: one static program.
+    #[value(name = "x86_64-unknown-linux-musl")]
+    X86_64Musl,
 }
 
 impl Target {
@@ -39,14 +45,30 @@ impl Target {
         match self {
             Self::Arm64 => "aarch64-unknown-linux-gnu",
             Self::X86_64 => "x86_64-unknown-linux-gnu",
+            Self::Arm64Musl => "aarch64-unknown-linux-musl",
+            Self::X86_64Musl => "x86_64-unknown-linux-musl",
+        }
+    }
+
+    /// Whether programs for the target contain their C library unless told otherwise.
+    pub(crate) fn is_musl(self) -> bool {
+        matches!(self, Self::Arm64Musl | Self::X86_64Musl)
+    }
+
+    /// The target of the same machine whose C library is glibc, for [`Target::is_musl`] ones.
+    pub(crate) fn with_glibc(self) -> Self {
+        match self {
+            Self::Arm64 | Self::Arm64Musl => Self::Arm64,
+            Self::X86_64 | Self::X86_64Musl => Self::X86_64,
         }
     }
 
     /// Debian's and Ubuntu's cross compiler, used as the linker, and its packages.
     fn linker(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Arm64 => ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
+        // It also links programs with musl, whose start files and library come with Rust's.
+        match self.with_glibc() {
             Self::X86_64 => ("x86_64-linux-gnu-gcc", "gcc-x86-64-linux-gnu libc6-dev-amd64-cross"),
+            _ => ("aarch64-linux-gnu-gcc", "gcc-aarch64-linux-gnu libc6-dev-arm64-cross"),
         }
     }
 
@@ -72,7 +94,7 @@ pub(crate) fn check(target: Target) -> Result<Option<&'static str>> {
         );
         return Ok(None);
     }
-    if host()?.as_deref() == Some(target.triple()) {
+    if host()?.as_deref() == Some(target.with_glibc().triple()) {
         return Ok(None);
     }
     if starts(compiler.as_ref()) {
