@@ -234,6 +234,8 @@ mod tests {
 
     use super::*;
 
+    type Answer<T> = core::result::Result<T, Errno>;
+
     /// A driver that answers each object with handle 7 and each command with its parameter plus one. It reaches
     /// parameters as a kernel does, by their address alone, so Miri reports an address whose provenance was not exposed.
     #[derive(Debug)]
@@ -245,11 +247,11 @@ mod tests {
             "planted"
         }
 
-        fn open(&self, path: &CStr, _flags: OpenFlags) -> Result<RawFd, Errno> {
+        fn open(&self, path: &CStr, _flags: OpenFlags) -> Answer<RawFd> {
             if path == CONTROL_NODE { Ok(3) } else { Err(Errno::NOENT) }
         }
 
-        unsafe fn ioctl(&self, _fd: RawFd, code: u32, argument: *mut c_void) -> Result<i32, Errno> {
+        unsafe fn ioctl(&self, _fd: RawFd, code: u32, argument: *mut c_void) -> Answer<i32> {
             let is = |number, bytes| code == request(number, bytes);
             if is(escape::CHECK_VERSION_STR, size_of::<escape::ApiVersion>()) {
                 // SAFETY: the request tells the type of the argument, which is valid during the call.
@@ -271,27 +273,27 @@ mod tests {
             Ok(0)
         }
 
-        unsafe fn mmap(&self, _request: &MapRequest) -> Result<NonNull<u8>, Errno> {
+        unsafe fn mmap(&self, _request: &MapRequest) -> Answer<NonNull<u8>> {
             Err(Errno::NODEV)
         }
 
-        unsafe fn munmap(&self, _pointer: NonNull<u8>, _len: usize) -> Result<(), Errno> {
+        unsafe fn munmap(&self, _pointer: NonNull<u8>, _len: usize) -> Answer<()> {
             Err(Errno::INVAL)
         }
 
-        unsafe fn read(&self, _fd: RawFd, _buffer: &mut [u8]) -> Result<usize, Errno> {
+        unsafe fn read(&self, _fd: RawFd, _buffer: &mut [u8]) -> Answer<usize> {
             Err(Errno::INVAL)
         }
 
-        unsafe fn seek_end(&self, _fd: RawFd) -> Result<(), Errno> {
+        unsafe fn seek_end(&self, _fd: RawFd) -> Answer<()> {
             Err(Errno::INVAL)
         }
 
-        unsafe fn poll(&self, _fd: RawFd, _wanted: Events, _timeout: Duration) -> Result<Events, Errno> {
+        unsafe fn poll(&self, _fd: RawFd, _wanted: Events, _timeout: Duration) -> Answer<Events> {
             Err(Errno::INVAL)
         }
 
-        unsafe fn close(&self, _fd: RawFd) -> Result<(), Errno> {
+        unsafe fn close(&self, _fd: RawFd) -> Answer<()> {
             Ok(())
         }
     }

@@ -11,7 +11,7 @@ use std::path::Path;
 
 use libloading::os::unix::Library;
 
-use super::library::{check_loader, c_string, c_strings, open, pointers, reason};
+use super::library::{c_string, c_strings, check_loader, open, pointers, reason};
 use super::search::{NVJITLINK, Places, Search};
 use super::{describe, sets_architecture};
 use crate::error::{CompileRequestError, Error, Result};
