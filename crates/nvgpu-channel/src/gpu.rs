@@ -1,10 +1,11 @@
 //! The GPU: control node, properties, doorbell page.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kernel_door::{Door, DoorFd, OpenFlags};
 use nvgpu_sys::{ctrl, paths};
 use nvmap::Nvmap;
+use parking_lot::Mutex;
 
 use crate::characteristics::{self, Characteristics, SMS_PER_TPC};
 use crate::doorbell::Doorbell;
@@ -127,7 +128,7 @@ impl Gpu {
     /// node, so all channels share it.
     pub(crate) fn doorbell(&self) -> Result<Arc<Doorbell>, Error> {
         // The option is valid even after a panic of a lock holder.
-        let mut page = self.shared.doorbell.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut page = self.shared.doorbell.lock();
         if let Some(doorbell) = page.as_ref() {
             return Ok(Arc::clone(doorbell));
         }

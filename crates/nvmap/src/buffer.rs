@@ -153,7 +153,7 @@ impl Buffer {
         // SAFETY: the caller guarantees that the memory is mapped.
         let handle = unsafe { Handle::from_va(nvmap.fd(), address, size, flags) }.map_err(failed)?;
         let parameters = handle.parameters().map_err(|errno| failed((sys::PARAMETERS.name(), errno)))?;
-        nvmap.host().insert(parameters.serial_id);
+        nvmap.host.lock().insert(parameters.serial_id);
         let dma_buf = DmaBuf::export_host(handle, len, access, label).map_err(failed)?;
         Ok(Self { memory: Memory::Host { pointer, len }, dma_buf, cache })
     }

@@ -1,10 +1,11 @@
 //! An open `/dev/nvmap`.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, OnceLock};
 
 use kernel_door::{Door, DoorFd, Errno, OpenFlags, RequestInfo};
 use nvgpu_sys::{Release, nvmap as sys, paths};
+use parking_lot::Mutex;
 
 use crate::error::Error;
 
@@ -203,18 +204,6 @@ impl Nvmap {
     /// [`Error::Query`].
     pub fn system_memory(&self) -> Result<HeapUsage, Error> {
         self.heap_usage(sys::Heaps::IOVMM)
-    }
-
-    /// Serial numbers of memory that is or was part of a joined buffer.
-    pub(crate) fn joined(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        // Each change is a single call, so the set is consistent even after a panic of a lock holder.
-        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Serial numbers of memory that the process has imported from its own.
-    pub(crate) fn host(&self) -> MutexGuard<'_, BTreeSet<u64>> {
-        // As for `joined`.
-        self.host.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The descriptor, shared with the buffers.

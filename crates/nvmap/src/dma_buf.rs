@@ -56,7 +56,7 @@ impl Nvmap {
             size: parameters.size,
             alignment: sys::PAGE_SIZE,
         })?;
-        let host = self.host().contains(&parameters.serial_id);
+        let host = self.host.lock().contains(&parameters.serial_id);
         let dma_buf = DmaBuf::export(handle, size, access_of(&parameters), label).map_err(failed)?;
         let dma_buf = DmaBuf { host, ..dma_buf };
         tracing::debug!(label, size, handle = dma_buf.handle(), "dma-buf imported");

@@ -33,7 +33,7 @@ impl Nvmap {
     /// [`Error::Part`], [`Error::ReadOnly`] and [`Error::NotJoinable`] before any system call; [`Error::Buffer`],
     /// `EINVAL` for protected memory or parts of different cache modes.
     pub fn join(&self, parts: &[(&DmaBuf, usize, usize)], label: &str) -> Result<DmaBuf, Error> {
-        let mut joined = self.joined();
+        let mut joined = self.joined.lock();
         let serials = DmaBuf::joinable(parts, &joined, label)?;
         let buffer = DmaBuf::join(self, parts, label)?;
         joined.extend(serials);

@@ -6,9 +6,10 @@
 //! the GPU snoops the CPU caches.
 
 use core::ptr::NonNull;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use kernel_door::DoorMapping;
+use parking_lot::Mutex;
 
 use crate::abi::{alloc, escape};
 use crate::error::{Error, Result};
@@ -279,7 +280,7 @@ impl Memory {
         if let Some(mapping) = self.cpu.get() {
             return Ok(mapping.pointer());
         }
-        let _alone = self.mapping_for_cpu.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.mapping_for_cpu.lock();
         if let Some(mapping) = self.cpu.get() {
             return Ok(mapping.pointer());
         }

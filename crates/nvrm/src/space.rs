@@ -12,9 +12,10 @@
 
 use core::ops::Range;
 use core::ptr;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::LazyLock;
 
 use kernel_door::DoorFd;
+use parking_lot::Mutex;
 use range_alloc::RangeAllocator;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -103,11 +104,6 @@ impl Addresses {
     }
 }
 
-/// The free addresses, locked.
-fn addresses() -> MutexGuard<'static, Addresses> {
-    ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Addresses of [`LARGE`] as distances from its end, and the other way round.
 fn mirror(range: Range<u64>) -> Range<u64> {
     LARGE.end - range.end..LARGE.end - range.start
@@ -193,16 +189,12 @@ impl Space {
         self.uuid
     }
 
-    fn peers(&self) -> MutexGuard<'_, Vec<(Uuid, PeerLink)>> {
-        self.peers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Lets the space map memory of another GPU. The link is that of its video memory, if the GPUs are peers.
     pub(crate) fn join(&self, uuid: Uuid) -> Result<PeerLink> {
         if uuid == self.uuid {
             return Ok(PeerLink::Same);
         }
-        let mut peers = self.peers();
+        let mut peers = self.peers.lock();
         if let Some((_, link)) = peers.iter().find(|(known, _)| *known == uuid) {
             return Ok(*link);
         }
@@ -225,18 +217,18 @@ impl Space {
 
     /// Reserves addresses for `bytes` bytes of memory, rounded up to pages.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Reserved> {
-        addresses().take(bytes).ok_or(Error::AddressSpace { bytes })
+        ADDRESSES.lock().take(bytes).ok_or(Error::AddressSpace { bytes })
     }
 
     /// Reserves addresses for the context of a channel.
     pub(crate) fn reserve_context(&self, bytes: u64) -> Result<Reserved> {
-        let range = addresses().contexts.allocate_range(bytes);
+        let range = ADDRESSES.lock().contexts.allocate_range(bytes);
         range.map(Reserved).map_err(|_| Error::AddressSpace { bytes })
     }
 
     /// Gives addresses back.
     pub(crate) fn release(&self, reserved: Reserved) {
-        addresses().give_back(reserved);
+        ADDRESSES.lock().give_back(reserved);
     }
 
     /// Maps all of a memory object of the client `rm`, which may be that of another GPU, at `base`.
@@ -317,7 +309,7 @@ impl Space {
 
     /// Removes the GPU from the space, after all channels and mappings.
     pub(crate) fn close(&self) {
-        for (uuid, _) in self.peers().drain(..) {
+        for (uuid, _) in self.peers.lock().drain(..) {
             let mut peer = uvm::UnregisterGpu { gpu_uuid: uuid, ..Default::default() };
             if let Err(error) = request(&self.file, "UVM_UNREGISTER_GPU", uvm::UNREGISTER_GPU, &mut peer) {
                 tracing::warn!(%error, "a peer could not be unregistered; closing the files does so");

@@ -4,11 +4,10 @@
 #[path = "kernel/support/mod.rs"]
 mod support;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use kernel_door::Errno;
 use nvgpu_sys::nvmap::{self, CreateHandle};
 use nvgpu_sys::{channel, ctrl};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::work::{Running, release};
 use support::*;
@@ -16,7 +15,7 @@ use support::*;
 /// Waits until no other test runs.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+    ALONE.lock()
 }
 
 #[test]

@@ -4,11 +4,12 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use orin_sim::serve::{Error, Observer, Options, ServedCall, Session};
 use orin_sim::{Config, LiveCounts, SoftwareOrin};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Longest time for the end of processes that a program leaves behind.
@@ -66,7 +67,7 @@ fn wait_until_free(board: &SoftwareOrin) {
 /// One test at a time, because one counts the descriptors of the process.
 fn alone() -> MutexGuard<'static, ()> {
     static TESTS: Mutex<()> = Mutex::new(());
-    TESTS.lock().unwrap_or_else(PoisonError::into_inner)
+    TESTS.lock()
 }
 
 /// Number of open descriptors of this process.

@@ -14,9 +14,10 @@ use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, compiler_fence};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::OnceLock;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::thread::{MembarrierCommand, membarrier};
 
 /// Number of locks in a row that make a thread the owner.
@@ -53,7 +54,7 @@ struct Lease(&'static Thread);
 impl Drop for Lease {
     fn drop(&mut self) {
         THREAD.set(None);
-        ENDED.lock().unwrap_or_else(PoisonError::into_inner).push(self.0);
+        ENDED.lock().push(self.0);
     }
 }
 
@@ -61,7 +62,7 @@ thread_local! {
     /// The record of the thread, if it has one. Without a destructor, which would cost a test per access.
     static THREAD: Cell<Option<&'static Thread>> = const { Cell::new(None) };
     static LEASE: Lease = {
-        let ended = ENDED.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let ended = ENDED.lock().pop();
         Lease(ended.unwrap_or_else(|| Box::leak(Box::new(Thread { taken: AtomicUsize::new(NONE) }))))
     };
 }
@@ -193,7 +194,7 @@ impl<T> Biased<T> {
         if thread.is_some_and(has_it) {
             return Err(Refused::Nested);
         }
-        let mut streak = self.mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut streak = self.mutex.lock();
         self.withdraw(thread)?;
         let Some(thread) = thread else {
             return Ok(Guard { lock: self, published: None, _mutex: Some(streak) });
@@ -242,11 +243,7 @@ impl<T> Biased<T> {
 
     /// Whether a thread holds the lock, or may hold it, that took it before the caller's last store.
     pub(crate) fn is_taken(&self) -> bool {
-        let _streak = match self.mutex.try_lock() {
-            Ok(streak) => streak,
-            Err(TryLockError::Poisoned(error)) => error.into_inner(),
-            Err(TryLockError::WouldBlock) => return true,
-        };
+        let Some(_streak) = self.mutex.try_lock() else { return true };
         // SAFETY: records are never freed. `owner` is written only with the mutex held.
         let Some(owner) = (unsafe { self.owner.load(Ordering::Relaxed).as_ref() }) else { return false };
         let is_own = THREAD.get().is_some_and(|own| ptr::eq(own, owner));

@@ -5,9 +5,10 @@ use core::pin::pin;
 use core::sync::atomic::{AtomicBool, Ordering};
 use core::task::{Context, Poll};
 use std::os::fd::{IntoRawFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Wake, Waker};
 
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use tegra_hcq::{Fence, FenceFuture};
 
@@ -32,7 +33,7 @@ impl FenceObject {
 
     /// Keeps a wait until it ends, and forgets those that have ended.
     fn keep(&self, event: Arc<Event>, wait: FenceFuture) {
-        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waits = self.waits.lock();
         waits.retain(|(event, _)| !event.is_written.load(Ordering::Acquire));
         waits.push((event, wait));
     }
@@ -145,7 +146,7 @@ mod tests {
 
     #[test]
     fn a_fence_forgets_the_waits_that_have_ended() {
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = ALONE.lock();
         let (mut device, mut queue, mut signal) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let mut fence = ptr::null_mut();
         // SAFETY: texts end with a zero byte, results have places.
@@ -166,7 +167,7 @@ mod tests {
             };
             assert_eq!(poll(&mut [PollFd::new(&event, PollFlags::IN)], None), Ok(1));
         }
-        let kept = object.waits.lock().unwrap_or_else(PoisonError::into_inner).len();
+        let kept = object.waits.lock().len();
         assert!(kept <= 2, "{kept} of 20 waits are kept");
         assert_eq!(tegra_hcq_signal_set(signal, 1), Status::Ok);
         assert_eq!(tegra_hcq_fence_wait(fence, 60_000_000_000), Status::Ok);

@@ -1,7 +1,8 @@
 //! Recorded graphs.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tegra_hcq::{Buffer, NodeId};
 
@@ -35,10 +36,6 @@ fn graph(handle: *mut tegra_hcq_graph) -> Result<Arc<Mutex<GraphObject>>, Failur
         Object::Graph(_, graph) => Some(graph),
         _ => None,
     })
-}
-
-fn lock(graph: &Mutex<GraphObject>) -> MutexGuard<'_, GraphObject> {
-    graph.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl GraphObject {
@@ -275,7 +272,7 @@ pub unsafe extern "C" fn tegra_hcq_graph_set_argument(
         // SAFETY: the caller's promises.
         unsafe {
             with_arguments(arg, 1, |list| {
-                let mut object = lock(&object);
+                let mut object = object.lock();
                 let node = object.node(node)?;
                 Ok(object.graph.set_argument(node, index, list[0])?)
             })
@@ -297,7 +294,7 @@ pub unsafe extern "C" fn tegra_hcq_graph_set_size(
 ) -> Status {
     guard(|| {
         let object = self::graph(graph)?;
-        let mut object = lock(&object);
+        let mut object = object.lock();
         let node = object.node(node)?;
         // SAFETY: the caller's promise.
         unsafe { object.graph.set_size(node, grid, block)? };
@@ -323,7 +320,7 @@ pub unsafe extern "C" fn tegra_hcq_graph_set_copy(
     guard(|| {
         let pair = Pair::new(target, target_offset, source, source_offset, bytes)?;
         let object = self::graph(graph)?;
-        let mut object = lock(&object);
+        let mut object = object.lock();
         let node = object.node(node)?;
         // SAFETY: the parts do not overlap; the caller's promise.
         let target = unsafe { pair.target.slice_mut_unchecked(pair.to.clone())? };
@@ -347,7 +344,7 @@ pub unsafe extern "C" fn tegra_hcq_queue_replay(
         TABLE.sweep();
         let graph = self::graph(graph)?;
         // SAFETY: the caller's promise.
-        unsafe { queue::submit(queue::lock(queue)?, fence, |queue| queue.replay(&mut lock(&graph).graph)) }
+        unsafe { queue::submit(queue::lock(queue)?, fence, |queue| queue.replay(&mut graph.lock().graph)) }
     })
 }
 
@@ -362,7 +359,7 @@ pub unsafe extern "C" fn tegra_hcq_graph_len(graph: *mut tegra_hcq_graph, count:
         // SAFETY: the caller's promise.
         let count = unsafe { pass::out(count, "count")? };
         let object = self::graph(graph)?;
-        count.put(lock(&object).graph.len());
+        count.put(object.lock().graph.len());
         Ok(())
     })
 }

@@ -12,7 +12,9 @@
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
 
 use crate::biased::{Biased, Guard, Refused};
 use crate::object::{Kind, Object};
@@ -47,7 +49,7 @@ impl Place {
         let generation = slot.generation.fetch_add(1, Ordering::Relaxed) + 1;
         let handle = (generation << GENERATION) | ((kind as u64) << INDEX_BITS) | self.index as u64;
         if kind == Kind::Queue {
-            lock(&self.table.state).queues.push(self.index);
+            self.table.state.lock().queues.push(self.index);
         }
         slot.peeked.store(object.peeked(), Ordering::Release);
         *locked = Some(object);
@@ -59,7 +61,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if self.locked.take().is_some() {
-            lock(&self.table.state).free.push(self.index);
+            self.table.state.lock().free.push(self.index);
         }
     }
 }
@@ -105,12 +107,6 @@ struct State {
 
 /// The table of the process.
 pub(crate) static TABLE: Table = Table::new();
-
-/// Locks a mutex. A panic inside a call leaves the object as it was seen by that call; [`crate::status::guard`] reports
-/// it.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Chunk of a slot, and its place in the chunk.
 #[inline]
@@ -202,7 +198,7 @@ impl Table {
     /// As [`Table::insert`].
     pub(crate) fn reserve(&'static self) -> Result<Place, Failure> {
         self.sweep();
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         let index = match state.free.pop() {
             Some(index) => index,
             None if state.len < 1 << INDEX_BITS => {
@@ -287,7 +283,7 @@ impl Table {
         // PANIC: as in `Locked::deref`.
         let object = locked.0.take().expect("a locked slot has an object");
         drop(locked);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock();
         if object.kind() == Kind::Queue {
             state.queues.retain(|queue| *queue != index);
         }
@@ -306,7 +302,7 @@ impl Table {
     /// As [`Table::lock`]; if a queue is in use by this thread or cannot be locked. Nothing is removed then.
     pub(crate) fn close(&'static self, handle: u64) -> Result<(), Failure> {
         let (len, queues) = {
-            let state = lock(&self.state);
+            let state = self.state.lock();
             (state.len, state.queues.clone())
         };
         for queue in queues.into_iter().filter_map(|index| self.slot(index)) {
@@ -342,10 +338,10 @@ impl Table {
         if object.peeked().is_null() {
             return;
         }
-        let queues = lock(&self.state).queues.clone();
+        let queues = self.state.lock().queues.clone();
         let busy: Vec<usize> = queues.into_iter().filter(|queue| self.is_busy(*queue)).collect();
         if !busy.is_empty() {
-            let mut limbo = lock(&self.limbo);
+            let mut limbo = self.limbo.lock();
             limbo.push((object, busy));
             self.waiting.store(limbo.len(), Ordering::Relaxed);
         }
@@ -366,7 +362,7 @@ impl Table {
 
     #[cold]
     fn sweep_limbo(&self) {
-        let mut limbo = lock(&self.limbo);
+        let mut limbo = self.limbo.lock();
         for (_, queues) in limbo.iter_mut() {
             queues.retain(|queue| self.is_busy(*queue));
         }
@@ -448,12 +444,12 @@ mod tests {
 
     /// Sets the number of used slots, so that no handle is free, and returns the number before.
     fn set_len(len: usize) -> usize {
-        core::mem::replace(&mut lock(&TABLE.state).len, len)
+        core::mem::replace(&mut TABLE.state.lock().len, len)
     }
 
     #[test]
     fn a_submission_whose_fence_has_no_handle_does_not_run() {
-        let _alone = lock(&ALONE);
+        let _alone = ALONE.lock();
         let (mut device, mut queue, mut signal) = (ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
         let (mut fence, mut value) = (ptr::null_mut(), 7);
         // SAFETY: texts end with a zero byte, results have places.
@@ -462,14 +458,14 @@ mod tests {
             assert_eq!(tegra_hcq_queue_open(device, ptr::null(), &raw mut queue), Status::Ok);
             assert_eq!(tegra_hcq_signal_create(device, 0, &raw mut signal), Status::Ok);
             assert_eq!(tegra_hcq_queue_signal(queue, signal, 1), Status::Ok);
-            let free = core::mem::take(&mut lock(&TABLE.state).free);
+            let free = core::mem::take(&mut TABLE.state.lock().free);
             let len = set_len(1 << INDEX_BITS);
             assert_ne!(tegra_hcq_queue_submit(queue, &raw mut fence), Status::Ok);
             std::thread::sleep(Duration::from_millis(50));
             assert_eq!(tegra_hcq_signal_value(signal, &raw mut value), Status::Ok);
             assert_eq!((value, fence.is_null()), (0, true), "nothing was submitted");
             set_len(len);
-            lock(&TABLE.state).free = free;
+            TABLE.state.lock().free = free;
             assert_eq!(tegra_hcq_queue_submit(queue, &raw mut fence), Status::Ok);
             assert_eq!(tegra_hcq_signal_wait(signal, 1, 60_000_000_000), Status::Ok);
             assert_eq!(tegra_hcq_fence_free(fence), Status::Ok);
@@ -479,10 +475,10 @@ mod tests {
 
     #[test]
     fn a_place_that_is_not_filled_is_free_again() {
-        let _alone = lock(&ALONE);
+        let _alone = ALONE.lock();
         let place = TABLE.reserve().ok().unwrap();
         let index = place.index;
         drop(place);
-        assert!(lock(&TABLE.state).free.contains(&index));
+        assert!(TABLE.state.lock().free.contains(&index));
     }
 }

@@ -2,8 +2,9 @@
 
 use core::ffi::{c_char, c_void};
 use core::fmt::{self, Write as _};
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::OnceLock;
 
+use parking_lot::RwLock;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -36,7 +37,7 @@ static TARGET: RwLock<Option<Target>> = RwLock::new(None);
 static INSTALLED: OnceLock<bool> = OnceLock::new();
 
 fn most() -> LevelFilter {
-    let target = TARGET.read().unwrap_or_else(PoisonError::into_inner);
+    let target = TARGET.read();
     target.as_ref().map_or(LevelFilter::OFF, |target| target.most)
 }
 
@@ -67,7 +68,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Forward {
             Level::TRACE => 5,
         };
         let (module, text) = (c_text(event.metadata().target()), c_text(&text.whole()));
-        let target = TARGET.read().unwrap_or_else(PoisonError::into_inner);
+        let target = TARGET.read();
         if let Some(target) = target.as_ref().filter(|target| *event.metadata().level() <= target.most) {
             // SAFETY: the promise of the caller of `tegra_hcq_set_log`. The lock keeps the callback set meanwhile.
             unsafe { (target.callback)(level, module.as_ptr(), text.as_ptr(), target.user) };
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn tegra_hcq_set_log(
             return Err(Failure::new(Status::Busy, "the process already has a subscriber of tracing events"));
         }
         let target = callback.map(|callback| Target { callback, user, most });
-        *TARGET.write().unwrap_or_else(PoisonError::into_inner) = target;
+        *TARGET.write() = target;
         tracing_core::callsite::rebuild_interest_cache();
         Ok(())
     })

@@ -1,8 +1,9 @@
 //! The objects that handles name.
 
 use core::ptr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tegra_hcq::{Buffer, Device, Graph, GraphBuilder, Kernel, NodeId, Program, Queue, Signal, SpanGuard};
 
 use crate::fence::FenceObject;

@@ -26,12 +26,13 @@
 use core::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use gpu_hal::Driver;
 use kernel_door::Door;
 use orin_sim::check::{Checker, Pointer, Watcher, What};
 use orin_sim::{Config, SoftwareOrin};
+use parking_lot::Mutex;
 
 pub use orin_sim::check::{
     Accessing, BadSuppression, Finding, Kind, Located, NearObject, OtherSide, Place, Suppressions, Tools,
@@ -40,7 +41,7 @@ pub use orin_sim::check::{
 
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::heap::{Content, Memory, Observer, lock};
+use crate::heap::{Content, Memory, Observer};
 use crate::kind::DeviceKind;
 
 /// Opens a software Orin that checks kernels. Other settings are those of the environment.
@@ -197,7 +198,7 @@ impl Observer for Watched {
             return vec![memory];
         }
         self.watcher.freed(memory.gpu_va());
-        let mut quarantine = lock(&self.quarantine);
+        let mut quarantine = self.quarantine.lock();
         quarantine.bytes += memory.bytes();
         quarantine.blocks.push_back(memory);
         let mut released = Vec::new();
@@ -212,7 +213,7 @@ impl Observer for Watched {
     }
 
     fn release_all(&self) -> Vec<Arc<Memory>> {
-        let quarantine = std::mem::take(&mut *lock(&self.quarantine));
+        let quarantine = std::mem::take(&mut *self.quarantine.lock());
         quarantine.blocks.iter().for_each(|memory| self.watcher.recycled(memory.gpu_va()));
         quarantine.blocks.into()
     }

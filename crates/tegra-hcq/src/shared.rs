@@ -5,15 +5,16 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Weak};
 
 use gpu_hal::chip::{self, Chip};
 use gpu_hal::{Driver, MemoryUse};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::encodings::{DeviceOptions, Encodings};
 use crate::error::{Error, Result};
 use crate::fault::CodeLocation;
-use crate::heap::{Content, Handle, Heap, Mapped, Observer, lock};
+use crate::heap::{Content, Handle, Heap, Mapped, Observer};
 use crate::kind::{DeviceName, Properties};
 use crate::log::LogBook;
 use crate::program::code::ProgramCode;
@@ -100,7 +101,7 @@ impl Shared {
     ///
     /// Returns the reason if the log cannot be read.
     pub(crate) fn kernel_log_about(&self, channels: &[u32]) -> Result<Option<Vec<String>>, String> {
-        lock(&self.log).take(self.driver(), channels)
+        self.log.lock().take(self.driver(), channels)
     }
 
     /// Takes log lines about an access that one of the channels made, if they follow the report of its end.
@@ -109,7 +110,7 @@ impl Shared {
     ///
     /// Returns the reason if the log cannot be read.
     pub(crate) fn kernel_log_late(&self, channels: &[u32]) -> Result<Vec<String>, String> {
-        lock(&self.log).take_late(self.driver(), channels)
+        self.log.lock().take_late(self.driver(), channels)
     }
 
     /// Log lines about the GPU that do not report the end of a channel and have not been returned before.
@@ -118,7 +119,7 @@ impl Shared {
     ///
     /// Returns the reason if the log cannot be read.
     pub(crate) fn kernel_log_rest(&self) -> Result<Vec<String>, String> {
-        lock(&self.log).show_rest(self.driver())
+        self.log.lock().show_rest(self.driver())
     }
 
     /// The most recent lines of the log, taken or not.
@@ -128,12 +129,12 @@ impl Shared {
     /// Returns the reason if the log cannot be read.
     #[cfg(feature = "reports")]
     pub(crate) fn kernel_log_history(&self) -> Result<Vec<String>, String> {
-        lock(&self.log).last(self.driver())
+        self.log.lock().last(self.driver())
     }
 
     /// Locks out other recoveries until the returned guard is dropped.
     pub(crate) fn begin_recovery(&self) -> MutexGuard<'_, ()> {
-        lock(&self.recovering)
+        self.recovering.lock()
     }
 
     /// The thread that serves futures.
@@ -142,7 +143,7 @@ impl Shared {
     }
 
     pub(crate) fn register_program(&self, program: &Arc<ProgramCode>) {
-        let mut programs = lock(&self.programs);
+        let mut programs = self.programs.lock();
         // Before the list grows, so the cost per program does not grow with their number.
         if programs.len() == programs.capacity() {
             programs.retain(|weak| weak.strong_count() > 0);
@@ -156,7 +157,7 @@ impl Shared {
         &self,
         load: impl FnOnce() -> Result<Arc<ProgramCode>>,
     ) -> Result<Arc<ProgramCode>> {
-        let mut builtin = lock(&self.builtin);
+        let mut builtin = self.builtin.lock();
         if let Some(code) = builtin.upgrade() {
             return Ok(code);
         }
@@ -173,7 +174,7 @@ impl Shared {
 
     /// Name of the loaded kernel that contains the code address, and the offset in its code.
     pub(crate) fn locate(&self, pc: u64) -> Option<CodeLocation> {
-        lock(&self.programs).iter().filter_map(Weak::upgrade).find_map(|program| program.locate(pc))
+        self.programs.lock().iter().filter_map(Weak::upgrade).find_map(|program| program.locate(pc))
     }
 }
 

@@ -7,7 +7,7 @@
 
 use core::fmt;
 use core::marker::PhantomData;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use gpu_hal::volatile;
 
@@ -130,7 +130,7 @@ impl<T: Pod> Variable<T> {
     pub fn get(&self) -> Result<Vec<T>> {
         let mut elements = vec![T::zeroed(); self.len];
         self.wait()?;
-        let _alone = self.program.variables.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.program.variables.lock();
         // SAFETY: the cubin's parser checked that the variable is inside the image, and `len` elements have the size of
         // the variable. The program keeps the memory alive. The lock excludes writes by other threads. Any bit pattern
         // is a valid `Pod` value.
@@ -152,7 +152,7 @@ impl<T: Pod> Variable<T> {
             return Err(RangeError::VariableLength { given, len }.into());
         }
         self.wait()?;
-        let _alone = self.program.variables.lock().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.program.variables.lock();
         // SAFETY: as in `get`, with the roles exchanged.
         unsafe {
             let target = self.program.memory.map()?.add(self.offset);

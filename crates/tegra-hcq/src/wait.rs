@@ -8,16 +8,17 @@
 use core::fmt::{self, Debug};
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use gpu_hal::{ChannelGroup, ErrorCode, RingView};
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::fault::{CodeLocation, Fault};
+use crate::heap::Heap;
 use crate::heap::timeline::Progress;
 use crate::heap::timeline::Timeline;
-use crate::heap::{Heap, lock};
 use crate::limits::{LOOK, SPINS, YIELD_FOR};
 use crate::shared::Shared;
 
@@ -239,7 +240,7 @@ impl QueueState {
 
     /// The open channels; `None` if they are closed.
     pub(crate) fn channels(&self) -> Option<OpenChannels> {
-        lock(&self.channels).clone()
+        self.channels.lock().clone()
     }
 
     /// Waits until the submission with timeline value `value` has ended.
@@ -270,7 +271,7 @@ impl QueueState {
     #[inline]
     fn ended(&self, value: u64) -> Result<()> {
         if self.has_lost.load(Ordering::Acquire)
-            && let Some(fault) = lock(&self.trouble).lost_at(value)
+            && let Some(fault) = self.trouble.lock().lost_at(value)
         {
             return Err(Error::Fault(Arc::clone(fault)));
         }
@@ -327,7 +328,7 @@ impl QueueState {
 
     /// Returns an error if the kernel has stopped the channels.
     pub(crate) fn check(&self) -> Result<()> {
-        let mut trouble = lock(&self.trouble);
+        let mut trouble = self.trouble.lock();
         if trouble.fault.is_none()
             && self.health() == Health::Working
             && let Some(channels) = self.channels()
@@ -360,7 +361,7 @@ impl QueueState {
             cause = format!("{reason}; {cause}");
         }
         // One bundle per submission, because waits are often repeated.
-        let mut reported = lock(&self.timeout_bundle);
+        let mut reported = self.timeout_bundle.lock();
         if reported.as_ref().is_none_or(|(value, _)| *value != wanted) {
             let text = format!("waited for timeline value {wanted}, saw {seen}: {cause}");
             *reported = self.explain.time_out(self, timeout, &text).map(|path| (wanted, path));
@@ -376,11 +377,7 @@ impl QueueState {
     /// State of the queue, for a report. Never blocks on a thread that examines the queue.
     #[cfg(feature = "reports")]
     pub(crate) fn snapshot(&self) -> Snapshot {
-        let trouble = match self.trouble.try_lock() {
-            Ok(trouble) => Some(trouble),
-            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
-            Err(std::sync::TryLockError::WouldBlock) => None,
-        };
+        let trouble = self.trouble.try_lock();
         let lost = |lost: &Lost| (lost.after, lost.through, Arc::clone(&lost.fault));
         Snapshot {
             slot: self.slot,
@@ -420,7 +417,7 @@ impl QueueState {
     /// Stops the channels permanently and completes the timeline past their unfinished work. The fences of that work
     /// report `fault`.
     pub(crate) fn forgive(&self, make_fault: impl FnOnce() -> Fault) -> Result<()> {
-        let mut trouble = lock(&self.trouble);
+        let mut trouble = self.trouble.lock();
         if let Some(channels) = self.channels() {
             channels.group.abort()?;
         }
@@ -445,15 +442,15 @@ impl QueueState {
 
     /// Adds the ring of a channel that was opened later.
     pub(crate) fn add_ring(&self, ring: RingView) {
-        if let Some(channels) = &mut *lock(&self.channels) {
+        if let Some(channels) = &mut *self.channels.lock() {
             channels.rings = channels.rings.iter().cloned().chain([ring]).collect();
         }
     }
 
     /// Replaces the channels after a recovery. The caller is the queue that owns `self`.
     pub(crate) fn adopt(&self, channels: OpenChannels) {
-        let mut trouble = lock(&self.trouble);
-        *lock(&self.channels) = Some(channels);
+        let mut trouble = self.trouble.lock();
+        *self.channels.lock() = Some(channels);
         // Work encoded or submitted after the start of the recovery did not run either, and objects have
         // recorded its values.
         let through = self.submitted() + 1;
@@ -507,7 +504,7 @@ impl Progress for QueueState {
 
 impl Drop for QueueState {
     fn drop(&mut self) {
-        if let Some(channels) = lock(&self.channels).take() {
+        if let Some(channels) = self.channels.lock().take() {
             // The kernel cannot take unfinished work off the engine without preemption, and closing its channels then
             // leaves the engine stuck. A reset does not depend on preemption.
             if self.health() == Health::Working

@@ -7,12 +7,13 @@
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, Mutex};
+
 use crate::error::{Error, Result};
-use crate::heap::lock;
 use crate::heap::timeline::Progress;
 use crate::limits::{LOOK, SPINS, YIELD_FOR};
 
@@ -85,7 +86,7 @@ impl Waiter {
     pub(crate) fn poll(&self, known: Option<u64>, work: Work, waker: &Waker) -> Result<Step> {
         // Wakers are cloned and dropped outside the lock, because they may run foreign code.
         let waker = waker.clone();
-        let mut table = lock(&self.inner.table);
+        let mut table = self.inner.table.lock();
         if let Some(id) = known
             && let Some(entry) = table.entries.get_mut(&id)
         {
@@ -112,24 +113,23 @@ impl Waiter {
 
     /// Removes a future.
     pub(crate) fn forget(&self, id: u64) {
-        let entry = lock(&self.inner.table).entries.remove(&id);
+        let entry = self.inner.table.lock().entries.remove(&id);
         drop(entry);
     }
 
     /// Waits until the thread no longer holds a queue whose futures and other owners are gone.
     pub(crate) fn settle(&self) {
-        let table = lock(&self.inner.table);
+        let mut table = self.inner.table.lock();
         let seen = table.rounds;
         let busy = |table: &mut Table| table.started && !table.idle && table.rounds == seen;
-        let settled = self.inner.settled.wait_timeout_while(table, SETTLE, busy);
-        drop(settled.unwrap_or_else(PoisonError::into_inner));
+        self.inner.settled.wait_while_for(&mut table, busy, SETTLE);
     }
 }
 
 impl Drop for Waiter {
     fn drop(&mut self) {
         // The thread itself may drop the device, so this code does not join it.
-        lock(&self.inner.table).closed = true;
+        self.inner.table.lock().closed = true;
         self.inner.changed.notify_one();
     }
 }
@@ -176,15 +176,12 @@ fn run(inner: &Inner) {
 
 /// Waits until a future is registered; `None` if the device is gone.
 fn next_round(inner: &Inner, pace: &mut Pace) -> Option<Vec<Watched>> {
-    let mut table = lock(&inner.table);
+    let mut table = inner.table.lock();
     table.rounds += 1;
     table.idle = true;
     inner.settled.notify_all();
     let waiting = |table: &Table| table.entries.values().any(|entry| entry.outcome.is_none());
-    table = inner
-        .changed
-        .wait_while(table, |table| !table.closed && !waiting(table))
-        .unwrap_or_else(PoisonError::into_inner);
+    inner.changed.wait_while(&mut table, |table| !table.closed && !waiting(table));
     table.idle = false;
     if table.closed {
         return None;
@@ -210,7 +207,7 @@ fn next_round(inner: &Inner, pace: &mut Pace) -> Option<Vec<Watched>> {
 /// Stores the outcomes for the futures and wakes them.
 fn wake(inner: &Inner, ended: Vec<(u64, Result<()>)>) {
     let mut wakers = Vec::new();
-    let mut table = lock(&inner.table);
+    let mut table = inner.table.lock();
     for (id, outcome) in ended {
         if let Some(entry) = table.entries.get_mut(&id) {
             entry.outcome = Some(outcome);

@@ -1,12 +1,13 @@
 //! The environment of a test.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use kernel_door::Door;
 use nvgpu_channel::Gpu;
 use nvmap::Nvmap;
 use orin_sim::SoftwareOrin;
+use parking_lot::Mutex;
 use tegra_hcq::{Device, DeviceKind, DeviceName};
 
 use super::machine::Opened;
@@ -168,11 +169,11 @@ impl Context {
 
     /// Adds a measurement or an observation to the report.
     pub fn note(&self, text: impl Into<String>) {
-        self.notes.lock().unwrap_or_else(PoisonError::into_inner).push(text.into());
+        self.notes.lock().push(text.into());
     }
 
     /// The notes so far.
     pub(crate) fn take_notes(&self) -> Vec<String> {
-        std::mem::take(&mut *self.notes.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.notes.lock())
     }
 }

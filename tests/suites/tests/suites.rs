@@ -1,11 +1,11 @@
 //! All suites on the software Orin, through the registry of `cargo xtask test-device`.
 
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use orin_sim::MmuOrder;
 use orin_sim::check::CHECK_VARIABLE;
+use parking_lot::Mutex;
 use test_harness::runner::{Plan, run};
 use test_harness::{Load, Machine};
 use test_suites as suites;
@@ -22,7 +22,7 @@ fn passes(name: &str) {
     if !CHECKED.contains(&name) || std::env::var_os(CHECK_VARIABLE).is_some() {
         return passes_on(name, Machine::software());
     }
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = ONE_AT_A_TIME.lock();
     let mut process = Command::new(std::env::current_exe().unwrap());
     let output = process.args([name, "--exact"]).env(CHECK_VARIABLE, "all").output().unwrap();
     let text = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
@@ -38,7 +38,7 @@ fn passes(name: &str) {
 fn passes_on(name: &str, machine: Machine) {
     let names = [name.to_owned()];
     let plan = Plan::new(&suites::for_names(&names), &names, None).unwrap();
-    let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let _turn = ONE_AT_A_TIME.lock();
     let report = run(&plan, machine, &mut |_| ());
     let failed: Vec<_> =
         report.failures().map(|(test, text)| format!("{}/{}: {text}", test.suite, test.name)).collect();

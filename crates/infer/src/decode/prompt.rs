@@ -4,8 +4,7 @@
 //! tensor cores. The last layer stops after the append to the cache: a session computes the prompt's last token as it
 //! computes produced tokens, and has the model's vector from that.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::Mutex;
 use tegra_hcq::{Arg, Buffer, Device, Dim3, Fence, Kernel, Program, Queue};
 
 use super::engine::{Inner, TIMEOUT};
@@ -111,16 +110,12 @@ impl Scratch {
     pub(super) fn reserve(&self, device: &Device, shape: &Shape, tokens: usize) -> Result<()> {
         // CAST: at most 64 MiB.
         let bytes = layout(shape, tokens, 0).1 as usize;
-        let mut shared = self.lock();
+        let mut shared = self.0.lock();
         if bytes > shared.vectors.as_ref().map_or(0, Buffer::len) {
             shared.wait()?;
             shared.vectors = Some(device.alloc::<u8>(bytes)?.named("vectors of prompts"));
         }
         Ok(())
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Shared> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -231,7 +226,7 @@ impl Inner {
         at: &Addresses,
         source: Source,
     ) -> Result<()> {
-        let mut shared = self.scratch.lock();
+        let mut shared = self.scratch.0.lock();
         shared.wait()?;
         // PANIC: a session reserves when it is created.
         let base = shared.vectors.as_ref().expect("reserved memory").gpu_va();
@@ -450,7 +445,7 @@ mod tests {
         let mut during = |work: &(dyn Fn() -> Session + Sync)| {
             let signal = device.signal(0).unwrap();
             queue.wait_signal(&signal, 1).unwrap();
-            engine.inner.scratch.lock().end = Some(queue.submit().unwrap());
+            engine.inner.scratch.0.lock().end = Some(queue.submit().unwrap());
             thread::scope(|scope| {
                 let work = scope.spawn(work);
                 thread::sleep(Duration::from_millis(100));

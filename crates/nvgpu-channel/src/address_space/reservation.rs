@@ -1,10 +1,11 @@
 //! Reserved address ranges with mappings at fixed addresses.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use nvgpu_sys::address_space::{self as sys, AllocSpaceFlags, MapBufferFlags};
 use nvmap::Buffer;
+use parking_lot::Mutex;
 
 use super::{AddressSpace, BATCH, MapOptions, Mapping, plain, whole_pages};
 use crate::error::{self, Error};
@@ -115,11 +116,6 @@ fn overlaps(used: &Used, offset: u64, len: u64) -> bool {
 }
 
 impl Range {
-    fn used(&self) -> MutexGuard<'_, Used> {
-        // Each change is a single call, so the map is consistent even after a panic of a lock holder.
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Checks a placement, marks its addresses as used and returns the argument of the request.
     fn place(&self, place: &Placement<'_>) -> Result<sys::MapBufferEx, Error> {
         let Placement { offset, buffer, buffer_offset, len, options } = *place;
@@ -140,7 +136,7 @@ impl Range {
         }
         // The sum is below the end of the reservation, which the kernel placed below 2^40.
         let va = GpuVa(self.va.0 + offset);
-        let mut used = self.used();
+        let mut used = self.used.lock();
         if overlaps(&used, offset, len) {
             return Err(Error::Overlap { va, len });
         }
@@ -173,7 +169,7 @@ impl Reservation {
 
     /// Marks the mapping at `offset` as removed.
     pub(super) fn forget(&self, offset: u64) {
-        self.range.used().remove(&offset);
+        self.range.used.lock().remove(&offset);
     }
 
     /// Maps the `len` bytes at `buffer_offset` of `buffer` at `offset` in the range.

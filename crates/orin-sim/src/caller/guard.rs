@@ -21,8 +21,9 @@ use core::marker::PhantomData;
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
+use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, MemfdFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
@@ -109,7 +110,7 @@ impl Guard {
     ///
     /// The errno of sigaction, memfd_create or ftruncate.
     pub(crate) fn new(start: usize, len: usize) -> Result<Self, Errno> {
-        let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changes = CHANGES.lock();
         install()?;
         let end = start.checked_add(len).ok_or(Errno::INVAL)?;
         let free = nodes().find(|node| node.end.load(Ordering::Relaxed) == 0);
@@ -136,7 +137,7 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let _changes = CHANGES.lock().unwrap_or_else(PoisonError::into_inner);
+        let _changes = CHANGES.lock();
         let (start, end) = self.range();
         self.node.end.store(0, Ordering::Release);
         let strays = self.node.strays.load(Ordering::Relaxed);

@@ -6,8 +6,9 @@
 use core::ffi::c_void;
 use core::ptr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
@@ -25,7 +26,7 @@ fn bounce() -> Result<MutexGuard<'static, OwnedFd>, Errno> {
     static FILE: OnceLock<Result<Mutex<OwnedFd>, Errno>> = OnceLock::new();
     let make = || rustix::fs::memfd_create("orin-sim-copy", MemfdFlags::CLOEXEC).map(Mutex::new);
     let file = FILE.get_or_init(make).as_ref().map_err(|errno| *errno)?;
-    Ok(file.lock().unwrap_or_else(PoisonError::into_inner))
+    Ok(file.lock())
 }
 
 impl CallerMemory for OwnMemory {

@@ -193,7 +193,7 @@ impl BlockCheck {
         drop(objects);
         let Some(&lane) = lanes.first() else { return };
         let (address, what) = (request.addresses[lane], name(request.access));
-        grid.checker.lock().add(
+        grid.checker.0.findings.lock().add(
             (Kind::CpuRace, site.pc),
             lanes.len() as u64,
             |_| false,
@@ -247,7 +247,7 @@ impl BlockCheck {
             let distance = before.object.as_ref().map_or(u64::MAX, |object| object.place.distance());
             beyond && checker.objects().distance(grid.view.space(), address) < distance
         };
-        checker.lock().add((kind, site.pc), mask.count_ones().into(), closer, || {
+        checker.0.findings.lock().add((kind, site.pc), mask.count_ones().into(), closer, || {
             let unmapped = grid.view.span(address, Access::Read).is_err();
             let distance = checker.objects().distance(grid.view.space(), address);
             let kind =
@@ -333,7 +333,7 @@ impl BlockCheck {
             }
             false
         };
-        let mut findings = self.grid.checker.lock();
+        let mut findings = self.grid.checker.0.findings.lock();
         findings.add((Kind::Uninitialised, site.pc), mask.count_ones().into(), wider, || {
             let what = name(request.access);
             let message =

@@ -2,7 +2,9 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
+
+use parking_lot::Mutex;
 
 use super::{Checker, Suppressions, Tools, text};
 use crate::settings::SettingsError;
@@ -60,7 +62,7 @@ impl Checker {
 /// Reports the findings of a checker when the process exits, unless [`close`] has done so.
 fn watch_exit(checker: &Checker) {
     static REGISTER: Once = Once::new();
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner).push(checker.clone());
+    OPEN.lock().push(checker.clone());
     REGISTER.call_once(|| {
         // SAFETY: `at_exit` is a function without arguments that does not unwind.
         unsafe { libc::atexit(at_exit) };
@@ -69,7 +71,7 @@ fn watch_exit(checker: &Checker) {
 
 /// Reports the findings of a board that is powered off.
 pub(crate) fn close(checker: &Checker) {
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut open = OPEN.lock();
     let Some(at) = open.iter().position(|other| std::sync::Arc::ptr_eq(&other.0, &checker.0)) else { return };
     let checker = open.remove(at);
     drop(open);
@@ -82,7 +84,7 @@ fn report(checker: &Checker) {
         return;
     }
     // CAST: a count of findings.
-    *REPORTED.lock().unwrap_or_else(PoisonError::into_inner) += findings.len() as u64;
+    *REPORTED.lock() += findings.len() as u64;
     if let Some(path) = std::env::var_os(REPORT_VARIABLE).filter(|path| !path.is_empty()) {
         let lines: Result<Vec<String>, _> = findings.iter().map(serde_json::to_string).collect();
         let written = lines.map_err(std::io::Error::from).and_then(|lines| {
@@ -99,9 +101,9 @@ fn report(checker: &Checker) {
 
 /// Runs when the process exits: reports the remaining findings, and changes the exit code if there were any.
 extern "C" fn at_exit() {
-    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+    let open = std::mem::take(&mut *OPEN.lock());
     open.iter().for_each(report);
-    let found = *REPORTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let found = *REPORTED.lock();
     let wanted = std::env::var(EXIT_VARIABLE).ok().and_then(|code| code.parse().ok());
     let code: i32 = wanted.unwrap_or(EXIT_CODE);
     if found > 0 && code != 0 {

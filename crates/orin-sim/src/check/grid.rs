@@ -1,6 +1,8 @@
 //! The checks of a running grid, and what its instructions access.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::finding::{Accessing, Finding, Kind, Located, NearObject, Worker};
 use super::objects::Extent;
@@ -221,7 +223,7 @@ impl GridCheck {
     /// Ends the checks of the grid after all blocks have ended.
     pub(crate) fn finish(&self) {
         if let Some(race) = &self.race {
-            let mut race = race.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut race = race.lock();
             race.ended(self);
         }
     }
@@ -248,7 +250,7 @@ impl GridCheck {
         let wanted = if kind.tool() == "synccheck" { Tools::SYNCCHECK } else { Tools::MEMCHECK };
         if !self.checker.tools().contains(wanted)
             || matches!(kind, Kind::Unmapped | Kind::BeyondShared | Kind::BeyondFrame)
-                && self.checker.lock().has_memory_error_at(fault.pc)
+                && self.checker.0.findings.lock().has_memory_error_at(fault.pc)
         {
             return;
         }

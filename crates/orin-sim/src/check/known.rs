@@ -4,9 +4,10 @@
 //! be equal. Functions with equal code cannot be distinguished; a finding then names all of them.
 
 use std::collections::HashSet;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, OnceLock};
 
 use cubin::Cubin;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use super::finding::Located;
 use super::program::Image;
@@ -68,7 +69,7 @@ impl core::fmt::Debug for Known {
 impl Known {
     pub(crate) fn add(&self, file: &[u8]) -> Result<(), BadCubin> {
         let known = KnownCubin::read(file)?;
-        self.cubins.write().unwrap_or_else(PoisonError::into_inner).push(known);
+        self.cubins.write().push(known);
         Ok(())
     }
 
@@ -77,15 +78,12 @@ impl Known {
         let _ = self.search.set(search);
     }
 
-    fn all(&self) -> RwLockReadGuard<'_, Vec<KnownCubin>> {
-        self.cubins.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// All cubins, after a search if none contains the kernel whose code is at `start`.
     fn for_kernel(&self, view: &View, start: u64) -> RwLockReadGuard<'_, Vec<KnownCubin>> {
-        let is_known = || self.all().iter().any(|cubin| cubin.kernels_at(view, start).next().is_some());
+        let is_known =
+            || self.cubins.read().iter().any(|cubin| cubin.kernels_at(view, start).next().is_some());
         if let Some(search) = self.search.get().filter(|_| !is_known()) {
-            let mut searched = self.searched.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut searched = self.searched.lock();
             if searched.kernels.insert(beginning(view, start)) {
                 for file in search() {
                     // Cubins for other GPUs may be there as well, and damaged ones.
@@ -95,7 +93,7 @@ impl Known {
                 }
             }
         }
-        self.all()
+        self.cubins.read()
     }
 
     /// The image of the kernel whose code is at `start`, and its offset there.

@@ -44,8 +44,10 @@ mod sync;
 mod tools;
 mod watcher;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 pub use environment::{
     CHECK_VARIABLE, EXIT_CODE, EXIT_VARIABLE, REPORT_VARIABLE, STRICT_VARIABLE, SUPPRESSIONS_VARIABLE,
@@ -116,7 +118,7 @@ impl Checker {
 
     /// Leaves out the findings that `suppressions` match, from now on.
     pub fn suppress(&self, suppressions: Suppressions) {
-        self.lock().suppress(suppressions);
+        self.0.findings.lock().suppress(suppressions);
     }
 
     /// Adds a cubin with the code of kernels, for programs that do not register what they load because they have
@@ -153,7 +155,7 @@ impl Checker {
 
     /// The findings so far, one per cause, oldest first.
     pub fn findings(&self) -> Vec<Finding> {
-        self.lock().all()
+        self.0.findings.lock().all()
     }
 
     /// As [`Checker::findings`], with the objects that are alive now as leaks if [`Tools::LEAKCHECK`] is on. Call it
@@ -170,7 +172,7 @@ impl Checker {
 
     /// Number of suppressed findings.
     pub fn suppressed(&self) -> u64 {
-        self.lock().suppressed()
+        self.0.findings.lock().suppressed()
     }
 
     /// The loaded program that contains an address, and the offset in it.
@@ -178,22 +180,14 @@ impl Checker {
         self.objects().image(space, va)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Findings> {
-        self.0.findings.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Locks the objects for reading. A thread must not do so twice: it deadlocks if a writer waits in between.
     fn objects(&self) -> RwLockReadGuard<'_, Objects> {
-        self.0.objects.read().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn objects_mut(&self) -> RwLockWriteGuard<'_, Objects> {
-        self.0.objects.write().unwrap_or_else(PoisonError::into_inner)
+        self.0.objects.read()
     }
 
     /// Changes the objects; cached extents become invalid.
     fn change<R>(&self, change: impl FnOnce(&mut Objects) -> R) -> R {
-        let result = change(&mut self.objects_mut());
+        let result = change(&mut self.0.objects.write());
         self.0.generation.fetch_add(1, Ordering::Release);
         result
     }
@@ -220,7 +214,7 @@ impl Checker {
 
     /// Records a finding of the model.
     fn add(&self, kind: Kind, key: u64, count: u64, finding: impl FnOnce() -> Finding) {
-        self.lock().add((kind, key), count, |_| false, finding);
+        self.0.findings.lock().add((kind, key), count, |_| false, finding);
     }
 
     /// The watcher of an address space.

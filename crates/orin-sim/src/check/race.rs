@@ -15,7 +15,7 @@
 //! Threads that wait for an `mbarrier` load its state: a load of such a word acquires what arrivals release.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::finding::{Accessing, Finding, Kind, OtherSide, Worker};
 use super::grid::{GridCheck, Request, Role, Site};
@@ -376,7 +376,7 @@ impl BlockRace {
         site: &Site<'_>,
     ) {
         let Some(all) = &grid.race else { return };
-        let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = all.lock();
         let GridRace { pages, words: store, releases, pending, loads } = &mut *all;
         let (warp, writes) = (site.warp as usize, request.access != Access::Read);
         let mut now = self.now(grid, request, site);
@@ -497,7 +497,7 @@ impl Race {
             }
             false
         };
-        grid.checker.lock().add((*kind, cause), 1, wider, || {
+        grid.checker.0.findings.lock().add((*kind, cause), 1, wider, || {
             let space = if *kind == Kind::SharedRace { "shared" } else { "global" };
             let (what, other) = (now.what(), before.what());
             let message = format!(

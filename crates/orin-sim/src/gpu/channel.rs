@@ -10,10 +10,11 @@
 //! engine, host first waits for idle (GA100 `dev_pbdma`).
 
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use ampere_cmd::gpfifo::{ENTRY_BYTES, Entry, Operation, userd};
 use ampere_cmd::pushbuffer::{Header, MethodStream};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::check::{OrderCheck, Watch};
 use crate::gpu::checksum;
@@ -283,7 +284,7 @@ impl Channel {
         if self.disabled.load(Ordering::Acquire) || self.rung.load(Ordering::Relaxed) {
             return Standing::Busy;
         }
-        self.lock().as_ref().map_or(Standing::Idle, |state| state.standing())
+        self.state.lock().as_ref().map_or(Standing::Idle, |state| state.standing())
     }
 
     /// Returns the channel's pending work; for other threads.
@@ -300,7 +301,7 @@ impl Channel {
             std::thread::yield_now();
             return Served { visited: true, ..Served::default() };
         }
-        let mut guard = self.lock();
+        let mut guard = self.state.lock();
         // Checked again under the lock: a thread that disabled the channel has held the lock since, and relies on no
         // further slice.
         if self.disabled.load(Ordering::Acquire) {
@@ -330,13 +331,9 @@ impl Channel {
     /// Takes the lock on behalf of a thread other than the GPU's.
     fn visit(&self) -> MutexGuard<'_, Option<Box<State>>> {
         self.visitors.fetch_add(1, Ordering::AcqRel);
-        let guard = self.lock();
+        let guard = self.state.lock();
         self.visitors.fetch_sub(1, Ordering::AcqRel);
         guard
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Box<State>>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -18,11 +18,12 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use ampere_cmd::{Method, usermode_c561 as usermode};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use crate::caller::guard;
@@ -109,17 +110,12 @@ struct Shared {
 }
 
 impl Shared {
-    fn lists(&self) -> MutexGuard<'_, Lists> {
-        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn is_stalled(&self) -> bool {
-        self.disturbed.load(Ordering::Acquire)
-            && self.disturbances.lock().unwrap_or_else(PoisonError::into_inner).is_stalled()
+        self.disturbed.load(Ordering::Acquire) && self.disturbances.lock().is_stalled()
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Lists) -> R) -> R {
-        let mut lists = self.lists();
+        let mut lists = self.lists.lock();
         let result = change(&mut lists);
         lists.generation = lists.generation.wrapping_add(1);
         self.generation.store(lists.generation, Ordering::Release);
@@ -212,7 +208,7 @@ impl Scheduler {
 
     fn disturbances(&self) -> MutexGuard<'_, Disturbances> {
         self.shared.disturbed.store(true, Ordering::Release);
-        self.shared.disturbances.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.disturbances.lock()
     }
 
     pub(super) fn disturb(&self, lost_doorbells: &[u64], stalls: &[Stall]) {
@@ -242,7 +238,7 @@ impl Scheduler {
     }
 
     pub(super) fn set_enabled(&self, channel_ids: &[u32], enabled: bool) {
-        let lists = self.shared.lists();
+        let lists = self.shared.lists.lock();
         for channel in lists.channels.iter().filter(|channel| channel_ids.contains(&channel.id())) {
             channel.set_enabled(enabled);
         }
@@ -273,7 +269,7 @@ impl Scheduler {
     }
 
     pub(super) fn preempt(&self, tsg: u32, preempt: bool) {
-        let lists = self.shared.lists();
+        let lists = self.shared.lists.lock();
         let between_blocks = lists.preemption.get(&tsg) == Some(&Preemption::Block);
         for channel in lists.channels.iter().filter(|channel| channel.group().tsg == tsg) {
             channel.set_preempted(preempt && between_blocks);
@@ -281,7 +277,7 @@ impl Scheduler {
     }
 
     pub(super) fn occupies_engine(&self, tsg: u32) -> bool {
-        let lists = self.shared.lists();
+        let lists = self.shared.lists.lock();
         let preemption = lists.preemption.get(&tsg).copied().unwrap_or_default();
         let mut channels = lists.channels.iter().filter(|channel| channel.group().tsg == tsg);
         channels.any(|channel| channel.occupies_engine(preemption))
@@ -292,7 +288,7 @@ impl Scheduler {
     }
 
     pub(super) fn waiters(&self) -> Vec<Waiter> {
-        let channels = self.shared.lists().channels.clone();
+        let channels = self.shared.lists.lock().channels.clone();
         let waiter = |channel: &Arc<Channel>| match channel.visited_standing() {
             Standing::Waiting(waiter) => Some(waiter),
             Standing::Idle | Standing::Busy => None,
@@ -305,7 +301,7 @@ impl Scheduler {
     }
 
     fn find(&self, channel_id: u32) -> Option<Arc<Channel>> {
-        self.shared.lists().channels.iter().find(|channel| channel.id() == channel_id).cloned()
+        self.shared.lists.lock().channels.iter().find(|channel| channel.id() == channel_id).cloned()
     }
 }
 
@@ -362,7 +358,7 @@ impl Worker {
             // below contain the channel of any token seen here.
             let mut rung = self.poll_pages();
             if !self.is_current() {
-                let lists = self.shared.lists();
+                let lists = self.shared.lists.lock();
                 if lists.quit {
                     return;
                 }
@@ -505,26 +501,26 @@ impl Worker {
             }
             let token = doorbell.swap(NO_TOKEN, Ordering::AcqRel);
             tracing::trace!(token, "doorbell");
-            rung |= !self.shared.disturbed.load(Ordering::Acquire)
-                || self.shared.disturbances.lock().unwrap_or_else(PoisonError::into_inner).doorbell();
+            rung |=
+                !self.shared.disturbed.load(Ordering::Acquire) || self.shared.disturbances.lock().doorbell();
         }
         rung
     }
 
     fn wait(&self, idle: Duration) {
         if self.channels.is_empty() {
-            let mut lists = self.shared.lists();
+            let mut lists = self.shared.lists.lock();
             while self.seen == Some(lists.generation) {
-                lists = self.shared.wake.wait(lists).unwrap_or_else(PoisonError::into_inner);
+                self.shared.wake.wait(&mut lists);
             }
         } else if idle < SPIN {
             // Yields the core to other threads at little cost.
             std::thread::yield_now();
         } else {
             let nap = if idle > LONG_IDLE { LONG_NAP } else { (idle / 8).clamp(NAP.0, NAP.1) };
-            let lists = self.shared.lists();
+            let mut lists = self.shared.lists.lock();
             if self.seen == Some(lists.generation) {
-                drop(self.shared.wake.wait_timeout(lists, nap).unwrap_or_else(PoisonError::into_inner));
+                self.shared.wake.wait_for(&mut lists, nap);
             }
         }
     }

@@ -70,14 +70,14 @@ impl Kernel {
     }
 
     fn buffer(&self, task: &Task<'_>, fd: RawFd, function: &str) -> Result<Buffer, Errno> {
-        self.lock().fds.dma_buf(task, fd).inspect_err(|_| {
+        self.state.lock().fds.dma_buf(task, fd).inspect_err(|_| {
             self.log.warning(function, MemoryLine::NotDmabuf { function: function.to_owned(), fd });
         })
     }
 
     /// Returns the buffer of an image; any other descriptor is EINVAL.
     fn image(&self, task: &Task<'_>, fd: RawFd) -> Result<Buffer, Errno> {
-        self.lock().fds.dma_buf(task, fd).map_err(|_| Errno::INVAL)
+        self.state.lock().fds.dma_buf(task, fd).map_err(|_| Errno::INVAL)
     }
 
     fn register(&self, task: &Task<'_>, args: &mut RegisterBuffer) -> Result<(), Errno> {

@@ -5,7 +5,7 @@
 //! methods of a class.
 
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gpu_log::{ChannelLine, HangLine, MemoryLine};
 use nvgpu_sys::channel::{
@@ -14,6 +14,7 @@ use nvgpu_sys::channel::{
     TIMEOUT_DISABLE_DUMP_BIT, Wait, Wdt, ZcullBind, code,
 };
 use nvgpu_sys::ctrl::{DeterministicOpts, GpuFlags, OpenChannel, SetDeterministicOpts};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::chip::CHIP;
@@ -413,10 +414,10 @@ impl Kernel {
             argument.call(|args: &mut Wait| self.channel_wait(task, (id, serial), args))?;
             return Ok(argument.residue());
         }
-        let gate = Arc::clone(&self.lock().channel(id, serial)?.gate);
-        let _gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
+        let gate = Arc::clone(&self.state.lock().channel(id, serial)?.gate);
+        let _gate = gate.lock();
         // The channel may have been closed while this request waited.
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.channel(id, serial)?;
         let log = &self.log;
         if state.quiesced && POWERED.contains(&code.code) {
@@ -525,7 +526,7 @@ impl Kernel {
     ) -> Result<(), Errno> {
         let (setup, objects) = {
             let flags = GpuFlags::from_bits_retain(self.config.characteristics.flags);
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let setup =
                 state.setup_bind(task, &self.log, channel, args, flags.contains(GpuFlags::SUPPORT_VPR))?;
             let entry = state.channel(channel.0, channel.1)?;
@@ -542,7 +543,7 @@ impl Kernel {
             objects.iter().for_each(|class| gpu.add_object(channel.0, *class));
         });
         // A fault of another channel may have ended the TSG before the GPU knew this channel.
-        let ended = self.lock().channel(channel.0, channel.1)?.unserviceable;
+        let ended = self.state.lock().channel(channel.0, channel.1)?.unserviceable;
         if ended {
             self.gpu(|gpu| gpu.stop_channels(&[channel.0]));
         }
@@ -584,17 +585,17 @@ impl Kernel {
 
     /// close(): stops running work first, then releases everything that the channel held.
     pub(super) fn close_channel(&self, id: u32, serial: u64) {
-        let gate = match self.lock().channel(id, serial) {
+        let gate = match self.state.lock().channel(id, serial) {
             Ok(channel) => Arc::clone(&channel.gate),
             Err(_) => return,
         };
-        let _gate = gate.lock().unwrap_or_else(PoisonError::into_inner);
-        let tsg = self.lock().channels.get(&id).and_then(|channel| channel.tsg);
+        let _gate = gate.lock();
+        let tsg = self.state.lock().channels.get(&id).and_then(|channel| channel.tsg);
         if let Some(tsg) = tsg {
             self.preempt_for_close(id, tsg);
         }
         self.gpu(|gpu| gpu.stop_channels(&[id]));
-        self.lock().remove_channel(id);
+        self.state.lock().remove_channel(id);
         self.log.pulse.beat();
     }
 }

@@ -62,7 +62,7 @@ impl Kernel {
 
     /// The current frequency of the GPCs, in Hz.
     pub(super) fn frequency(&self) -> u64 {
-        let wanted = self.lock().frequencies.values().copied().max().unwrap_or(self.config.clock_hz);
+        let wanted = self.state.lock().frequencies.values().copied().max().unwrap_or(self.config.clock_hz);
         let points = self.frequencies();
         let maximum = points.last().copied().unwrap_or(wanted);
         points.into_iter().find(|hz| *hz >= wanted).unwrap_or(maximum)
@@ -160,7 +160,7 @@ impl Kernel {
         let info: ClkInfo = task.read(args.clk_info_entries)?;
         check_domain(info.clk_domain)?;
         let descriptor = fds::descriptor(task, |number| format!("nvgpu-clk_arb-fd{number}"))?;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         args.completion_fd = state.fds.insert(task, descriptor, Object::ClockRequest)?;
         state.frequencies.insert(instance, info.freq_hz);
         Ok(())

@@ -88,7 +88,7 @@ impl Kernel {
         let mut argument = Argument::copy_in(task, code, address)?;
         self.power_up();
         // Which requests work without the GPU is unknown; in the model none does.
-        if self.lock().quiesced {
+        if self.state.lock().quiesced {
             return Err(if POWER_IS_INVALID.contains(&code.code) { Errno::INVAL } else { Errno::NODEV });
         }
         let residue = match code.code {
@@ -187,11 +187,12 @@ impl Kernel {
             | code::MARK_COMPRESSIBLE_WRITE
             | code::ALLOC_VIDMEM
             | code::GET_MEMORY_STATE => self.buffer_request(argument)?,
-            code::SET_DETERMINISTIC_OPTS => argument
-                .call(|args: &mut SetDeterministicOpts| self.lock().set_deterministic_opts(task, args))?,
+            code::SET_DETERMINISTIC_OPTS => argument.call(|args: &mut SetDeterministicOpts| {
+                self.state.lock().set_deterministic_opts(task, args)
+            })?,
             code::SET_MMUDEBUG_MODE => {}
             code::SET_SM_DEBUG_MODE => argument.call(|args: &mut SmDebugMode| {
-                self.lock().fds.channel(task, args.channel_fd).map(|_| ()).ok_or(Errno::INVAL)
+                self.state.lock().fds.channel(task, args.channel_fd).map(|_| ()).ok_or(Errno::INVAL)
             })?,
             code::GET_TPC_EXCEPTION_EN_STATUS => argument.call(|args: &mut TpcExceptionEnStatus| {
                 // Every SM reports exceptions.
@@ -209,7 +210,7 @@ impl Kernel {
             })?,
             code::ZBC_SET_TABLE | code::ZBC_QUERY_TABLE => self.clear_values(argument)?,
             code::CLEAR_SM_ERRORS => {
-                for tsg in self.lock().tsgs.values_mut() {
+                for tsg in self.state.lock().tsgs.values_mut() {
                     tsg.sm_errors.fill(Default::default());
                 }
             }
@@ -269,7 +270,7 @@ impl Kernel {
             );
             return Err(Errno::NOMEM);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let id = state.add_space(Space::new(start, end));
         let installed = state.fds.insert(task, descriptor, Object::Space(id));
         // Without a descriptor it is unused.
@@ -287,7 +288,7 @@ impl Kernel {
             return Err(Errno::INVAL);
         }
         let descriptor = fds::descriptor(task, |number| format!("nvgpu-ga10b-tsg{number}"))?;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let id = if share {
             state.redeem(instance, args).inspect_err(|_| {
                 self.log.error("nvgpu_ioctl_tsg_open", ChannelLine::TokenInvalid);
@@ -313,7 +314,7 @@ impl Kernel {
         if ![RUNLIST_GR, RUNLIST_COPY].contains(&runlist) {
             return Err(Errno::INVAL);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let (id, serial) = state.add_channel(task, runlist).ok_or(Errno::NOMEM)?;
         let installed = state.fds.insert(task, descriptor, Object::Channel { id, serial });
         args.runlist_id_or_fd = installed.inspect_err(|_| state.remove_channel(id))?;

@@ -182,7 +182,7 @@ impl Kernel {
         args: &PreemptionMode,
     ) -> Result<(), Errno> {
         let stalled = self.stalled();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let tsg = state.context_of(channel)?;
         self.preempt_for_change(tsg, stalled)?;
         let asked = Modes { graphics: args.graphics_preempt_mode, compute: args.compute_preempt_mode };
@@ -194,8 +194,12 @@ impl Kernel {
 
     /// Tells the GPU where the grids of a TSG can be preempted.
     pub(super) fn apply_modes(&self, tsg: u32) {
-        let mode =
-            self.lock().tsgs.get(&tsg).map(|entry| ComputePreemption::from_bits_retain(entry.modes.compute));
+        let mode = self
+            .state
+            .lock()
+            .tsgs
+            .get(&tsg)
+            .map(|entry| ComputePreemption::from_bits_retain(entry.modes.compute));
         let preemption = match mode {
             Some(ComputePreemption::CILP) => Preemption::Instruction,
             Some(ComputePreemption::CTA) => Preemption::Block,
@@ -208,7 +212,7 @@ impl Kernel {
     /// and ignored. Refusing a TSG without a context is an assumption.
     pub(super) fn zcull_bind(&self, channel: (u32, u64), args: &ZcullBind) -> Result<(), Errno> {
         let stalled = self.stalled();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let tsg_id = state.channel(channel.0, channel.1)?.tsg.ok_or(Errno::INVAL)?;
         let tsg = state.tsgs.get_mut(&tsg_id).ok_or(Errno::INVAL)?;
         if tsg.zcull_va != 0 {

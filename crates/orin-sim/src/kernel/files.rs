@@ -83,7 +83,7 @@ impl Kernel {
         if needs_gpu {
             self.power_up();
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if needs_gpu && state.quiesced {
             return Err(Errno::NODEV);
         }
@@ -180,7 +180,7 @@ impl Kernel {
 
     pub(super) fn close(&self, task: &Task<'_>, fd: RawFd) -> Result<(), Errno> {
         self.settle(task, fd);
-        let closed = self.lock().fds.remove(task, fd).ok_or(Errno::BADF)?;
+        let closed = self.state.lock().fds.remove(task, fd).ok_or(Errno::BADF)?;
         if let Some(object) = closed {
             self.release(object);
         }
@@ -192,13 +192,13 @@ impl Kernel {
         if task.is_served() {
             return self.settle_served();
         }
-        let ended = self.lock().fds.take_ended(fd);
+        let ended = self.state.lock().fds.take_ended(fd);
         ended.into_iter().for_each(|object| self.release(object));
     }
 
     /// Releases all objects whose descriptors were closed without the door.
     pub(super) fn settle_all(&self) {
-        let ended = self.lock().fds.take_all_ended();
+        let ended = self.state.lock().fds.take_all_ended();
         ended.into_iter().for_each(|object| self.release(object));
         self.settle_all_served();
     }
@@ -206,10 +206,10 @@ impl Kernel {
     /// Releases an object whose last descriptor is closed.
     pub(super) fn release(&self, object: Object) {
         match &object {
-            Object::Nvmap(client) => self.lock().nvmap.remove_client(*client),
-            Object::Space(_) | Object::Tsg(_) => self.lock().reap(),
+            Object::Nvmap(client) => self.state.lock().nvmap.remove_client(*client),
+            Object::Space(_) | Object::Tsg(_) => self.state.lock().reap(),
             Object::Channel { id, serial } => self.close_channel(*id, *serial),
-            Object::Ctrl(instance) => self.lock().close_instance(*instance),
+            Object::Ctrl(instance) => self.state.lock().close_instance(*instance),
             Object::ClockRequest
             | Object::DmaBuf(_)
             | Object::Event(_)
@@ -230,7 +230,7 @@ impl Kernel {
             return Err(Errno::INVAL);
         }
         self.settle(task, request.fd);
-        let object = self.lock().fds.find(task, request.fd, Errno::NODEV)?;
+        let object = self.state.lock().fds.find(task, request.fd, Errno::NODEV)?;
         if request.len == 0 {
             return Err(Errno::INVAL);
         }
@@ -246,7 +246,7 @@ impl Kernel {
     /// whether the file is one of the board.
     pub(super) fn approve_mmap(&self, task: &Task<'_>, request: &MapRequest) -> Result<bool, Errno> {
         self.settle(task, request.fd);
-        let Some(object) = self.lock().fds.get(task, request.fd).cloned() else { return Ok(false) };
+        let Some(object) = self.state.lock().fds.get(task, request.fd).cloned() else { return Ok(false) };
         self.fail_on_demand(Call::Mmap)?;
         if !request.offset.is_multiple_of(CPU_PAGE) || request.len == 0 {
             return Err(Errno::INVAL);
@@ -259,7 +259,7 @@ impl Kernel {
                     self.log.model(MemoryLine::MmapElsewhere { bytes: request.len });
                     return Err(Errno::INVAL);
                 }
-                self.lock().nvmap.mapped(task, &self.log, &buffer);
+                self.state.lock().nvmap.mapped(task, &self.log, &buffer);
                 Ok(true)
             }
             Object::Ctrl(_) => self.approve_doorbell(task, request).map(|()| true),
@@ -273,7 +273,7 @@ impl Kernel {
     fn approve_doorbell(&self, task: &Task<'_>, request: &MapRequest) -> Result<(), Errno> {
         let caller = task.caller.ok_or(Errno::BADF)?;
         let file = caller.file(request.fd)?;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let quiesced = state.quiesced;
         let (page, probe) = state.fds.doorbell(task, request.fd).ok_or(Errno::BADF)?;
         let is_page = |mapping: &CallerMapping| (mapping.device, mapping.inode) == (file.device, file.inode);
@@ -303,7 +303,7 @@ impl Kernel {
         buffer: Buffer,
     ) -> Result<NonNull<u8>, Errno> {
         map_rules(request, &buffer)?;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let descriptor = state.fds.native(task, request.fd).ok_or(Errno::BADF)?;
         let memory = buffer.handle.memory().ok_or(Errno::NOMEM)?;
         let pointer = if memory.fd().is_some() {
@@ -329,7 +329,7 @@ impl Kernel {
         request: &MapRequest,
         instance: u64,
     ) -> Result<NonNull<u8>, Errno> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let taken = state.mappings.values().any(
             |mapping| matches!(mapping.mapped, Mapped::Doorbell { instance: other, .. } if other == instance),
         );
@@ -358,7 +358,7 @@ impl Kernel {
     /// The mapping must not be used any more.
     pub(super) unsafe fn munmap(&self, pointer: NonNull<u8>, len: usize) -> Result<(), Errno> {
         let key = pointer.as_ptr().addr();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.mappings.get(&key).is_none_or(|mapping| mapping.len != len) {
             drop(state);
             self.log.model(MemoryLine::PartialMunmap { bytes: len, address: key });
@@ -379,7 +379,7 @@ impl Kernel {
         let deadline = Instant::now() + KMSG_WAIT;
         loop {
             let seen = self.log.pulse.count();
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let missing = state.fds.missing(task, fd, Errno::INVAL);
             match state.fds.get_mut(task, fd).ok_or(missing)? {
                 Object::Kmsg { cursor, blocking } => match self.log.read(cursor, buffer) {
@@ -403,7 +403,7 @@ impl Kernel {
     }
 
     pub(super) fn seek_end(&self, task: &Task<'_>, fd: RawFd) -> Result<(), Errno> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         // The rest that a served process has not read yet.
         state.fds.drain(task, fd);
         let missing = state.fds.missing(task, fd, Errno::SPIPE);
@@ -419,7 +419,7 @@ impl Kernel {
 
     /// Moves a kernel-log descriptor of a served process to the end. Returns whether `fd` is one.
     pub(super) fn seek_log_end(&self, task: &Task<'_>, fd: RawFd) -> bool {
-        let is_log = matches!(self.lock().fds.get(task, fd), Some(Object::Kmsg { .. }));
+        let is_log = matches!(self.state.lock().fds.get(task, fd), Some(Object::Kmsg { .. }));
         is_log && self.seek_end(task, fd).is_ok()
     }
 
@@ -431,7 +431,7 @@ impl Kernel {
         loop {
             let seen = self.log.pulse.count();
             let next = self.log.next();
-            let state = self.lock();
+            let state = self.state.lock();
             // The deadline of a fence.
             let mut nearest: Option<Instant> = None;
             let happened = match state.fds.get(task, fd) {

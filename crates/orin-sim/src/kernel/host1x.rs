@@ -59,7 +59,7 @@ impl Kernel {
             code::FENCE_EXTRACT => argument.call(|args: &mut FenceExtract| self.extract(task, args))?,
             code::CREATE_POLLFD => argument.call(|args: &mut CreatePollfd| {
                 let descriptor = fds::descriptor(task, |_| "host1x_pollfd".to_owned())?;
-                args.fd = self.lock().fds.insert(task, descriptor, Object::PollSet(Arc::default()))?;
+                args.fd = self.state.lock().fds.insert(task, descriptor, Object::PollSet(Arc::default()))?;
                 Ok(())
             })?,
             _ => argument.call(|args: &mut TriggerPollfd| self.trigger(task, args))?,
@@ -72,7 +72,7 @@ impl Kernel {
             return Err(Errno::INVAL);
         }
         let limit = Some(self.config.fence_timeout);
-        let fence = self.lock().syncpoints.fence(args.id, args.threshold, limit)?;
+        let fence = self.state.lock().syncpoints.fence(args.id, args.threshold, limit)?;
         args.fence_fd = self.sync_file(task, fence)?;
         Ok(())
     }
@@ -80,14 +80,14 @@ impl Kernel {
     /// Creates a descriptor for a fence.
     pub(super) fn sync_file(&self, task: &Task<'_>, fence: Arc<Fence>) -> Result<i32, Errno> {
         let descriptor = fds::descriptor(task, |_| "sync_file".to_owned())?;
-        self.lock().fds.insert(task, descriptor, Object::SyncFile(fence))
+        self.state.lock().fds.insert(task, descriptor, Object::SyncFile(fence))
     }
 
     fn extract(&self, task: &Task<'_>, args: &mut FenceExtract) -> Result<(), Errno> {
         if args.reserved != [0; 2] {
             return Err(Errno::INVAL);
         }
-        let state = self.lock();
+        let state = self.state.lock();
         let Some(Object::SyncFile(fence)) = state.fds.get(task, args.fence_fd) else {
             return Err(Errno::INVAL);
         };
@@ -102,7 +102,7 @@ impl Kernel {
     }
 
     fn trigger(&self, task: &Task<'_>, args: &TriggerPollfd) -> Result<(), Errno> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let Some(Object::PollSet(set)) = state.fds.get(task, args.fd).cloned() else {
             return Err(Errno::INVAL);
         };

@@ -1,8 +1,10 @@
 //! The GPU's non-stall interrupts: events of TSGs, after the time that a board takes to report them.
 
+use std::sync::Weak;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError, Weak};
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::Kernel;
 
@@ -18,7 +20,7 @@ pub(super) struct Interrupts {
 impl Interrupts {
     /// Reports an interrupt later. Returns whether that is possible.
     fn send(&self, kernel: &Weak<Kernel>, interrupt: Pending) -> bool {
-        let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pending = self.pending.lock();
         if pending.is_none() {
             *pending = start(kernel);
         }
@@ -51,7 +53,7 @@ impl Kernel {
     }
 
     fn report_interrupt(&self, channel: u32) {
-        self.lock().interrupt(channel);
+        self.state.lock().interrupt(channel);
         self.log.pulse.beat();
     }
 }

@@ -5,9 +5,10 @@
 //! model itself begin with `orin-sim: `. Source line numbers differ between releases, so every line of nvgpu carries 0.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use gpu_log::{HangLine, Level, Message, NoteLine};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use super::process::task::Task;
@@ -122,7 +123,7 @@ impl Log {
 
     fn push(&self, level: Level, text: String) {
         tracing::debug!(target: "orin_sim::kmsg", "{text}");
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.ring.lock();
         // Under the lock, so that the records are in time order.
         let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
         // CAST: the monotonic clock is never negative, and below 2^64 microseconds.
@@ -138,18 +139,18 @@ impl Log {
 
     /// The texts of the records kept.
     pub(super) fn texts(&self) -> Vec<String> {
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.ring.lock();
         ring.records.iter().map(|record| record.text.clone()).collect()
     }
 
     /// Sequence number of the oldest record kept.
     pub(super) fn first(&self) -> u64 {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner).first
+        self.ring.lock().first
     }
 
     /// Sequence number of the next record.
     pub(super) fn next(&self) -> u64 {
-        self.ring.lock().unwrap_or_else(PoisonError::into_inner).next()
+        self.ring.lock().next()
     }
 
     /// Reads the record at `cursor` in the format of `/dev/kmsg` and advances the cursor.
@@ -159,7 +160,7 @@ impl Log {
     /// EAGAIN at the end, EPIPE once if the record is lost (the cursor then points to the oldest record kept), EINVAL
     /// if `buffer` is too small.
     pub(super) fn read(&self, cursor: &mut u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.ring.lock();
         if *cursor < ring.first {
             *cursor = ring.first;
             return Err(Errno::PIPE);

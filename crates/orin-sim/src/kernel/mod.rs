@@ -50,10 +50,11 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 use gpu_log::{ChannelLine, HangLine};
 use kernel_door::{Door, Events, MapRequest, OpenFlags};
+use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
 use crate::caller::{CallerMemory, guard};
@@ -260,7 +261,7 @@ impl SoftwareOrin {
         let gpu = Gpu::start(gpu_config, Arc::clone(&kernel) as _)?;
         let faults = &kernel.config.faults;
         gpu.disturb(&faults.lost_doorbells, &faults.stalls);
-        *kernel.gpu.write().unwrap_or_else(PoisonError::into_inner) = Some(gpu);
+        *kernel.gpu.write() = Some(gpu);
         Ok(Self { board: Arc::new(Board { kernel }), process: ProcessId(0), memory: None })
     }
 
@@ -284,25 +285,25 @@ impl SoftwareOrin {
     /// `None` without checks, or if it is not the descriptor of an address space.
     pub fn watcher(&self, space: RawFd) -> Option<Watcher> {
         let checker = self.checker()?;
-        let state = self.board.kernel.lock();
+        let state = self.board.kernel.state.lock();
         let id = state.fds.space(&self.task(), space)?;
         Some(checker.watcher(Arc::clone(&state.spaces.get(&id)?.mmu)))
     }
 
     /// Returns the number of ioctls so far, including failed ones.
     pub fn ioctl_count(&self) -> u64 {
-        self.board.kernel.calls().total
+        self.board.kernel.calls.lock().total
     }
 
     /// Returns the number of ioctls so far, by request code.
     pub fn ioctl_counts(&self) -> BTreeMap<u32, u64> {
-        self.board.kernel.calls().requests.clone()
+        self.board.kernel.calls.lock().requests.clone()
     }
 
     /// Returns the numbers of live objects.
     pub fn live(&self) -> LiveCounts {
         self.board.kernel.settle_all();
-        self.board.kernel.lock().live()
+        self.board.kernel.state.lock().live()
     }
 
     /// Returns what the GPU is doing for a channel, given its id: the lower 12 bits of its work-submit token. `None` if
@@ -315,7 +316,7 @@ impl SoftwareOrin {
 
     /// Injects a failure. Calls are counted from now on.
     pub fn fail(&self, failure: Failure) {
-        self.board.kernel.calls().failures.push(failure);
+        self.board.kernel.calls.lock().failures.push(failure);
     }
 
     /// Stalls or resumes the engines. While they are stalled, no channel can be removed from the hardware: UNBIND
@@ -344,19 +345,19 @@ impl SoftwareOrin {
 
     /// Limits the memory that nvmap allocates, in bytes, including memory already in use.
     pub fn limit_allocations(&self, bytes: u64) {
-        self.board.kernel.lock().nvmap.limit(bytes);
+        self.board.kernel.state.lock().nvmap.limit(bytes);
     }
 
     /// Powers the idle GPU down, as the driver does after a while: the next request that needs the GPU takes `power_up`
     /// longer.
     pub fn power_down(&self, power_up: Duration) {
-        *self.board.kernel.power_up.lock().unwrap_or_else(PoisonError::into_inner) = power_up;
+        *self.board.kernel.power_up.lock() = power_up;
     }
 
     /// Locks scheduling parameters, like a program that holds `/dev/nvgpu/igpu0/sched`: requests that change them
     /// return EPERM.
     pub fn lock_scheduling(&self, locked: bool) {
-        self.board.kernel.lock().scheduling_locked = locked;
+        self.board.kernel.state.lock().scheduling_locked = locked;
     }
 
     /// Puts the GPU into software quiesce, as after an unrecoverable hardware error: requests that need the GPU return
@@ -364,7 +365,7 @@ impl SoftwareOrin {
     pub fn quiesce(&self) {
         let kernel = &self.board.kernel;
         let tsgs = {
-            let mut state = kernel.lock();
+            let mut state = kernel.state.lock();
             if std::mem::replace(&mut state.quiesced, true) {
                 drop(state);
                 kernel.log.error("nvgpu_sw_quiesce_with_trace", HangLine::QuiescePending {});
@@ -389,7 +390,7 @@ impl Drop for Board {
     fn drop(&mut self) {
         // Taken out of the lock first, because the drop waits for the GPU's thread, which may be reporting a fault and
         // takes the lock.
-        let gpu = self.kernel.gpu.write().unwrap_or_else(PoisonError::into_inner).take();
+        let gpu = self.kernel.gpu.write().take();
         drop(gpu);
         if let Some(checker) = &self.kernel.config.sm.check {
             check::close(checker);
@@ -401,24 +402,16 @@ impl Drop for Board {
 }
 
 impl Kernel {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Runs `call` on the GPU; does nothing while the board is being powered off.
     fn gpu(&self, call: impl FnOnce(&Gpu)) {
-        if let Some(gpu) = self.gpu.read().unwrap_or_else(PoisonError::into_inner).as_ref() {
+        if let Some(gpu) = self.gpu.read().as_ref() {
             call(gpu);
         }
     }
 
     /// Powers the GPU up. The first caller takes the power-up time; others wait for it.
     fn power_up(&self) {
-        let mut left = self.power_up.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut left = self.power_up.lock();
         std::thread::sleep(std::mem::take(&mut left));
     }
 
@@ -431,7 +424,7 @@ impl Kernel {
 
     /// Fails if a failure on demand is due for `call`.
     fn fail_on_demand(&self, call: Call) -> Result<(), Errno> {
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         let mut due = None;
         calls.failures.retain_mut(|failure| {
             if failure.call != call {
@@ -468,12 +461,12 @@ impl Kernel {
         // Requests of a served process on other files are not counted.
         let known = if task.is_served() {
             self.settle(task, fd);
-            Some(self.lock().fds.find(task, fd, Errno::NOTTY)?)
+            Some(self.state.lock().fds.find(task, fd, Errno::NOTTY)?)
         } else {
             None
         };
         let number = {
-            let mut calls = self.calls();
+            let mut calls = self.calls.lock();
             *calls.requests.entry(request).or_default() += 1;
             calls.total += 1;
             calls.total
@@ -490,7 +483,7 @@ impl Kernel {
             Some(object) => object,
             None => {
                 self.settle(task, fd);
-                self.lock().fds.find(task, fd, Errno::NOTTY)?
+                self.state.lock().fds.find(task, fd, Errno::NOTTY)?
             }
         };
         match object {

@@ -134,8 +134,8 @@ impl Kernel {
         args: &AllocObjCtx,
     ) -> Result<(), Errno> {
         let stalled = self.stalled();
-        let bound = self.lock().alloc_obj_ctx(task, &self.log, channel, args, stalled)?;
-        let tsg = self.lock().channel(channel.0, channel.1)?.tsg;
+        let bound = self.state.lock().alloc_obj_ctx(task, &self.log, channel, args, stalled)?;
+        let tsg = self.state.lock().channel(channel.0, channel.1)?.tsg;
         if let Some(tsg) = tsg {
             self.apply_modes(tsg);
         }

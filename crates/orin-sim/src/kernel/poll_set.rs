@@ -1,6 +1,8 @@
 //! Poll descriptors of `/dev/host1x-fence`.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::syncpoint::Fence;
 
@@ -13,12 +15,12 @@ pub(super) struct PollSet {
 impl PollSet {
     /// Adds a fence.
     pub(super) fn arm(&self, fence: Arc<Fence>) {
-        self.armed.lock().unwrap_or_else(PoisonError::into_inner).push(fence);
+        self.armed.lock().push(fence);
     }
 
     /// Removes the fences that have signalled. Returns whether there were any.
     pub(super) fn take_signalled(&self) -> bool {
-        let mut armed = self.armed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut armed = self.armed.lock();
         let before = armed.len();
         armed.retain(|fence| fence.result().is_none());
         armed.len() < before

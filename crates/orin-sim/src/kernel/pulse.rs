@@ -1,7 +1,7 @@
 //! A wake-up counter for sleeping threads. It changes with every event that they may wait for.
-
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
 
 /// Changes with every record of the log, every interrupt of the GPU and every end of a channel.
 #[derive(Debug, Default)]
@@ -11,18 +11,14 @@ pub(super) struct Pulse {
 }
 
 impl Pulse {
-    fn lock(&self) -> MutexGuard<'_, u64> {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The current count. Read it, then check the condition, then call [`Pulse::wait`].
     pub(super) fn count(&self) -> u64 {
-        *self.lock()
+        *self.count.lock()
     }
 
     /// Signals an event.
     pub(super) fn beat(&self) {
-        let mut count = self.lock();
+        let mut count = self.count.lock();
         *count = count.wrapping_add(1);
         drop(count);
         self.moved.notify_all();
@@ -30,8 +26,8 @@ impl Pulse {
 
     /// Sleeps until the count differs from `seen`, for at most `timeout`. Returns whether it changed.
     pub(super) fn wait(&self, seen: u64, timeout: Duration) -> bool {
-        let wait = self.moved.wait_timeout_while(self.lock(), timeout, |count| *count == seen);
-        let (count, _) = wait.unwrap_or_else(PoisonError::into_inner);
+        let mut count = self.count.lock();
+        self.moved.wait_while_for(&mut count, |count| *count == seen, timeout);
         *count != seen
     }
 }

@@ -293,7 +293,7 @@ impl Kernel {
 
     pub(super) fn end_tsg_with(&self, log: &Log, tsg_id: u32, code: Option<u32>) {
         let channels = {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let Some(tsg) = state.tsgs.get_mut(&tsg_id) else { return };
             tsg.ended = true;
             let channels = tsg.channels.clone();
@@ -312,7 +312,7 @@ impl Kernel {
         };
         self.gpu(|gpu| gpu.stop_channels(&channels));
         // Waiters wake up as if the work were done; the notifier shows the difference.
-        let state = self.lock();
+        let state = self.state.lock();
         let ended = channels.iter().filter_map(|id| state.channels.get(id));
         ended.for_each(|channel| state.wake_waiters(channel));
         drop(state);
@@ -321,7 +321,7 @@ impl Kernel {
 
     /// Describes an address relative to the mappings of the channel's address space.
     fn place(&self, channel: u32, va: u64) -> String {
-        let state = self.lock();
+        let state = self.state.lock();
         let space = state.channels.get(&channel).and_then(|channel| channel.space);
         let space = space.and_then(|space| state.spaces.get(&space));
         space.map_or_else(|| "in no address space".to_owned(), |space| space.mmu.view().describe(va))
@@ -451,7 +451,7 @@ impl Kernel {
     /// Prints the debug dump, limited to what the model has: the list of channels.
     pub(super) fn dump(&self, log: &Log) {
         log.dump(NoteLine::ChannelDump {});
-        for (id, channel) in &self.lock().channels {
+        for (id, channel) in &self.state.lock().channels {
             let Some(tsg) = channel.tsg else { continue };
             let deterministic = if channel.deterministic { "yes" } else { "no" };
             log.dump(NoteLine::ChannelStatus {
@@ -489,7 +489,8 @@ impl Kernel {
         }
         let error = SmError::new(fault, self.config.sm_count());
         error.print(log);
-        if let Some(slot) = self.lock().tsgs.get_mut(&tsg).and_then(|entry| entry.sm_errors.get_mut(error.sm))
+        if let Some(slot) =
+            self.state.lock().tsgs.get_mut(&tsg).and_then(|entry| entry.sm_errors.get_mut(error.sm))
         {
             *slot = error.record;
         }
@@ -525,7 +526,8 @@ impl FaultHandler for Kernel {
     fn fault(&self, channel_id: u32, fault: ChannelFault) {
         // A report may arrive late, after the channel was closed and its id reused. It is the right channel only if the
         // GPU halted it and its identity is the same before and after that check.
-        let identity = || self.lock().channels.get(&channel_id).map(|channel| (channel.serial, channel.tsg));
+        let identity =
+            || self.state.lock().channels.get(&channel_id).map(|channel| (channel.serial, channel.tsg));
         let before = identity();
         let mut halted = false;
         self.gpu(|gpu| {

@@ -317,17 +317,17 @@ impl Kernel {
         channel: (u32, u64),
         args: &mut SubmitGpfifo,
     ) -> Result<(), Errno> {
-        if self.lock().channel(channel.0, channel.1)?.unserviceable {
+        if self.state.lock().channel(channel.0, channel.1)?.unserviceable {
             return Err(Errno::TIMEDOUT);
         }
         let flags = SubmitFlags::from_bits_retain(args.flags);
         let sync_file = flags.contains(SubmitFlags::FENCE_GET.union(SubmitFlags::SYNC_FENCE));
         let file = if sync_file { Some(fds::descriptor(task, |_| "sync_file".to_owned())?) } else { None };
-        let fence = self.lock().enqueue(task, &self.log, channel, args)?;
+        let fence = self.state.lock().enqueue(task, &self.log, channel, args)?;
         if let Some((id, threshold)) = fence.filter(|_| flags.contains(SubmitFlags::FENCE_GET)) {
             self.give_fence(task, Returned { id, threshold, file }, args)?;
         }
-        if self.lock().channel(channel.0, channel.1)?.watchdog.on {
+        if self.state.lock().channel(channel.0, channel.1)?.watchdog.on {
             self.start_watchdog();
         }
         self.ring_doorbell(channel.0)
@@ -337,7 +337,7 @@ impl Kernel {
         let Returned { id, threshold, file } = fence;
         (args.fence.id, args.fence.value) = (id, threshold);
         if let Some(file) = file {
-            let mut state = self.lock();
+            let mut state = self.state.lock();
             let fence = state.syncpoints.fence(id, threshold, Some(self.config.fence_timeout))?;
             args.fence.id = state.fds.insert(task, file, Object::SyncFile(fence))?.cast_unsigned();
             args.fence.value = 0;
@@ -347,13 +347,13 @@ impl Kernel {
 
     /// Rings the kernel's own doorbell.
     fn ring_doorbell(&self, token: u32) -> Result<(), Errno> {
-        let page = self.lock().doorbell.clone();
+        let page = self.state.lock().doorbell.clone();
         let page = match page {
             Some(page) => page,
             None => {
                 let page = Arc::new(Memory::new("nvgpu usermode page", USERMODE_PAGE_SIZE)?);
                 self.gpu(|gpu| gpu.add_doorbell_page(Arc::clone(&page)));
-                self.lock().doorbell.insert(page).clone()
+                self.state.lock().doorbell.insert(page).clone()
             }
         };
         page.store(USERMODE_DOORBELL, token);

@@ -68,12 +68,12 @@ pub(super) struct Expired {
 impl Kernel {
     /// Accounts for a time-out of a TSG. Returns the end of the TSG if the limit of a channel is exceeded.
     pub(super) fn count_switch_timeout(&self, tsg: u32) -> Option<Expired> {
-        let channels = self.lock().tsgs.get(&tsg)?.channels.clone();
+        let channels = self.state.lock().tsgs.get(&tsg)?.channels.clone();
         let mut gp_gets = BTreeMap::new();
         self.gpu(|gpu| {
             gp_gets.extend(channels.iter().filter_map(|&id| Some((id, gpu.status(id)?.gp_get))));
         });
-        self.lock().count_switch_timeout(&channels, &gp_gets)
+        self.state.lock().count_switch_timeout(&channels, &gp_gets)
     }
 }
 

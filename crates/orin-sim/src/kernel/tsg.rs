@@ -361,7 +361,7 @@ impl Kernel {
             argument.call(|fd: &mut RawFd| self.unbind_channel(task, id, *fd, code.code))?;
             return Ok(0);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.scheduling_locked && LOCKABLE.contains(&code.code) {
             return Err(Errno::PERM);
         }
@@ -449,7 +449,7 @@ impl Kernel {
             return Err(Errno::INVAL);
         }
         let stalled = self.stalled();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.quiesced {
             return Err(no_power(&self.log, code));
         }
@@ -464,7 +464,7 @@ impl Kernel {
         (channel.unserviceable, channel.retired) = (true, true);
         drop(state);
         self.gpu(|gpu| gpu.stop_channels(&[id]));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some(channel) = state.channels.get_mut(&id) {
             channel.tsg = None;
         }

@@ -77,7 +77,7 @@ impl Kernel {
         (id, serial): (u32, u64),
         args: &Wait,
     ) -> Result<Condition, Errno> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.channel(id, serial)?.unserviceable {
             return Err(Errno::TIMEDOUT);
         }
@@ -118,7 +118,7 @@ impl Kernel {
                 return Ok(());
             }
             let serviceable =
-                self.lock().channel(channel.0, channel.1).is_ok_and(|channel| !channel.unserviceable);
+                self.state.lock().channel(channel.0, channel.1).is_ok_and(|channel| !channel.unserviceable);
             if !serviceable {
                 return condition.ended();
             }

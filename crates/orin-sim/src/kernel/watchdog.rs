@@ -162,7 +162,7 @@ impl Kernel {
     }
 
     fn check_watchdogs(&self) {
-        let stuck = self.lock().stuck();
+        let stuck = self.state.lock().stuck();
         for channel in stuck {
             let mut waits = false;
             self.gpu(|gpu| {
@@ -170,7 +170,8 @@ impl Kernel {
                 waits = status
                     .is_some_and(|status| matches!(status.activity, Activity::WaitingForSemaphore { .. }));
             });
-            let same = self.lock().channel(channel.id, channel.serial).is_ok_and(|now| now.tsg.is_some());
+            let same =
+                self.state.lock().channel(channel.id, channel.serial).is_ok_and(|now| now.tsg.is_some());
             if same && waits && channel.acquire {
                 self.acquire_timed_out(channel.tsg);
             } else if same && channel.job {

@@ -110,7 +110,7 @@ impl Kernel {
         if !flags.contains(GpuFlags::SUPPORT_ZBC) {
             return Err(Errno::NODEV);
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if argument.code() == code::ZBC_SET_TABLE {
             argument.call(|args: &mut ZbcSetTable| {
                 if ![ZBC_TYPE_COLOR, ZBC_TYPE_DEPTH, ZBC_TYPE_STENCIL].contains(&args.kind) {

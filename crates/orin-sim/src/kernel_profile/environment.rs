@@ -3,7 +3,9 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, Once, PoisonError};
+use std::sync::{Arc, Once};
+
+use parking_lot::Mutex;
 
 use super::{Profiler, Selection};
 use crate::settings::SettingsError;
@@ -61,7 +63,7 @@ fn parse_launches(text: &str) -> Result<(u64, Option<u64>), String> {
 /// Writes the profiles when the process exits, unless [`close`] has done so.
 fn watch_exit(profiler: &Profiler, path: PathBuf) {
     static REGISTER: Once = Once::new();
-    OPEN.lock().unwrap_or_else(PoisonError::into_inner).push((profiler.clone(), path));
+    OPEN.lock().push((profiler.clone(), path));
     REGISTER.call_once(|| {
         // SAFETY: `at_exit` is a function without arguments that does not unwind.
         unsafe { libc::atexit(at_exit) };
@@ -70,7 +72,7 @@ fn watch_exit(profiler: &Profiler, path: PathBuf) {
 
 /// Writes the profiles of a board that is powered off.
 pub(crate) fn close(profiler: &Profiler) {
-    let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut open = OPEN.lock();
     let Some(at) = open.iter().position(|(other, _)| Arc::ptr_eq(&other.0, &profiler.0)) else { return };
     let closed = open.remove(at);
     drop(open);
@@ -96,7 +98,7 @@ fn write((profiler, path): &(Profiler, PathBuf)) {
 
 /// Runs when the process exits.
 extern "C" fn at_exit() {
-    let open = std::mem::take(&mut *OPEN.lock().unwrap_or_else(PoisonError::into_inner));
+    let open = std::mem::take(&mut *OPEN.lock());
     open.iter().for_each(write);
 }
 

@@ -1,7 +1,9 @@
 //! A running grid, and the launches of a kernel together.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::class::{access_of, class_of, is_branch};
 use super::report::{InstructionProfile, KernelProfile};
@@ -91,19 +93,19 @@ impl GridProfile {
 
     /// Adds the counts of a thread.
     pub(crate) fn add(&self, tally: Tally) {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner).merge(tally);
+        self.tally.lock().merge(tally);
     }
 
     /// The grid has ended; `complete` if without a fault.
     pub(crate) fn finish(&self, complete: bool) {
-        let tally = std::mem::take(&mut *self.tally.lock().unwrap_or_else(PoisonError::into_inner));
+        let tally = std::mem::take(&mut *self.tally.lock());
         let start = self.launch.program_va;
         let executed: Vec<(i64, u128, Counts)> = tally
             .instructions()
             // CAST: addresses have 49 bits.
             .map(|(pc, word, counts)| (pc.wrapping_sub(start) as i64, word, *counts))
             .collect();
-        let mut state = self.profiler.lock();
+        let mut state = self.profiler.0.state.lock();
         let known = state.entries.iter_mut().find(|entry| entry.is_of(&self.shape, &executed));
         let entry = match known {
             Some(entry) => entry,

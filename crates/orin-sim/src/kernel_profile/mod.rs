@@ -30,7 +30,9 @@ mod report;
 mod tally;
 mod text;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 pub use access::{Passes, Traffic};
 pub use environment::{KERNELS_VARIABLE, LAUNCHES_VARIABLE, PROFILE_VARIABLE};
@@ -118,7 +120,7 @@ impl Profiler {
     /// The profiles so far, one for each kernel and launch shape, in the order of their first launches. Running
     /// launches are not included.
     pub fn profiles(&self) -> Vec<KernelProfile> {
-        self.lock().entries.iter().map(Entry::profile).collect()
+        self.0.state.lock().entries.iter().map(Entry::profile).collect()
     }
 
     /// Starts profiling a launch; `None` if it is not selected.
@@ -128,7 +130,7 @@ impl Profiler {
         view: &View,
         checker: Option<&Checker>,
     ) -> Option<GridProfile> {
-        let mut state = self.lock();
+        let mut state = self.0.state.lock();
         let grid = GridProfile::new(self.clone(), launch, view, checker, &self.0.known);
         let Selection { skip, count, .. } = self.0.selection;
         if !self.0.selection.names(grid.kernel()) {
@@ -137,9 +139,5 @@ impl Profiler {
         let number = state.launches;
         state.launches += 1;
         (number >= skip && count.is_none_or(|count| number - skip < count)).then_some(grid)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -13,7 +13,9 @@ mod view;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 use std::fmt;
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
+
+use parking_lot::RwLock;
 
 pub use view::View;
 
@@ -190,7 +192,7 @@ impl AddressSpace {
     }
 
     fn change<R>(&self, change: impl FnOnce(&mut Tables) -> R) -> R {
-        change(Arc::make_mut(&mut self.tables.write().unwrap_or_else(|poison| poison.into_inner())))
+        change(Arc::make_mut(&mut self.tables.write()))
     }
 
     /// Adds a mapping. The kernel model must have checked alignment and overlap.
@@ -261,7 +263,7 @@ impl AddressSpace {
 
     /// Returns a snapshot of the mappings.
     pub fn view(&self) -> View {
-        let tables = Arc::clone(&self.tables.read().unwrap_or_else(|poison| poison.into_inner()));
+        let tables = Arc::clone(&self.tables.read());
         View { tables, space: self.serial, watch: None }
     }
 }

@@ -4,7 +4,9 @@ use core::ffi::CStr;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::RawFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::{Caller as _, CallerMemory, SoftwareOrin};
 use kernel_door::{MapRequest, Protection};
@@ -139,7 +141,7 @@ impl Calls {
     /// The board's process of a caller.
     fn process(&self, client: &Client) -> Option<SoftwareOrin> {
         let (id, start) = client.process()?;
-        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut processes = self.processes.lock();
         if let Some(process) = processes.get(&id).filter(|process| process.start == start) {
             return Some(process.board.clone());
         }

@@ -6,9 +6,11 @@
 use core::ffi::c_void;
 use std::fs;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::caller::{CallerFile, CallerMapping, parse_mapping};
 use crate::{Caller, CallerMemory};
@@ -60,14 +62,13 @@ impl Client {
 
     /// Takes the log of accesses to the caller.
     pub(crate) fn accesses(&self) -> Vec<Access> {
-        let accesses =
-            self.accesses.as_ref().map(|accesses| accesses.lock().unwrap_or_else(PoisonError::into_inner));
+        let accesses = self.accesses.as_ref().map(|accesses| accesses.lock());
         accesses.map_or_else(Vec::new, |mut accesses| core::mem::take(&mut accesses))
     }
 
     fn collect(&self, access: impl FnOnce() -> Access) {
         if let Some(accesses) = &self.accesses {
-            accesses.lock().unwrap_or_else(PoisonError::into_inner).push(access());
+            accesses.lock().push(access());
         }
     }
 

@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::serve::filter;
 use crate::serve::processes::Tree;
@@ -46,7 +47,7 @@ impl Crowd {
 
     /// Whether a thread, which waits for the answer, may create a process.
     pub(crate) fn admit(&self, thread: u32) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         // Its earlier creation is complete.
         state.creating.remove(&thread);
         if state.most >= self.limit && Instant::now() >= state.next_count {

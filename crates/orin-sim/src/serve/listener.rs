@@ -3,9 +3,10 @@
 use core::ffi::c_int;
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
@@ -166,7 +167,7 @@ impl Listener {
         if number < 0 {
             return Err(Errno::BADF);
         }
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = self.threads.lock();
         let known = threads.get(&thread).map(|known| pidfd_getfd(known, number, PidfdGetfdFlags::empty()));
         match known {
             Some(Err(Errno::SRCH)) | None => {}

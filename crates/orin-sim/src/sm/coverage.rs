@@ -25,7 +25,9 @@
 //! executes it, so the interpreter has no overhead without a recorder.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// A recorder of executed instructions; clones share their counts.
 ///
@@ -85,7 +87,7 @@ impl Coverage {
 
     /// Returns the number of executions of each instruction executed at least once, by name.
     pub fn counts(&self) -> BTreeMap<String, u64> {
-        let record = self.lock();
+        let record = self.0.lock();
         let counts = record.names.iter().cloned().zip(record.counts.iter().copied());
         counts.filter(|(_, count)| *count != 0).collect()
     }
@@ -93,7 +95,7 @@ impl Coverage {
     /// Returns the counter index of an instruction word.
     pub(super) fn number(&self, word: u128) -> u32 {
         let name = sass::mnemonic(word).unwrap_or_else(|| format!("unnamed {:#05x}", word & 0xfff));
-        let mut record = self.lock();
+        let mut record = self.0.lock();
         if let Some(number) = record.numbers.get(&name) {
             return *number;
         }
@@ -107,14 +109,10 @@ impl Coverage {
 
     /// Adds executions, indexed by counter.
     fn add(&self, counts: &[u64]) {
-        let mut record = self.lock();
+        let mut record = self.0.lock();
         for (sum, count) in record.counts.iter_mut().zip(counts) {
             *sum += count;
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Record> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -23,7 +23,9 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::constants::Constants;
 use super::coverage::Counter;
@@ -135,18 +137,14 @@ impl Flight {
         Engine::new(self)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Executed instructions.
     pub(super) fn spent(&self) -> Spent {
-        self.lock().spent
+        self.state.lock().spent
     }
 
     /// CTAs started so far.
     pub(super) fn started(&self) -> u64 {
-        self.lock().started
+        self.state.lock().started
     }
 
     /// Allows CTAs to start, or not.
@@ -160,7 +158,7 @@ impl Flight {
 
     /// Whether no CTA is in flight.
     pub(super) fn is_between_blocks(&self) -> bool {
-        self.lock().flying == 0
+        self.state.lock().flying == 0
     }
 
     /// Whether the grid has further CTAs, but none is in flight and none may start.
@@ -168,13 +166,13 @@ impl Flight {
         if !self.is_draining() {
             return false;
         }
-        let state = self.lock();
+        let state = self.state.lock();
         state.flying == 0 && state.started < self.total && state.fault.is_none()
     }
 
     /// Returns the number of CTAs, at most `most`, that could run concurrently now besides the running ones.
     pub(super) fn waiting(&self, most: usize) -> usize {
-        let state = self.lock();
+        let state = self.state.lock();
         if state.fault.is_some() {
             return 0;
         }
@@ -230,7 +228,7 @@ impl Flight {
     /// Takes a CTA to run concurrently: an interrupted one, else the next of the grid, else the one that has waited
     /// longest.
     fn take(&self) -> Option<Cta> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some((first, _)) = state.fault {
             // After a fault, only CTAs earlier in grid order run.
             let State { interrupted, ready, .. } = &mut *state;
@@ -259,7 +257,7 @@ impl Flight {
 
     /// Takes back a CTA that has run concurrently.
     fn put_back(&self, mut cta: Cta, outcome: Result<Turn, SmFault>, spent: Spent) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.spent += spent;
         match outcome {
             Ok(Turn::Done) => state.end(cta),
@@ -282,7 +280,7 @@ impl Flight {
 
     /// Returns whether a CTA can run concurrently. No thread may be running CTAs.
     pub(super) fn is_side_by_side(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         match state.fault {
             Some((first, _)) => state.interrupted.iter().chain(&state.ready).any(|cta| cta.number < first),
             None => !state.interrupted.is_empty() || !state.ready.is_empty() || self.startable(&state) > 0,
@@ -298,7 +296,7 @@ impl Flight {
     pub(super) fn work_in_order(&self, engine: &mut Engine, fuel: u64) -> Result<u64, SmFault> {
         let mut left = fuel;
         // No other thread needs the lock.
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if let Some((_, fault)) = state.fault {
             return Err(fault);
         }
@@ -335,7 +333,7 @@ impl Flight {
 
     /// Whether all CTAs have ended.
     pub(super) fn is_done(&self) -> bool {
-        let state = self.lock();
+        let state = self.state.lock();
         state.started == self.total && state.flying == 0
     }
 }

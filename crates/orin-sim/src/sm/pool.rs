@@ -4,8 +4,9 @@
 //! grid until it is stopped or finds no work. Helpers start on first use and sleep without work.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
 
 use crate::caller::guard;
 
@@ -45,7 +46,7 @@ impl Pool {
 
     /// Passes each job to its own helper. Returns the jobs without a helper.
     pub(super) fn start(&self, jobs: Vec<Job>) -> Vec<Job> {
-        let mut helpers = self.helpers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut helpers = self.helpers.lock();
         while helpers.len() < jobs.len().min(self.limit) {
             // With fewer threads the grid runs slower; results are the same.
             let Some(helper) = Helper::spawn(helpers.len()) else { break };

@@ -10,8 +10,9 @@
 //! sufficient, because another address space or a newly loaded program may have different code there.
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
+use parking_lot::Mutex;
 use sass::Refusal;
 
 use super::fetched::Fetched;
@@ -72,7 +73,7 @@ struct Kept {
 impl CodeCache {
     /// Returns the number of pages decoded since the GPU was powered up.
     pub(super) fn decoded(&self) -> u64 {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).decoded
+        self.0.lock().decoded
     }
 
     /// Returns page `number` with the current contents of memory.
@@ -84,7 +85,7 @@ impl CodeCache {
         }
         let memory = memory.watched_as(Unit::Instruction);
         memory.read(number * PAGE_BYTES, &mut bytes).map_err(SmFaultCause::Mmu)?;
-        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.0.lock();
         let same = |page: &&Arc<Page>| page.bytes == bytes;
         if let Some(page) = kept.pages.get(&number).and_then(|pages| pages.iter().find(same)) {
             return Ok(Arc::clone(page));

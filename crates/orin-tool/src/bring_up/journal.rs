@@ -4,7 +4,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 /// Name of the file in the folder of a run.
 pub(super) const NAME: &str = "journal.txt";
@@ -26,13 +27,13 @@ impl Journal {
 
     /// Locks the journal against another run in the same folder; returns whether that worked.
     pub(super) fn lock(&self) -> bool {
-        let file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let file = self.file.lock();
         rustix::fs::flock(&*file, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_ok()
     }
 
     /// Writes one line and waits until it is on the disk.
     pub(super) fn line(&self, text: &str) -> io::Result<()> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         // One write, so that a line of another process cannot come between its parts.
         file.write_all(format!("{}\n", text.replace('\n', " ")).as_bytes())?;
         file.sync_data()

@@ -3,9 +3,9 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
 use super::journal::Journal;
@@ -87,10 +87,6 @@ impl Recorder {
         Ok(Self { stage, folder: folder.to_owned(), journal, start: Instant::now(), data: Mutex::default() })
     }
 
-    fn data(&self) -> MutexGuard<'_, Data> {
-        self.data.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The folder of the run.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
@@ -110,29 +106,29 @@ impl Recorder {
     pub(super) fn step(&self, text: impl Into<String>) -> io::Result<()> {
         let text = text.into();
         let result = self.journal.line(&format!("stage {} step: {text}", self.stage.number));
-        self.data().step = text;
+        self.data.lock().step = text;
         result
     }
 
     /// Records a fact under a name; a second one replaces the first.
     pub(super) fn fact(&self, name: &str, value: impl Into<Value>) {
-        self.data().facts.insert(name.to_owned(), value.into());
+        self.data.lock().facts.insert(name.to_owned(), value.into());
     }
 
     /// Records a part of the GPU's state, for a failure.
     pub(super) fn state(&self, name: &str, value: impl Into<Value>) {
-        self.data().state.insert(name.to_owned(), value.into());
+        self.data.lock().state.insert(name.to_owned(), value.into());
     }
 
     /// Records a line of the kernel log, with the time since the stage began.
     pub(super) fn kernel_line(&self, text: &str) {
         let ms = self.elapsed().as_secs_f64() * 1e3;
-        self.data().log.push(json!({ "ms": (ms * 10.0).round() / 10.0, "text": text }));
+        self.data.lock().log.push(json!({ "ms": (ms * 10.0).round() / 10.0, "text": text }));
     }
 
     /// Writes the stage's files, once: a later call does nothing.
     pub(super) fn write(&self, outcome: &Outcome, calls: &[Value]) -> io::Result<()> {
-        let mut data = self.data();
+        let mut data = self.data.lock();
         if data.written {
             return Ok(());
         }

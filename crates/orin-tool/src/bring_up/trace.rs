@@ -7,12 +7,13 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 use std::os::fd::RawFd;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use kernel_door::{Door, Errno, Events, MapRequest, OpenFlags};
 use nvgpu_sys::{channel, ctrl};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 /// Number of calls kept from the start, and again from the end, of a stage.
@@ -66,13 +67,9 @@ impl TraceDoor {
         self.hold_resets.store(hold, Ordering::Relaxed);
     }
 
-    fn calls(&self) -> MutexGuard<'_, Calls> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Sends FORCE_RESET to every open channel of nvgpu, and returns their number.
     pub(super) fn reset_channels(&self) -> usize {
-        let channels = self.calls().channels.clone();
+        let channels = self.calls.lock().channels.clone();
         for fd in &channels {
             // SAFETY: the request takes no argument.
             let result = unsafe { self.behind.ioctl(*fd, channel::code::FORCE_RESET, ptr::null_mut()) };
@@ -95,7 +92,7 @@ impl TraceDoor {
             after: Vec::new(),
             end: None,
         };
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         let number = calls.count;
         calls.count += 1;
         if calls.first.len() < KEPT {
@@ -112,7 +109,7 @@ impl TraceDoor {
     /// Completes a record.
     fn end(&self, number: usize, after: &[u32], result: Result<i64, Errno>) {
         let now = self.start.elapsed();
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         let oldest = calls.count - calls.last.len();
         let call = match number.checked_sub(oldest) {
             Some(index) if number >= KEPT => calls.last.get_mut(index),
@@ -144,7 +141,7 @@ impl TraceDoor {
     /// The calls in order, as JSON objects: microseconds since the start, name, descriptor, words before and after,
     /// microseconds taken, result or errno.
     pub(super) fn log(&self) -> Vec<Value> {
-        let calls = self.calls();
+        let calls = self.calls.lock();
         let skipped = calls.count - calls.first.len() - calls.last.len();
         let gap = (skipped > 0).then(|| json!({ "skipped": skipped }));
         calls.first.iter().map(as_json).chain(gap).chain(calls.last.iter().map(as_json)).collect()
@@ -227,7 +224,7 @@ unsafe impl Door for TraceDoor {
             && result.is_ok()
             && let Some(channel) = after.first()
         {
-            self.calls().channels.insert(channel.cast_signed());
+            self.calls.lock().channels.insert(channel.cast_signed());
         }
         result
     }
@@ -261,7 +258,7 @@ unsafe impl Door for TraceDoor {
     }
 
     unsafe fn close(&self, fd: RawFd) -> Result<(), Errno> {
-        self.calls().channels.remove(&fd);
+        self.calls.lock().channels.remove(&fd);
         // SAFETY: the caller's contract is the same.
         self.plain("close", Some(fd), || unsafe { self.behind.close(fd) }, |()| 0)
     }

@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use nvgpu_sys::paths;
 use orin_cli::{UsageError, warn};
 use orin_sim::SoftwareOrin;
 use orin_sim::serve::{Observer, ServedCall};
+use parking_lot::Mutex;
 
 use super::text;
 
@@ -36,7 +37,7 @@ impl Lines {
     }
 
     fn write(&self, line: &str) {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         let Some(open) = file.as_mut() else { return };
         if let Err(error) = open.write_all(line.as_bytes()) {
             warn(format_args!("orin serve: {} cannot be written: {error}", self.path.display()));

@@ -1,7 +1,7 @@
 //! The Orin's kernel driver, nvgpu with nvmap, on a board or in the software Orin.
 
 use core::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use gpu_hal::{
@@ -15,6 +15,7 @@ use nvgpu_channel::{
     Tsg, TsgEvent, VA_END, VA_START, open_kernel_log,
 };
 use nvmap::{Buffer, CacheMode};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
@@ -146,7 +147,7 @@ struct NvgpuChannels {
 impl NvgpuChannels {
     /// The rings of the compute and the copy channel. Each call creates new rings, so it is called once per group.
     fn rings(self: &Arc<Self>) -> [SubmitRing; 2] {
-        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let channels = self.channels.lock();
         channels.each_ref().map(|channel| {
             let pointers = SubmitPointers {
                 slots: channel.ring_pointer(),
@@ -171,7 +172,7 @@ unsafe impl ChannelGroup for NvgpuChannels {
     }
 
     fn channel_ids(&self) -> Vec<u32> {
-        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let channels = self.channels.lock();
         channels.iter().map(|channel| channel.token() & CHANNEL_BITS).collect()
     }
 
@@ -184,7 +185,7 @@ unsafe impl ChannelGroup for NvgpuChannels {
             // The kernel has already stopped the group.
             return Ok(());
         }
-        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let channels = self.channels.lock();
         // One reset takes the whole TSG out of service.
         Ok(channels[0].force_reset()?)
     }
@@ -287,6 +288,6 @@ unsafe impl Driver for Nvgpu {
     }
 
     fn kernel_log(&self) -> Result<Vec<String>, String> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).read()
+        self.log.lock().read()
     }
 }

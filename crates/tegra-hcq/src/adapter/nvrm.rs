@@ -4,7 +4,7 @@
 //! polls or reads is system memory. Notifier, debugger object and the `Xid` lines of the kernel log explain faults.
 
 use core::ptr::NonNull;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use gpu_hal::chip::PeerCopies;
@@ -14,6 +14,7 @@ use gpu_hal::{
 };
 use kernel_door::{Door, KernelLog};
 use nvrm::{ChannelGroup as Group, Engine, Gpu, HostImport, Memory, PeerMemory, Place, SharedMemory};
+use parking_lot::Mutex;
 
 use crate::kind::Which;
 
@@ -268,6 +269,6 @@ unsafe impl Driver for Nvrm {
     }
 
     fn kernel_log(&self) -> Result<Vec<String>, String> {
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).read()
+        self.log.lock().read()
     }
 }

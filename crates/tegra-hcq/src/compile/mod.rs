@@ -11,7 +11,9 @@ mod search;
 
 use std::env;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 pub use cache::Cache;
 use cache::Key;
@@ -149,7 +151,7 @@ impl Compiler {
     ///
     /// As [`Compiler::load`]; after an error, the next call retries.
     pub fn shared() -> Result<Arc<Self>> {
-        let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = SHARED.lock();
         if let Some(compiler) = &*shared {
             return Ok(Arc::clone(compiler));
         }
@@ -162,7 +164,7 @@ impl Compiler {
     /// [`Program::compile`] uses.
     pub fn share(self) -> Arc<Self> {
         let compiler = Arc::new(self);
-        *SHARED.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&compiler));
+        *SHARED.lock() = Some(Arc::clone(&compiler));
         compiler
     }
 

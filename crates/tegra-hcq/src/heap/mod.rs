@@ -6,10 +6,11 @@
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use gpu_hal::{DeviceMemory, Driver, MemoryUse};
+use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
 use crate::limits::MAX_QUEUES;
@@ -126,12 +127,6 @@ pub(crate) struct Heap {
     driver: Box<dyn Driver>,
 }
 
-/// Locks a mutex and ignores poisoning: every critical section of this crate replaces whole values, so the data is
-/// consistent.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl Heap {
     /// Creates a heap without allocations.
     pub(crate) fn new(driver: Box<dyn Driver>, observer: Option<Box<dyn Observer>>) -> Result<Arc<Self>> {
@@ -183,7 +178,7 @@ impl Heap {
         let (driver, bytes) = (&*self.driver, target.len());
         worth
             && purpose == MemoryUse::Device
-            && lock(&self.staging).copy(driver, bytes, |staging| staging.read(va, target))
+            && self.staging.lock().copy(driver, bytes, |staging| staging.read(va, target))
     }
 
     /// Copies `source` to GPU address `va` with the copy engine, if that is faster than stores by the CPU. No work may
@@ -194,7 +189,7 @@ impl Heap {
             return false;
         }
         // While another thread uses the channel, stores of this thread are faster than waiting.
-        let Ok(mut staging) = self.staging.try_lock() else { return false };
+        let Some(mut staging) = self.staging.try_lock() else { return false };
         staging.copy(&*self.driver, source.len(), |staging| staging.write(va, source))
     }
 
@@ -360,7 +355,7 @@ impl Heap {
             self.give_back(memory);
             return;
         }
-        lock(&self.parked).blocks.push_back(memory);
+        self.parked.lock().blocks.push_back(memory);
         self.parked_count.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -374,7 +369,7 @@ impl Heap {
     }
 
     fn sweep_parked(&self) {
-        let mut parked = lock(&self.parked);
+        let mut parked = self.parked.lock();
         while parked.blocks.front().is_some_and(|memory| self.passed(&memory.uses)) {
             parked.blocks.pop_front().into_iter().for_each(|memory| self.give_back(memory));
         }
@@ -388,7 +383,7 @@ impl Heap {
 
     /// Frees all parked memory whose last use has ended. Returns the number of blocks.
     pub(crate) fn sweep_all(&self) -> usize {
-        let mut parked = lock(&self.parked);
+        let mut parked = self.parked.lock();
         let freed = self.check_all(&mut parked);
         self.parked_count.store(parked.blocks.len(), Ordering::Relaxed);
         freed
@@ -446,18 +441,18 @@ impl Heap {
     }
 
     fn queue(&self, slot: usize) -> Option<Arc<dyn Progress>> {
-        lock(&self.queues).get(slot)?.as_ref()?.upgrade()
+        self.queues.lock().get(slot)?.as_ref()?.upgrade()
     }
 
     /// All open queues of type `Q`.
     pub(crate) fn queues<Q: Progress>(&self) -> Vec<Arc<Q>> {
-        let queues: Vec<_> = lock(&self.queues).iter().flatten().filter_map(Weak::upgrade).collect();
+        let queues: Vec<_> = self.queues.lock().iter().flatten().filter_map(Weak::upgrade).collect();
         queues.into_iter().filter_map(|queue| (queue as Arc<dyn Any + Send + Sync>).downcast().ok()).collect()
     }
 
     /// Whether every slot is taken.
     pub(crate) fn is_crowded(&self) -> bool {
-        lock(&self.queues).iter().flatten().count() == MAX_QUEUES
+        self.queues.lock().iter().flatten().count() == MAX_QUEUES
     }
 
     /// Assigns a free slot to the queue that `make` builds for it.
@@ -465,7 +460,7 @@ impl Heap {
         &self,
         make: impl FnOnce(usize) -> Result<Arc<Q>>,
     ) -> Result<Arc<Q>> {
-        let mut queues = lock(&self.queues);
+        let mut queues = self.queues.lock();
         let slot = queues.iter().position(Option::is_none).unwrap_or(queues.len());
         if slot == MAX_QUEUES {
             return Err(Error::TooManyQueues(MAX_QUEUES));
@@ -482,7 +477,7 @@ impl Heap {
 
     /// Frees a slot whose channels are closed and whose timeline is complete.
     pub(crate) fn release_queue(&self, slot: usize) {
-        lock(&self.queues)[slot] = None;
+        self.queues.lock()[slot] = None;
     }
 }
 
@@ -508,7 +503,7 @@ mod tests {
     }
 
     fn count(heap: &Heap) -> usize {
-        let count = lock(&heap.parked).blocks.len();
+        let count = heap.parked.lock().blocks.len();
         assert_eq!(heap.parked_count.load(Ordering::Relaxed), count);
         count
     }

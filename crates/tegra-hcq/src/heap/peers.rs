@@ -4,12 +4,13 @@
 //! has mapped the block's slab on that device, at the same address. The block records such uses apart from those of
 //! its own device, and is neither reused nor freed before they have passed.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use gpu_hal::{DeviceMemory, PeerLink};
+use parking_lot::Mutex;
 
-use super::{Handle, Heap, Uses, lock};
+use super::{Handle, Heap, Uses};
 use crate::error::{Error, Result};
 use crate::limits::DEFAULT_TIMEOUT;
 
@@ -27,7 +28,7 @@ pub(super) struct UsesOfPeers(Mutex<Vec<PeerUses>>);
 impl UsesOfPeers {
     /// As [`Uses::note`], for a queue of the device of `heap`.
     pub(super) fn note(&self, heap: &Arc<Heap>, slot: usize, value: u64) {
-        let mut peers = lock(&self.0);
+        let mut peers = self.0.lock();
         if let Some(peer) = peers.iter().find(|peer| core::ptr::eq(peer.heap.as_ptr(), Arc::as_ptr(heap))) {
             peer.uses.note(slot, value);
             return;
@@ -41,14 +42,14 @@ impl UsesOfPeers {
 
     /// Whether all uses have ended.
     pub(super) fn passed(&self) -> bool {
-        lock(&self.0).iter().all(|peer| peer.heap.upgrade().is_none_or(|heap| heap.passed(&peer.uses)))
+        self.0.lock().iter().all(|peer| peer.heap.upgrade().is_none_or(|heap| heap.passed(&peer.uses)))
     }
 
     /// Waits until all uses have ended.
     pub(super) fn wait(&self, timeout: Duration) -> Result<()> {
         // Without the lock: queues record uses meanwhile.
         let uses = |peer: &PeerUses| Some((peer.heap.upgrade()?, peer.uses.values().collect::<Vec<_>>()));
-        let peers: Vec<_> = lock(&self.0).iter().filter_map(uses).collect();
+        let peers: Vec<_> = self.0.lock().iter().filter_map(uses).collect();
         for (heap, values) in peers {
             heap.wait_for_values(values.into_iter(), timeout)?;
         }
@@ -66,7 +67,7 @@ type PeerMapping = (Weak<Heap>, Box<dyn DeviceMemory>);
 impl PeerMappings {
     /// Maps the memory on the device of `heap`, unless it is mapped there. Returns whether it is new.
     pub(super) fn add(&self, memory: &dyn DeviceMemory, heap: &Arc<Heap>) -> Result<bool> {
-        let mut mappings = lock(&self.0);
+        let mut mappings = self.0.lock();
         if mappings.iter().any(|(known, _)| core::ptr::eq(known.as_ptr(), Arc::as_ptr(heap))) {
             return Ok(false);
         }
@@ -76,7 +77,7 @@ impl PeerMappings {
 
     /// Removes the mappings on closed devices.
     pub(super) fn sweep(&self) {
-        lock(&self.0).retain(|(heap, _)| heap.strong_count() > 0);
+        self.0.lock().retain(|(heap, _)| heap.strong_count() > 0);
     }
 }
 
@@ -106,7 +107,7 @@ pub(super) struct Peers(Mutex<Vec<Peer>>);
 impl Peers {
     /// The link to a connected device; the inner `None` if only its system memory can be mapped.
     fn find(&self, owner: &Arc<Heap>) -> Option<Option<PeerLink>> {
-        let peers = lock(&self.0);
+        let peers = self.0.lock();
         let peer = peers.iter().find(|peer| core::ptr::eq(peer.heap.as_ptr(), Arc::as_ptr(owner)))?;
         Some(peer.link)
     }
@@ -124,7 +125,7 @@ impl Heap {
             result => result?,
         };
         let timelines = map(self, &*owner.signals)?;
-        lock(&self.peers.0).push(Peer { heap: Arc::downgrade(owner), link, _timelines: timelines });
+        self.peers.0.lock().push(Peer { heap: Arc::downgrade(owner), link, _timelines: timelines });
         Ok(link)
     }
 
@@ -140,7 +141,7 @@ impl Heap {
         self.peers.find(handle.heap()).ok_or_else(refuse)?;
         let slab = handle.memory().slab();
         match slab.peers.add(&*slab.memory, self) {
-            Ok(true) => lock(&self.mapped).push(Arc::downgrade(slab)),
+            Ok(true) => self.mapped.lock().push(Arc::downgrade(slab)),
             Ok(false) => {}
             Err(error) => {
                 return Err(Error::NotMapped { what: what.to_owned(), reason: Box::new(error) });
@@ -153,10 +154,10 @@ impl Heap {
 impl Drop for Heap {
     fn drop(&mut self) {
         // All queues of this device are closed, so the mappings on it are unused.
-        for slab in lock(&self.mapped).drain(..).filter_map(|slab| slab.upgrade()) {
+        for slab in self.mapped.lock().drain(..).filter_map(|slab| slab.upgrade()) {
             slab.peers.sweep();
         }
-        let parked = core::mem::take(&mut *lock(&self.parked)).blocks;
+        let parked = core::mem::take(&mut *self.parked.lock()).blocks;
         for memory in parked {
             if let Err(error) = memory.uses.wait_for_peers(DEFAULT_TIMEOUT)
                 && !memory.uses.passed_on_peers()

@@ -12,10 +12,12 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 
+use parking_lot::Mutex;
+
+use super::Uses;
 use super::peers::PeerMappings;
-use super::{Uses, lock};
 use crate::error::{RangeError, Result};
 use gpu_hal::{DeviceMemory, Driver, MemoryUse};
 
@@ -142,7 +144,7 @@ impl Memory {
 
     /// Name given by the user, if any.
     pub(crate) fn user_name(&self) -> Option<String> {
-        lock(&self.name).as_deref().map(str::to_owned)
+        self.name.lock().as_deref().map(str::to_owned)
     }
 
     /// Name given by the user; otherwise the name of the content.
@@ -152,7 +154,7 @@ impl Memory {
 
     /// Names the block until it is freed.
     pub(crate) fn set_name(&self, name: &str) {
-        *lock(&self.name) = Some(name.into());
+        *self.name.lock() = Some(name.into());
         self.named.store(true, Ordering::Relaxed);
     }
 
@@ -298,7 +300,7 @@ impl Pool {
     pub(crate) fn reuse(&self, bytes: u64, purpose: MemoryUse, content: Content) -> Option<Arc<Memory>> {
         let pool = &self.uses[purpose as usize];
         let memory = if bytes <= MAX_SMALL {
-            lock(&pool.small[class_of(bytes)]).free.pop()?
+            pool.small[class_of(bytes)].lock().free.pop()?
         } else {
             self.reuse_large(pool, bytes)?
         };
@@ -309,7 +311,7 @@ impl Pool {
     fn reuse_large(&self, pool: &UsePool, bytes: u64) -> Option<Arc<Memory>> {
         let bytes = bytes.checked_next_multiple_of(LARGE_GRANULE)?;
         let limit = bytes.saturating_add(bytes / LARGE_SLACK);
-        let mut large = lock(&pool.large);
+        let mut large = pool.large.lock();
         // Empty lists are kept: the next block of the same size needs no allocation.
         let mut lists = large.range_mut(bytes..=limit);
         let (size, memory) = lists.find_map(|(size, list)| list.pop().map(|memory| (*size, memory)))?;
@@ -340,7 +342,7 @@ impl Pool {
 
     /// Cuts a block from a slab.
     fn cut_small(&self, driver: &dyn Driver, index: usize, purpose: MemoryUse) -> Result<Arc<Memory>> {
-        let mut class = lock(&self.uses[purpose as usize].small[index]);
+        let mut class = self.uses[purpose as usize].small[index].lock();
         let bytes = MIN_BYTES << index;
         let (slab, left) = match class.current.take() {
             Some(current) => current,
@@ -397,7 +399,7 @@ impl Pool {
             uses: Uses::default(),
             slab: Arc::clone(slab),
         });
-        lock(&self.registry).insert(memory.gpu_va, Arc::downgrade(&memory));
+        self.registry.lock().insert(memory.gpu_va, Arc::downgrade(&memory));
         memory
     }
 
@@ -416,18 +418,18 @@ impl Pool {
         // A load and a store: nothing else has the block, and an atomic exchange would double the time of this path.
         if memory.named.load(Ordering::Relaxed) {
             memory.named.store(false, Ordering::Relaxed);
-            *lock(&memory.name) = None;
+            *memory.name.lock() = None;
         }
         let pool = &self.uses[memory.purpose as usize];
         match memory.home {
-            Home::Small(index) => lock(&pool.small[index]).free.push(memory),
+            Home::Small(index) => pool.small[index].lock().free.push(memory),
             Home::Large => {
                 let bytes = memory.bytes;
                 if self.idle_large.fetch_add(bytes, Ordering::Relaxed) + bytes > self.max_idle {
                     self.idle_large.fetch_sub(bytes, Ordering::Relaxed);
                     return;
                 }
-                lock(&pool.large).entry(bytes).or_default().push(memory);
+                pool.large.lock().entry(bytes).or_default().push(memory);
             }
             Home::Nowhere => {}
         }
@@ -438,16 +440,16 @@ impl Pool {
     pub(crate) fn trim(&self) -> u64 {
         let mut bytes = self.trim_large();
         for pool in &self.uses {
-            bytes += pool.small.iter().map(|class| trim_class(&mut lock(class))).sum::<u64>();
+            bytes += pool.small.iter().map(|class| trim_class(&mut class.lock())).sum::<u64>();
         }
-        lock(&self.registry).retain(|_, memory| memory.strong_count() > 0);
+        self.registry.lock().retain(|_, memory| memory.strong_count() > 0);
         bytes
     }
 
     fn trim_large(&self) -> u64 {
         let mut freed = 0;
         for pool in &self.uses {
-            let idle = core::mem::take(&mut *lock(&pool.large));
+            let idle = core::mem::take(&mut *pool.large.lock());
             freed += idle.iter().map(|(size, list)| size * list.len() as u64).sum::<u64>();
         }
         self.idle_large.fetch_sub(freed, Ordering::Relaxed);
@@ -458,7 +460,7 @@ impl Pool {
     pub(crate) fn usage(&self) -> PoolUsage {
         let mut usage = PoolUsage::default();
         let mut slabs = std::collections::BTreeSet::new();
-        for memory in lock(&self.registry).values().filter_map(Weak::upgrade) {
+        for memory in self.registry.lock().values().filter_map(Weak::upgrade) {
             if slabs.insert(Arc::as_ptr(&memory.slab).addr()) && memory.home != Home::Nowhere {
                 usage.reserved += slab_bytes(&memory);
             }
@@ -472,13 +474,13 @@ impl Pool {
 
     /// Every block in use, by address.
     pub(crate) fn live(&self) -> Vec<Arc<Memory>> {
-        let registry = lock(&self.registry);
+        let registry = self.registry.lock();
         registry.values().filter_map(Weak::upgrade).filter(|memory| memory.wanted() > 0).collect()
     }
 
     /// The block, used or idle, that contains a GPU address.
     pub(crate) fn at(&self, va: u64) -> Option<Arc<Memory>> {
-        let registry = lock(&self.registry);
+        let registry = self.registry.lock();
         let memory = registry.range(..=va).rev().find_map(|(_, memory)| memory.upgrade())?;
         (va - memory.gpu_va < memory.bytes).then_some(memory)
     }

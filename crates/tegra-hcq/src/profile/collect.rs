@@ -3,7 +3,8 @@
 //! Every queue opened while it is on records from the start, and adds its profile when it is dropped.
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::Profile;
 
@@ -20,7 +21,7 @@ pub(crate) fn is_on() -> bool {
 
 /// Adds the profile of a queue.
 pub(crate) fn add(mut profile: Profile) {
-    let mut collected = COLLECTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut collected = COLLECTED.lock();
     let all = collected.get_or_insert_default();
     let room = LIMIT.saturating_sub(all.spans.len());
     profile.left_out += profile.spans.len().saturating_sub(room);
@@ -40,6 +41,6 @@ impl Profile {
     /// Ends [`Profile::collect_all`], and takes the profiles of the queues that have been dropped.
     pub fn collected() -> Self {
         ON.store(false, Ordering::Relaxed);
-        COLLECTED.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
+        COLLECTED.lock().take().unwrap_or_default()
     }
 }

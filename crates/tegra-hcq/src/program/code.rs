@@ -1,10 +1,10 @@
 //! A loaded image: its code in GPU memory, and the launch data of each kernel.
 
 use core::fmt;
-use std::sync::Mutex;
 
 use gpu_hal::Properties;
 use gpu_hal::chip::{self, Chip, MAX_BLOCK_THREADS, Sm, WARP};
+use parking_lot::Mutex;
 
 use crate::descriptor::{self, Code, Descriptor};
 use crate::encodings::Encodings;

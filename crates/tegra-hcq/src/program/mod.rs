@@ -6,10 +6,11 @@
 //! follow. See `descriptor`.
 
 use core::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use cubin::Cubin;
 use gpu_hal::{MemoryUse, volatile};
+use parking_lot::Mutex;
 
 use crate::device::Device;
 use crate::error::{RangeError, Result};

@@ -12,10 +12,11 @@
 
 use core::sync::atomic::{Ordering, fence};
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ampere_cmd::command::{Payload, SemaphoreRelease};
+use parking_lot::Mutex;
 
 use super::Queue;
 use super::schedule::Engine;
@@ -145,7 +146,7 @@ pub struct SpanGuard(Option<(Ranges, u64)>);
 impl Drop for SpanGuard {
     fn drop(&mut self) {
         if let Some((ranges, number)) = &self.0 {
-            let mut ranges = ranges.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ranges = ranges.lock();
             if let Some(range) = ranges.iter_mut().rfind(|range| range.number == *number) {
                 range.ended = clock::now();
             }
@@ -326,7 +327,7 @@ impl Recorder {
 impl Recorder {
     /// Takes the ranges that have ended, with the GPU times of the spans called within.
     fn take_ranges(&self, queue: usize, spans: &[Span]) -> Vec<Range> {
-        let mut ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ranges = self.ranges.lock();
         let ended = ranges.extract_if(.., |range| range.ended != 0);
         let range = |Named { name, called, ended, .. }| {
             let within = || spans.iter().filter(|span| (called..=ended).contains(&span.called));
@@ -406,7 +407,7 @@ impl Queue {
         let number = recorder.next_range;
         recorder.next_range += 1;
         let named = Named { number, name: name.into(), called: clock::now(), ended: 0 };
-        recorder.ranges.lock().unwrap_or_else(PoisonError::into_inner).push(named);
+        recorder.ranges.lock().push(named);
         SpanGuard(Some((Arc::clone(&recorder.ranges), number)))
     }
 

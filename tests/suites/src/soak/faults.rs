@@ -51,7 +51,7 @@ fn submit(w: &mut Worker<'_>) -> Result<Arc<Fault>, Box<dyn std::error::Error + 
 pub(super) fn go_on(w: &mut Worker<'_>) -> Check {
     if w.below(4) == 0 {
         // One at a time: only a few more queues are available than threads use.
-        let _turn = w.soak.replacing.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let _turn = w.soak.replacing.lock();
         w.queue = w.device.queue()?;
     } else {
         w.device.recover()?;

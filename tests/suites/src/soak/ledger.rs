@@ -1,8 +1,9 @@
 //! Ledger of a run: operations, injected faults, reported faults.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 /// Number of steps printed with a failure.
 const TAIL: usize = 40;
@@ -28,7 +29,7 @@ impl Ledger {
     }
 
     fn write(&self, change: impl FnOnce(&mut Pages)) {
-        change(&mut self.pages.lock().unwrap_or_else(PoisonError::into_inner));
+        change(&mut self.pages.lock());
     }
 
     fn line(&self, pages: &mut Pages, thread: usize, text: &str) {

@@ -14,11 +14,11 @@ mod work;
 mod worker;
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use gpu_log::Kind;
 use orin_sim::LiveCounts;
+use parking_lot::{Mutex, RwLock};
 use tegra_hcq::{Device, PoolUsage};
 
 use super::fixtures::ensure;
@@ -227,7 +227,7 @@ impl Soak<'_> {
 
     fn thread(&self, device: &Device, number: usize, seed: u64, end: Instant, all: bool) -> Check {
         let mut worker = {
-            let _calm = self.calm.read().unwrap_or_else(PoisonError::into_inner);
+            let _calm = self.calm.read();
             Worker::new(self, device, number, seed)?
         };
         if all {
@@ -250,27 +250,27 @@ impl Soak<'_> {
             }
         }
         // Closing a queue sends requests, which an injected failure must not hit.
-        let _calm = self.calm.read().unwrap_or_else(PoisonError::into_inner);
+        let _calm = self.calm.read();
         drop(worker);
         Ok(())
     }
 
     fn operation(&self, worker: &mut Worker<'_>, at: usize) -> Check {
-        let _calm = self.calm.read().unwrap_or_else(PoisonError::into_inner);
+        let _calm = self.calm.read();
         let (name, operation) = work::OPERATIONS[at];
         self.ledger.operation(worker.number, name);
         operation(worker).map_err(|error| format!("{name}: {error}").into())
     }
 
     fn fault(&self, worker: &mut Worker<'_>, at: usize) -> Check {
-        let _calm = self.calm.read().unwrap_or_else(PoisonError::into_inner);
+        let _calm = self.calm.read();
         let (name, provoke) = faults::KINDS[at];
         provoke(worker, name).map_err(|error| format!("{name}: {error}").into())
     }
 
     fn disturbance(&self, worker: &mut Worker<'_>, at: usize) -> Check {
         let Some(orin) = self.context.orin() else { return Ok(()) };
-        let _alone = self.calm.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.calm.write();
         let (name, disturb) = disturb::KINDS[at];
         disturb(worker, orin, name).map_err(|error| format!("{name}: {error}").into())
     }

@@ -25,7 +25,9 @@ mod order;
 mod shadow;
 
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::mmu::{Access, MappedRange, PAGE_BYTES};
 
@@ -135,19 +137,15 @@ impl OrderCheck {
         Arc::new(Self { inner: Mutex::new(Inner { order, caches, findings, unlogged: Vec::new() }) })
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Starts tracking a channel.
     pub(crate) fn channel(self: &Arc<Self>, channel: u32) -> Arc<Watch> {
-        let lane = self.inner().order.add_lane();
+        let lane = self.inner.lock().order.add_lane();
         Arc::new(Watch { check: Arc::clone(self), lane, channel, unit: Unit::Host, work: None })
     }
 
     /// The findings since the last call.
     pub(crate) fn take_unlogged(&self) -> Vec<Finding> {
-        std::mem::take(&mut self.inner().unlogged)
+        std::mem::take(&mut self.inner.lock().unlogged)
     }
 }
 
@@ -309,7 +307,7 @@ impl Inner {
         let name = watch.work.as_ref().map_or(watch.unit.name(), |work| &work.name);
         let finding =
             || Finding { channel: Some(watch.channel), ..cause.finding(name, (va, bytes), memory, &other) };
-        let mut findings = self.findings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut findings = self.findings.lock();
         if let Some(new) = findings.add((cause.kind(), hasher.finish()), 1, |_| false, finding) {
             self.unlogged.push(new.clone());
         }

@@ -5,7 +5,8 @@
 
 use core::ops::Range;
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use super::order::{Work, WorkId};
 use super::{Accessed, Strength};
@@ -103,7 +104,7 @@ impl Shadow {
         let first = offset / 4 % WORDS;
         debug_assert!(first + count <= WORDS);
         let mut findings = Findings::default();
-        let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = self.pages.lock();
         let page = pages.entry(offset / PAGE_BYTES as usize).or_insert(Page::Same(UNUSED));
         let strong = accessed.strength == Strength::Strong || accessed.access == Access::Atomic;
         let writes = accessed.access != Access::Read;

@@ -279,7 +279,7 @@ impl Kernel {
         code.check(abi::FAMILY, self.config.characteristics.as_ioctl_nr_last, MAX_BYTES)?;
         let mut argument = Argument::copy_in(task, code, address)?;
         let log = &self.log;
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.quiesced {
             return Err(Errno::NODEV);
         }

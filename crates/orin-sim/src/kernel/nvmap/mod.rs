@@ -16,13 +16,14 @@ mod transfer;
 use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use gpu_log::{Level, MemoryLine, NoteLine};
 use nvgpu_sys::nvmap::{
     self as abi, AllocHandle, DuplicateHandle, HandleFlags, HandleParameters, HeapSize, Heaps,
     QueryHeapParams,
 };
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 
 use crate::check::Tools;
@@ -220,7 +221,7 @@ impl Buffer {
     /// Metadata that REGISTER_BUFFER attached to the dma-buf.
     pub(super) fn metadata(&self) -> MutexGuard<'_, Option<Metadata>> {
         let metadata = &self.handle.metadata[usize::from(self.read_only)];
-        metadata.lock().unwrap_or_else(PoisonError::into_inner)
+        metadata.lock()
     }
 
     /// Returns whether both are the same dma-buf.

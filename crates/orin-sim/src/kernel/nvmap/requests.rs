@@ -141,7 +141,7 @@ impl Kernel {
         } else {
             Argument::copy_in(task, code, address)?
         };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.nvmap.activate(client);
         handler(task, &mut state, log, &mut argument)?;
         if argument.copy_out() == 0 {
@@ -167,7 +167,7 @@ impl Kernel {
         let argument = Argument::copy_in(task, code, address)?;
         let short = matches!(code.code, code::READ_32 | code::WRITE_32);
         let args = if short { widened(&argument.peek()) } else { argument.peek() };
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.nvmap.activate(client);
         let read = matches!(code.code, code::READ | code::READ_32);
         let (copied, result) = transfer::read_write(task, &state, &self.log, read, &args)?;
@@ -213,7 +213,7 @@ impl Kernel {
         if id == 0 {
             return;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.nvmap.activate(client);
         let buffer = state.nvmap.forget(id);
         // CAST: a descriptor is the same 32 bits.

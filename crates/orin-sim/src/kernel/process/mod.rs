@@ -56,7 +56,7 @@ impl SoftwareOrin {
     /// Creates another process on the same board, with no open descriptors and the same memory.
     #[must_use]
     pub fn process(&self) -> Self {
-        let mut state = self.board.kernel.lock();
+        let mut state = self.board.kernel.state.lock();
         state.next_process += 1;
         let process = ProcessId(state.next_process);
         drop(state);
@@ -92,7 +92,7 @@ impl SoftwareOrin {
     /// EMFILE or ENFILE if the descriptor table of the host is full; then nothing is created.
     pub fn fork(&self) -> Result<(Self, BTreeMap<RawFd, RawFd>), Errno> {
         let child = self.process();
-        let numbers = self.board.kernel.lock().fds.numbers(self.process);
+        let numbers = self.board.kernel.state.lock().fds.numbers(self.process);
         let mut inherited = BTreeMap::new();
         for fd in numbers {
             match self.send(fd, &child) {
@@ -116,7 +116,7 @@ impl SoftwareOrin {
         if !Arc::ptr_eq(&self.board, &to.board) {
             return Err(Errno::XDEV);
         }
-        let mut state = self.board.kernel.lock();
+        let mut state = self.board.kernel.state.lock();
         if state.exited.contains(&to.process) {
             return Err(Errno::SRCH);
         }
@@ -129,7 +129,7 @@ impl SoftwareOrin {
         let kernel: &Kernel = &self.board.kernel;
         let _inside = guard::enter();
         let numbers = {
-            let mut state = kernel.lock();
+            let mut state = kernel.state.lock();
             state.exited.insert(self.process);
             state.fds.numbers(self.process)
         };
@@ -137,9 +137,9 @@ impl SoftwareOrin {
             // Fails only if another thread of the process has just closed it.
             let _ = kernel.close(&self.task(), fd);
         }
-        kernel.lock().fds.abandon(self.process);
+        kernel.state.lock().fds.abandon(self.process);
         kernel.settle_all();
-        let pages = kernel.lock().forget_mappings(self.process);
+        let pages = kernel.state.lock().forget_mappings(self.process);
         for page in pages {
             kernel.gpu(|gpu| gpu.remove_doorbell_page(&page));
         }
@@ -148,7 +148,7 @@ impl SoftwareOrin {
     /// Returns the numbers of objects that this process owns.
     pub fn process_counts(&self) -> ProcessCounts {
         self.board.kernel.settle_all();
-        let state = self.board.kernel.lock();
+        let state = self.board.kernel.state.lock();
         ProcessCounts {
             descriptors: state.fds.numbers(self.process).len(),
             mappings: state.mappings.values().filter(|mapping| mapping.owner == self.process).count(),

@@ -13,7 +13,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
@@ -343,16 +343,16 @@ impl Kernel {
     /// Releases objects that served processes have closed, as far as the host reports it.
     pub(in crate::kernel) fn settle_served(&self) {
         // A request must not overtake the release that another thread has begun.
-        let _settling = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = self.lock().fds.served().take_hung_up();
+        let _settling = self.settling.lock();
+        let ended = self.state.lock().fds.served().take_hung_up();
         self.release_served(ended);
     }
 
     /// Releases all objects that served processes have closed.
     pub(in crate::kernel) fn settle_all_served(&self) {
         self.settle_served();
-        let _settling = self.settling.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = self.lock().fds.served().take_unlocked();
+        let _settling = self.settling.lock();
+        let ended = self.state.lock().fds.served().take_unlocked();
         self.release_served(ended);
     }
 
@@ -370,7 +370,7 @@ impl Kernel {
         if self.serving.swap(true, Ordering::AcqRel) {
             return;
         }
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let (kernel, pulse) = (Weak::clone(&self.me), Arc::clone(&self.log.pulse));
         let serve = move || {
             loop {
@@ -378,7 +378,7 @@ impl Kernel {
                 let Some(kernel) = kernel.upgrade() else { return };
                 kernel.settle_all_served();
                 let idle = {
-                    let mut state = kernel.lock();
+                    let mut state = kernel.state.lock();
                     state.fds.served().feed(&kernel.log);
                     state.fds.served().waiting == 0
                 };

@@ -7,7 +7,8 @@ mod handles;
 mod replay;
 
 use std::io::{self, BufRead, Write};
-use std::sync::{Mutex, PoisonError};
+
+use parking_lot::Mutex;
 
 use crate::Profile;
 use serde::{Deserialize, Serialize};
@@ -88,13 +89,13 @@ impl<W: Write> Recorder<W> {
 
     /// The first error of the output; nothing was written after it.
     pub fn error(&self) -> Option<io::Error> {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner).1.take()
+        self.output.lock().1.take()
     }
 }
 
 impl<W: Write + Send + core::fmt::Debug> Observer for Recorder<W> {
     fn served(&self, call: &ServedCall<'_>) {
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut output = self.output.lock();
         if output.1.is_none() {
             let line = serde_json::to_string(&Entry::new(call)).map_err(io::Error::from);
             let written = line.and_then(|line| writeln!(output.0, "{line}"));
@@ -219,7 +220,7 @@ mod tests {
         let recorder = Recorder::new(Vec::new(), Profile::default()).unwrap();
         serve(&recorder);
         assert!(recorder.error().is_none());
-        String::from_utf8(recorder.output.into_inner().unwrap().0).unwrap()
+        String::from_utf8(recorder.output.into_inner().0).unwrap()
     }
 
     fn differences(text: &str) -> Vec<String> {

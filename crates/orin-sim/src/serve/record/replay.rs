@@ -4,7 +4,9 @@ use core::fmt;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use crate::caller::{CallerFile, CallerMapping};
 use crate::{Caller, CallerDoor, CallerMemory, SoftwareOrin};
@@ -71,13 +73,9 @@ struct Actor {
     files: Arc<Mutex<BTreeMap<(RawFd, u32), OwnedFd>>>,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl CallerMemory for Actor {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), Errno> {
-        for (start, bytes) in lock(&self.reads).iter() {
+        for (start, bytes) in self.reads.lock().iter() {
             let at = address.checked_sub(*start).and_then(|at| usize::try_from(at).ok());
             let found = at.and_then(|at| bytes.get(at..)?.get(..buffer.len()));
             if let Some(found) = found {
@@ -89,7 +87,7 @@ impl CallerMemory for Actor {
     }
 
     fn write(&self, address: u64, bytes: &[u8]) -> usize {
-        lock(&self.writes).push((address, bytes.to_vec()));
+        self.writes.lock().push((address, bytes.to_vec()));
         0
     }
 }
@@ -97,16 +95,16 @@ impl CallerMemory for Actor {
 impl Caller for Actor {
     fn install(&self, file: BorrowedFd<'_>, _close_on_exec: bool) -> Result<RawFd, Errno> {
         let copy = rustix::io::fcntl_dupfd_cloexec(file, 0)?;
-        let mut files = lock(&self.files);
+        let mut files = self.files.lock();
         let free = || (UNKNOWN..).find(|number| !files.contains_key(&(*number, self.process)));
-        let number = lock(&self.installs).pop_front().or_else(free).ok_or(Errno::MFILE)?;
+        let number = self.installs.lock().pop_front().or_else(free).ok_or(Errno::MFILE)?;
         // A number that is returned again was closed before.
         files.insert((number, self.process), copy);
         Ok(number)
     }
 
     fn file(&self, number: RawFd) -> Result<CallerFile, Errno> {
-        let files = lock(&self.files);
+        let files = self.files.lock();
         let own = files.get(&(number, self.process));
         let any = || files.range((number, 0)..=(number, u32::MAX)).next_back().map(|(_, file)| file);
         let stat = rustix::fs::fstat(own.or_else(any).ok_or(Errno::BADF)?.as_fd())?;
@@ -114,7 +112,7 @@ impl Caller for Actor {
     }
 
     fn is_writable(&self, number: RawFd) -> bool {
-        let files = lock(&self.files);
+        let files = self.files.lock();
         let file = files.range((number, 0)..=(number, u32::MAX)).next_back();
         let flags = file.and_then(|(_, file)| rustix::fs::fcntl_getfl(file).ok());
         flags.is_some_and(|flags| flags.intersects(rustix::fs::OFlags::RDWR))
@@ -203,7 +201,7 @@ impl Replay<'_> {
         } else {
             self.comparison.compared += 1;
             let returned = code.and_then(handles::returned);
-            self.compare(&expected, &lock(&actor.writes), returned, &mut texts);
+            self.compare(&expected, &actor.writes.lock(), returned, &mut texts);
         }
         let call = name(&entry.call);
         let differences = texts.into_iter().map(|text| Difference { line, call: call.clone(), text });
@@ -259,10 +257,10 @@ impl Actor {
                     {
                         read[at..at + 4].copy_from_slice(&own.to_le_bytes());
                     }
-                    lock(&self.reads).push((*address, read));
+                    self.reads.lock().push((*address, read));
                 }
                 Access::Write { address, bytes } => stored.push((*address, bytes.clone())),
-                Access::Install { number } => lock(&self.installs).push_back(*number),
+                Access::Install { number } => self.installs.lock().push_back(*number),
             }
         }
         stored
