@@ -86,14 +86,20 @@ pub trait Uapi: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static
     const RELEASES: Releases = Releases::ALL;
 }
 
-/// A type that the argument of a request can point to: a struct of a header, or a number.
+/// A type that the argument of a request can point to: a struct of a header, a number, or bare words.
 pub trait Argument: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static {
-    /// Name and layout of the struct; `None` for a number.
+    /// Name and layout of the struct; `None` for a number or words.
     const STRUCT: Option<StructInfo>;
 }
 
 impl<T: Uapi> Argument for T {
     const STRUCT: Option<StructInfo> = Some(StructInfo::of::<T>());
+}
+
+/// An argument whose fields have no names here, because no supported kernel reads it. It is not [`Plain`]: another
+/// kernel may find addresses in it.
+impl<const WORDS: usize> Argument for [u32; WORDS] {
+    const STRUCT: Option<StructInfo> = None;
 }
 
 impl Argument for i32 {

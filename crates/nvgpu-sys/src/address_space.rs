@@ -29,10 +29,9 @@ requests! {
     /// Lists the user ranges; one on ga10b.
     ReadWrite 8 GET_VA_REGIONS ("NVGPU_AS_IOCTL_GET_VA_REGIONS"): GetVaRegions;
     /// Returns the location of the compression bits of a mapping. No driver case: `ENOTTY`.
-    ReadWrite 9 GET_BUFFER_COMPBITS_INFO ("NVGPU_AS_IOCTL_GET_BUFFER_COMPBITS_INFO"):
-        GetBufferCompbitsInfo;
+    ReadWrite 9 GET_BUFFER_COMPBITS_INFO ("NVGPU_AS_IOCTL_GET_BUFFER_COMPBITS_INFO"): [u32; 8];
     /// Maps the compression bits of a mapping. No driver case: `ENOTTY`.
-    ReadWrite 10 MAP_BUFFER_COMPBITS ("NVGPU_AS_IOCTL_MAP_BUFFER_COMPBITS"): MapBufferCompbits;
+    ReadWrite 10 MAP_BUFFER_COMPBITS ("NVGPU_AS_IOCTL_MAP_BUFFER_COMPBITS"): [u32; 10];
     /// Unmaps several mappings, then makes several, in one call.
     ReadWrite 11 MAP_BUFFER_BATCH ("NVGPU_AS_IOCTL_MAP_BUFFER_BATCH"): MapBufferBatch;
     /// Maps the read-only window over all syncpoints and returns its address.
@@ -104,42 +103,6 @@ uapi_struct! {
         12 => padding: u32, "";
         /// As in [`AllocSpace`].
         16 => offset: u64, "o_a.offset";
-    }
-}
-
-uapi_struct! {
-    /// Argument of [`GET_BUFFER_COMPBITS_INFO`].
-    unsafe plain GetBufferCompbitsInfo = "nvgpu_as_get_buffer_compbits_info_args", 32 bytes {
-        /// First GPU address of the mapping.
-        0 => mapping_gva: u64;
-        /// Out: size of the window over the compression bits, in bytes.
-        8 => compbits_win_size: u64;
-        /// Out: first compression line of the window.
-        16 => compbits_win_ctagline: u32;
-        /// Out: compression line of the mapping.
-        20 => mapping_ctagline: u32;
-        /// Out: [`CompbitsInfoFlags`].
-        24 => flags: u32;
-        /// Not used.
-        28 => reserved1: u32;
-    }
-}
-
-uapi_struct! {
-    /// Argument of [`MAP_BUFFER_COMPBITS`].
-    pointing(mapping_iova_buf_addr) MapBufferCompbits = "nvgpu_as_map_buffer_compbits_args", 40 bytes {
-        /// First GPU address of the mapping.
-        0 => mapping_gva: u64;
-        /// In or out: GPU address of the window over the compression bits.
-        8 => compbits_win_gva: u64;
-        /// In: 0. Out: device address of the mapping.
-        16 => mapping_iova_buf_addr: u64;
-        /// Must be 0.
-        24 => mapping_iova_buf_size: u64;
-        /// [`MAP_COMPBITS_FIXED_OFFSET`] or 0.
-        32 => flags: u32;
-        /// Not used.
-        36 => reserved1: u32;
     }
 }
 
@@ -316,19 +279,6 @@ bitflags::bitflags! {
 }
 
 bitflags::bitflags! {
-    /// Flags of [`GetBufferCompbitsInfo::flags`].
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-    pub struct CompbitsInfoFlags: u32 {
-        /// The mapping has compression bits.
-        const HAS_COMPBITS = 1;
-        /// They can be mapped.
-        const MAPPABLE = 2;
-        /// The mapping's device addresses are not contiguous.
-        const DISCONTIG_IOVA = 4;
-    }
-}
-
-bitflags::bitflags! {
     /// Flags of [`MapBufferEx::flags`], without the access field ([`MapAccess`]).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct MapBufferFlags: u32 {
@@ -366,8 +316,6 @@ bitflags::bitflags! {
     }
 }
 
-/// Flag of [`MapBufferCompbits::flags`]: map at the given address.
-pub const MAP_COMPBITS_FIXED_OFFSET: u32 = 1;
 /// Position of the access field in [`MapBufferEx::flags`].
 pub const ACCESS_SHIFT: u32 = 10;
 /// Width of the access field in bits.

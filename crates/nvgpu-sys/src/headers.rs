@@ -45,14 +45,14 @@ const CTRL: &[StructInfo] = structs!(
 const ADDRESS_SPACE: &[StructInfo] = structs!(
     address_space:
     BindChannel AllocSpace32 FreeSpace UnmapBuffer AllocSpace MapBufferEx VaRegion GetVaRegions
-    GetBufferCompbitsInfo MapBufferCompbits MapBufferBatch GetSyncRoMap SyncpointRegion GetSyncRoMapV2
+    MapBufferBatch GetSyncRoMap SyncpointRegion GetSyncRoMapV2
     MappingModify RemapOp Remap
 );
 /// Structs of TSGs.
 const TSG: &[StructInfo] = structs!(
     tsg:
     EventIdCtrl RunlistInterleave Timeslice BindChannelEx SmErrorStateRecord SmErrorStateRecordR39
-    ReadSingleSmErrorState ReadAllSmErrorState L2MaxWaysEvictLast SetL2SectorPromotion BindSchedulingDomain
+    ReadSingleSmErrorState L2MaxWaysEvictLast SetL2SectorPromotion BindSchedulingDomain
     CreateSubcontext DeleteSubcontext GetShareToken GetShareTokenR39 RevokeShareToken RevokeShareTokenR39
 );
 /// Structs of channels.
@@ -66,7 +66,7 @@ const CHANNEL: &[StructInfo] = structs!(
 const NVMAP: &[StructInfo] = structs!(
     nvmap:
     CreateHandle CreateHandle64 AllocHandle AllocHandleR39 CreateHandleFromVa RwHandle RwHandle32 CacheOp CacheOp32
-    CacheOp64 CacheOpList SetTagLabel AvailableHeaps HeapSize HandleParameters HandleParam HandleParam32
+    CacheOp64 CacheOpList SetTagLabel AvailableHeaps HeapSize HandleParameters
     QueryHeapParams DuplicateHandle GupTest FdForRangeFromList AllocIvmHandle SciIpcMap
 );
 /// Structs of syncpoint fences.

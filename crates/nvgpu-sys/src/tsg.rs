@@ -53,8 +53,7 @@ requests! {
     Write 16 BIND_SCHEDULING_DOMAIN ("NVGPU_TSG_IOCTL_BIND_SCHEDULING_DOMAIN"):
         BindSchedulingDomain;
     /// Reads the records of all SMs. No driver case: `ENOTTY`; read them one by one.
-    ReadWrite 17 READ_ALL_SM_ERROR_STATES ("NVGPU_TSG_IOCTL_READ_ALL_SM_ERROR_STATES"):
-        ReadAllSmErrorState;
+    ReadWrite 17 READ_ALL_SM_ERROR_STATES ("NVGPU_TSG_IOCTL_READ_ALL_SM_ERROR_STATES"): [u32; 6];
     /// Creates a subcontext and returns its VEID.
     ReadWrite 18 CREATE_SUBCONTEXT ("NVGPU_TSG_IOCTL_CREATE_SUBCONTEXT"): CreateSubcontext;
     /// Deletes a subcontext without channels.
@@ -160,20 +159,6 @@ uapi_struct! {
         8 => record_mem: u64;
         /// In: bytes at `record_mem`. Out: bytes written.
         16 => record_size: u64;
-    }
-}
-
-uapi_struct! {
-    /// Argument of [`READ_ALL_SM_ERROR_STATES`].
-    pointing(buffer_mem) ReadAllSmErrorState = "nvgpu_tsg_read_all_sm_error_state_args", 24 bytes {
-        /// Number of SMs.
-        0 => num_sm: u32;
-        /// Not used.
-        4 => reserved: u32;
-        /// Array of [`ReadSingleSmErrorState`].
-        8 => buffer_mem: u64;
-        /// Bytes at `buffer_mem`.
-        16 => buffer_size: u64;
     }
 }
 

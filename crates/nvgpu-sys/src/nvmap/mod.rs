@@ -16,7 +16,7 @@ use crate::release::{since, until};
 pub use calls::{
     Rows, alloc_r39, cache_list, fd_for_range_from_list, read, read_rows, set_tag_label, write, write_rows,
 };
-pub use rare::{AllocIvmHandle, CacheOp32, HandleParam, HandleParam32, RwHandle32, SciIpcMap};
+pub use rare::{AllocIvmHandle, CacheOp32, RwHandle32, SciIpcMap};
 
 /// Family letter of the requests.
 pub const FAMILY: u8 = b'N';
@@ -45,9 +45,9 @@ requests! {
     /// [`READ`] from a 32-bit process.
     Write 7 READ_32 ("NVMAP_IOC_READ_32"): RwHandle32;
     /// Returns one property of a handle. No driver case: `ENOTTY`; see [`PARAMETERS`].
-    ReadWrite 8 PARAM ("NVMAP_IOC_PARAM"): HandleParam;
+    ReadWrite 8 PARAM ("NVMAP_IOC_PARAM"): [u32; 4];
     /// [`PARAM`] from a 32-bit process. No driver case: `ENOTTY`.
-    ReadWrite 8 PARAM_32 ("NVMAP_IOC_PARAM_32"): HandleParam32;
+    ReadWrite 8 PARAM_32 ("NVMAP_IOC_PARAM_32"): [u32; 3];
     /// Cache maintenance on a CPU mapping, 32-bit length.
     Write 12 CACHE ("NVMAP_IOC_CACHE"): CacheOp;
     /// Cache maintenance on a CPU mapping, 64-bit length.
@@ -430,18 +430,6 @@ bitflags::bitflags! {
 
 /// Mask of all heaps but system memory.
 pub const HEAP_CARVEOUT_MASK: u32 = Heaps::IOVMM.bits() - 1;
-/// [`HandleParam::param`]: size in bytes.
-pub const HANDLE_PARAM_SIZE: u32 = 1;
-/// [`HandleParam::param`]: alignment in bytes.
-pub const HANDLE_PARAM_ALIGNMENT: u32 = 2;
-/// [`HandleParam::param`]: base address.
-pub const HANDLE_PARAM_BASE: u32 = 3;
-/// [`HandleParam::param`]: heap.
-pub const HANDLE_PARAM_HEAP: u32 = 4;
-/// [`HandleParam::param`]: memory kind.
-pub const HANDLE_PARAM_KIND: u32 = 5;
-/// [`HandleParam::param`]: compression.
-pub const HANDLE_PARAM_COMPR: u32 = 6;
 /// Page reservation of earlier releases: release pages.
 pub const PAGES_UNRESERVE: u32 = 0;
 /// Page reservation of earlier releases: reserve pages.

@@ -1,5 +1,5 @@
 //! Arguments that a 64-bit process on bare metal does not send: variants for 32-bit processes, inter-VM
-//! memory, tokens of the SCI-IPC library, and a request that the driver no longer has.
+//! memory, and tokens of the SCI-IPC library.
 
 use kernel_door::uapi_struct;
 
@@ -35,30 +35,6 @@ uapi_struct! {
         8 => len: u32;
         /// One of the `CACHE_OP_*` values.
         12 => op: i32;
-    }
-}
-
-uapi_struct! {
-    /// Argument of [`PARAM`](super::PARAM).
-    unsafe plain HandleParam = "nvmap_handle_param", 16 bytes {
-        /// Handle number.
-        0 => handle: u32;
-        /// One of the `HANDLE_PARAM_*` values.
-        4 => param: u32;
-        /// Out: the value.
-        8 => result: u64;
-    }
-}
-
-uapi_struct! {
-    /// Argument of [`PARAM_32`](super::PARAM_32).
-    unsafe plain HandleParam32 = "nvmap_handle_param_32", 12 bytes {
-        /// Handle number.
-        0 => handle: u32;
-        /// One of the `HANDLE_PARAM_*` values.
-        4 => param: u32;
-        /// Out: the value.
-        8 => result: u32;
     }
 }
 
