@@ -1,3 +1,24 @@
 //! What the project's own programs share: the folder and the crates of the workspace.
 
 pub mod workspace;
+
+/// Packages whose commands `cargo xtask` has as well, with these commands.
+pub const FORWARDED: [(&str, &[&str]); 2] = [
+    (
+        "orin-dev",
+        &[
+            "bench",
+            "check-headers",
+            "compare-board",
+            "coverage",
+            "dist",
+            "install-library",
+            "kernels",
+            "silicon",
+            "test-device",
+            "vendor-tools",
+            "wheel",
+        ],
+    ),
+    ("orin-tool", &["decode", "dmesg", "doctor", "info"]),
+];

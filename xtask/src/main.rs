@@ -12,35 +12,15 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use orin_cli::{ExitStatus, UsageError};
-use xtask::workspace;
+use orin_cli::UsageError;
+use xtask::FORWARDED;
+use xtask::workspace::{self, success};
 
 mod check_source;
 mod ci;
 mod gen_classes;
 mod import_graph;
 mod tokens;
-
-/// Packages whose commands `cargo xtask` has as well, with these commands.
-const OTHERS: [(&str, &[&str]); 2] = [
-    (
-        "orin-dev",
-        &[
-            "bench",
-            "check-headers",
-            "compare-board",
-            "coverage",
-            "dist",
-            "install-library",
-            "kernels",
-            "silicon",
-            "test-device",
-            "vendor-tools",
-            "wheel",
-        ],
-    ),
-    ("orin-tool", &["decode", "dmesg", "doctor", "info"]),
-];
 
 /// Project commands of the Orin GPU driver workspace.
 #[derive(Parser)]
@@ -87,7 +67,7 @@ fn main() -> ExitCode {
 fn after_help() -> String {
     let mut text =
         "Commands of other programs, which cargo builds first; --help after one explains it:\n".to_owned();
-    for (package, commands) in OTHERS {
+    for (package, commands) in FORWARDED {
         text += &format!("  {package:<10} {}\n", commands.join(", "));
     }
     text + "\nExit codes: 0 success, 1 failure, 2 usage error, 130 interrupted."
@@ -96,16 +76,11 @@ fn after_help() -> String {
 /// Becomes the program that has the command.
 fn forward(arguments: &[OsString]) -> Result<ExitCode> {
     let name = arguments.first().map(|name| name.to_string_lossy()).unwrap_or_default();
-    let Some((package, _)) = OTHERS.iter().find(|(_, commands)| commands.contains(&&*name)) else {
+    let Some((package, _)) = FORWARDED.iter().find(|(_, commands)| commands.contains(&&*name)) else {
         let reason = format!("no command '{name}'; `cargo xtask --help` lists all");
         return Err(UsageError(reason).into());
     };
     let mut command = Command::new(workspace::cargo());
     command.args(["run", "--quiet", "--package", package, "--"]).args(arguments);
     Err(command.exec()).with_context(|| format!("starting {command:?}"))
-}
-
-/// Exit code 0 for a command without another exit code on success.
-fn success(result: Result<()>) -> Result<ExitCode> {
-    result.map(|()| ExitStatus::Success.into())
 }

@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
-use orin_cli::UsageError;
+use orin_cli::{ExitStatus, UsageError};
 use serde::Deserialize;
 
 /// The cargo that runs this program, or else the one in PATH.
@@ -131,4 +131,13 @@ pub fn run_command(command: &mut Command) -> Result<()> {
         bail!("{command:?} ended with {status}");
     }
     Ok(())
+}
+
+/// Exit code 0 for a command without another exit code on success.
+///
+/// # Errors
+///
+/// The error of `result`.
+pub fn success(result: Result<()>) -> Result<ExitCode> {
+    result.map(|()| ExitStatus::Success.into())
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use orin_cli::ExitStatus;
+use xtask::workspace::success;
 
 mod bench;
 mod check_headers;
@@ -133,7 +133,20 @@ fn command() -> clap::Command {
     if std::env::var_os("CARGO").is_none() { command.name("orin-dev").bin_name("orin-dev") } else { command }
 }
 
-/// Exit code 0 for a command without another exit code on success.
-fn success(result: Result<()>) -> Result<ExitCode> {
-    result.map(|()| ExitStatus::Success.into())
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cargo_xtask_forwards_exactly_these_commands_and_four_of_orins() {
+        let [(_, own), (_, of_orin)] = xtask::FORWARDED;
+        let command = Options::command();
+        let mut names: Vec<_> = command.get_subcommands().map(clap::Command::get_name).collect();
+        names.sort_unstable();
+        assert_eq!(names, own);
+        let orin = orin_tool::Cli::command();
+        for name in of_orin {
+            assert!(orin.find_subcommand(name).is_some(), "orin has no command {name}");
+        }
+    }
 }

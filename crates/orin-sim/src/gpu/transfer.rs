@@ -9,7 +9,7 @@
 
 use crate::check::{Checker, Rows};
 use crate::gpu::surface::Surface;
-use crate::mmu::{Access, MmuFault, View};
+use crate::mmu::{self, Access, MmuFault, View};
 
 /// Name of the engine in findings.
 const UNIT: &str = "copy engine";
@@ -330,14 +330,15 @@ struct Elements {
 fn move_bytes(view: &View, from: u64, to: u64, len: u64) -> Result<u64, MmuFault> {
     let from = view.pointer(from, len, Access::Read)?;
     let to = view.pointer(to, len, Access::Write)?;
-    // SAFETY: both ranges lie inside one mapping each, which the view keeps alive; `copy` allows overlap. Other
-    // accessors race with the copy as on silicon. CAST: a CPU mapping's length fits usize.
-    unsafe { core::ptr::copy(from, to, len as usize) };
+    // SAFETY: both ranges lie inside one mapping each, which the view keeps alive, and memory consists of whole words.
+    // CAST: a CPU mapping's length fits usize.
+    unsafe { mmu::copy(from, to, len as usize) };
     Ok(len)
 }
 
 #[cfg(test)]
 mod tests {
+    use core::sync::atomic::{AtomicU32, Ordering};
     use std::sync::Arc;
 
     use proptest::prelude::*;
@@ -415,6 +416,35 @@ mod tests {
             run(&view, transfer, slice);
             prop_assert!(contents(&view) == expected);
         }
+    }
+
+    #[test]
+    fn others_may_write_the_memory_during_a_copy() {
+        const ROUNDS: u32 = 2000;
+        let view = space();
+        // The copy writes the first byte of the word after its whole words; a thread counts in the other three.
+        let (source, target) = (BASE, BASE + 0x1000);
+        let word = |va| {
+            let pointer = view.pointer(va, 4, Access::Atomic).unwrap();
+            // SAFETY: aligned, in memory that the view keeps alive, which all access as atomic words.
+            unsafe { AtomicU32::from_ptr(pointer.cast()) }
+        };
+        word(target + 0x40).store(0, Ordering::Relaxed);
+        word(source + 0x20).store(0, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    word(target + 0x40).fetch_add(0x100, Ordering::Relaxed);
+                    word(source + 0x20).store(round, Ordering::Relaxed);
+                }
+            });
+            for _ in 0..ROUNDS {
+                move_bytes(&view, source, target, 0x41).unwrap();
+                assert!(word(target + 0x20).load(Ordering::Relaxed) < ROUNDS, "half of a word");
+            }
+        });
+        let counted = word(target + 0x40).load(Ordering::Relaxed);
+        assert_eq!(counted & !0xff, ROUNDS << 8, "a store to the neighbouring bytes is lost");
     }
 
     #[test]

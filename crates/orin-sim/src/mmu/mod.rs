@@ -18,6 +18,7 @@ use std::sync::Arc;
 use parking_lot::RwLock;
 
 pub use view::View;
+pub(crate) use view::copy;
 
 use crate::memory::Memory;
 

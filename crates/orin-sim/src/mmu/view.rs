@@ -293,6 +293,27 @@ unsafe fn word_of<'a>(pointer: *mut u8) -> (&'a AtomicU32, usize) {
     (unsafe { AtomicU32::from_ptr(pointer.sub(place).cast()) }, place)
 }
 
+/// Copies `len` bytes word by word, as `memmove`. Words have 32 bits, because the other accesses to them have.
+///
+/// # Safety
+///
+/// As [`load`] and [`store`].
+pub(crate) unsafe fn copy(from: *mut u8, to: *mut u8, len: usize) {
+    const CHUNK: usize = PAGE_BYTES as usize;
+    let mut buffer = [0; CHUNK];
+    let mut chunk = |at: usize| {
+        let bytes = &mut buffer[..CHUNK.min(len - at)];
+        // SAFETY: the caller's promise.
+        unsafe {
+            load(from.add(at), bytes);
+            store(to.add(at), bytes);
+        }
+    };
+    let starts = (0..len).step_by(CHUNK);
+    // A chunk must not overwrite one that has yet to be read.
+    if from < to { starts.rev().for_each(&mut chunk) } else { starts.for_each(&mut chunk) }
+}
+
 /// Copies `target.len()` bytes from `source`, word by word.
 ///
 /// # Safety
