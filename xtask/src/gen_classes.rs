@@ -3,8 +3,8 @@
 //!
 //! The tables contain the definitions of NVIDIA's class headers: methods, offsets, fields, values. Each becomes one
 //! file with a single invocation of `class!` or `qmd!` (see `ampere-cmd/src/table.rs`), which expand to types,
-//! encoder, decoder and descriptions. The output depends on the tables alone, so `--check` can compare it with the
-//! committed files.
+//! encoder, decoder and descriptions. What successive classes have in common is written once, in a macro that adds it
+//! to the rest of each. The output depends on the tables alone, so `--check` can compare it with the committed files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,6 +18,14 @@ use serde_json::{Map, Value};
 
 const TABLES: &str = "crates/ampere-cmd/classes";
 const OUTPUT: &str = "crates/ampere-cmd/src/generated";
+
+/// Successive classes, with the module of what they have in common.
+const FAMILIES: [(&str, [&str; 2]); 4] = [
+    ("compute_common", ["compute_c7c0", "compute_cbc0"]),
+    ("copy_common", ["copy_c7b5", "copy_c8b5"]),
+    ("host_common", ["host_c56f", "host_c76f"]),
+    ("qmd_v03_00_common", ["qmd_v03_00_c7c0", "qmd_v03_00_cbc0"]),
+];
 
 /// Regenerates the typed methods and launch descriptors. With `check` it only compares them with the committed files.
 ///
@@ -82,24 +90,82 @@ fn generate(tables: &Path) -> Result<BTreeMap<String, String>> {
             names.insert(path.file_stem().context("a table has a name")?.to_string_lossy().into_owned());
         }
     }
-    let mut files = BTreeMap::new();
-    let mut index = Index::default();
+    let mut modules = BTreeMap::new();
     for name in &names {
         let path = tables.join(format!("{name}.json"));
         let text = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
-        let generated = if name.starts_with("qmd_") {
-            let table: QmdTable = serde_json::from_str(&text).with_context(|| name.clone())?;
-            index.qmds.push(name.clone());
-            table.generate().with_context(|| name.clone())?
+        let module = if name.starts_with("qmd_") {
+            serde_json::from_str(&text).map_err(Into::into).and_then(|table: QmdTable| table.generate())
         } else {
-            let table: ClassTable = serde_json::from_str(&text).with_context(|| name.clone())?;
-            index.classes.push(name.clone());
-            table.generate().with_context(|| name.clone())?
+            serde_json::from_str(&text).map_err(Into::into).and_then(|table: ClassTable| table.generate())
         };
-        files.insert(format!("{name}.rs"), wrapped(&generated));
+        modules.insert(name.as_str(), module.with_context(|| name.clone())?);
     }
-    files.insert("mod.rs".to_owned(), index.generate());
+    let mut files = BTreeMap::from([("mod.rs".to_owned(), index(&modules))]);
+    for (common, [first, second]) in FAMILIES {
+        let missing = || format!("{common} needs {first} and {second}");
+        let (first, second) = modules.get(first).zip(modules.get(second)).with_context(missing)?;
+        files.insert(format!("{common}.rs"), wrapped(&first.in_common(second)));
+    }
+    for (name, module) in &modules {
+        let family = FAMILIES.iter().find(|(_, members)| members.contains(name));
+        let family = family.map(|(common, members)| (*common, members.map(|member| &modules[member])));
+        files.insert(format!("{name}.rs"), wrapped(&module.text(family)));
+    }
     Ok(files)
+}
+
+/// A module: one invocation of a macro.
+struct Module {
+    /// Documentation.
+    title: String,
+    /// The macro, `class` or `qmd`.
+    expander: &'static str,
+    /// What precedes the lists.
+    head: String,
+    /// The lists of the invocation, by name.
+    lists: Vec<(&'static str, Vec<String>)>,
+    /// Items after the invocation.
+    tail: String,
+}
+
+impl Module {
+    /// The file. A member of a family leaves out what all members contain.
+    fn text(&self, family: Option<(&str, [&Self; 2])>) -> String {
+        let (import, call, head) = match family {
+            None => (format!("crate::table::{}", self.expander), self.expander, self.head.clone()),
+            Some((common, _)) => {
+                (format!("super::{common}::members"), "members", format!("{{ {} }}", self.head))
+            }
+        };
+        let mut out = format!("{BANNER}{}\nuse {import};\n\n{call}! {{\n    {head}\n", self.title);
+        for (at, (name, entries)) in self.lists.iter().enumerate() {
+            let is_shared =
+                |entry| family.is_some_and(|(_, all)| all.iter().all(|it| it.lists[at].1.contains(entry)));
+            let own: String = entries.iter().filter(|entry| !is_shared(entry)).map(String::as_str).collect();
+            let _ = writeln!(out, "    {name} {{\n{own}    }}");
+        }
+        out + "}\n" + &self.tail
+    }
+
+    /// The file with what two modules have in common.
+    fn in_common(&self, other: &Self) -> String {
+        let mut out = format!("{BANNER}//! What the following modules have in common:\n//!\n");
+        for module in [self, other] {
+            out += &module.title.replacen("//!", "//! -", 1);
+        }
+        out += "\n#[rustfmt::skip]\nmacro_rules! members {\n    ({ $($head:tt)* }";
+        for (name, _) in &self.lists {
+            let _ = write!(out, " {name} {{ $(${name}:tt)* }}");
+        }
+        let _ = writeln!(out, ") => {{\n    $crate::table::{}! {{\n    $($head)*", self.expander);
+        for ((name, entries), (_, others)) in self.lists.iter().zip(&other.lists) {
+            let shared: String =
+                entries.iter().filter(|entry| others.contains(entry)).map(String::as_str).collect();
+            let _ = writeln!(out, "    {name} {{\n{shared}        $(${name})*\n    }}");
+        }
+        out + "    }\n    };\n}\n\npub(super) use members;\n"
+    }
 }
 
 /// Breaks lines longer than [`WIDTH`] columns at spaces outside quotes and indents the rest.
@@ -144,32 +210,24 @@ const WIDTH: usize = 110;
 const BANNER: &str =
     "// Generated by `cargo xtask gen-classes`; edit the table or the generator instead.\n\n";
 
-/// The names of the modules in `mod.rs`.
-#[derive(Default)]
-struct Index {
-    classes: Vec<String>,
-    qmds: Vec<String>,
-}
-
-impl Index {
-    fn generate(&self) -> String {
-        let mut out = String::from(BANNER);
-        out.push_str(
-            "//! Class tables generated from `classes/*.json`, one module per class or QMD version.\n\n",
-        );
-        let mut modules: Vec<&String> = self.classes.iter().chain(&self.qmds).collect();
-        modules.sort();
-        for name in modules {
-            let _ = writeln!(out, "pub mod {name};");
-        }
-        out.push_str("\nuse crate::method::Class;\n\n/// All classes, in the order of the modules.\n");
-        out.push_str("pub static CLASSES: &[&Class] = &[\n");
-        for name in &self.classes {
-            let _ = writeln!(out, "    &{name}::CLASS_TABLE,");
-        }
-        out.push_str("];\n");
-        out
+/// The file `mod.rs`.
+fn index(modules: &BTreeMap<&str, Module>) -> String {
+    let mut out = String::from(BANNER);
+    out.push_str(
+        "//! Class tables generated from `classes/*.json`, one module per class or QMD version.\n\n",
+    );
+    let shared = FAMILIES.iter().map(|(common, _)| (*common, "mod"));
+    let names: BTreeMap<_, _> = modules.keys().map(|name| (*name, "pub mod")).chain(shared).collect();
+    for (name, keyword) in names {
+        let _ = writeln!(out, "{keyword} {name};");
     }
+    out.push_str("\nuse crate::method::Class;\n\n/// All classes, in the order of the modules.\n");
+    out.push_str("pub static CLASSES: &[&Class] = &[\n");
+    for (name, _) in modules.iter().filter(|(_, module)| module.expander == "class") {
+        let _ = writeln!(out, "    &{name}::CLASS_TABLE,");
+    }
+    out.push_str("];\n");
+    out
 }
 
 #[derive(Deserialize)]
@@ -280,42 +338,33 @@ impl ClassTable {
         format!("`{}` ({})", self.class_name, self.class)
     }
 
-    fn generate(&self) -> Result<String> {
+    fn generate(&self) -> Result<Module> {
         let mut types = BTreeSet::new();
-        let mut enums = String::new();
-        let mut methods = String::new();
+        let mut enums = Vec::new();
+        let mut methods = Vec::new();
         let mut all: Vec<&Method> = self.methods.iter().chain(&self.registers).collect();
         all.sort_by_key(|method| hex(&method.offset).unwrap_or(u32::MAX));
         for method in all {
-            method.generate(&mut types, &mut enums, &mut methods)?;
+            methods.push(method.generate(&mut types, &mut enums)?);
         }
         let kind = if self.registers.is_empty() { "Methods" } else { "Registers" };
-        let mut out = String::from(BANNER);
-        let _ = writeln!(out, "//! {kind} of class {}, from `{}`.", self.title(), self.source);
+        let mut title = format!("//! {kind} of class {}, from `{}`.\n", self.title(), self.source);
         if self.partial_header {
-            out.push_str(
-                "//!\n//! The published header is partial: methods that it does not list may exist.\n",
-            );
+            title += "//!\n//! The published header is partial: methods that it does not list may exist.\n";
         }
-        out.push_str("\nuse crate::table::class;\n\nclass! {\n");
-        let _ = writeln!(
-            out,
-            "    class {:#06x} \"{}\" \"{}\" partial {};",
-            self.number()?,
-            self.class_name,
-            self.header(),
-            self.partial_header
-        );
-        let _ = writeln!(out, "    enums {{\n{enums}    }}\n    methods {{\n{methods}    }}\n}}");
-        if let Some(control) = &self.control_struct {
-            control.generate(self.header(), &mut out)?;
-        }
-        Ok(out)
+        let (number, name, header, partial) =
+            (self.number()?, &self.class_name, self.header(), self.partial_header);
+        let head = format!("class {number:#06x} \"{name}\" \"{header}\" partial {partial};");
+        let control = self.control_struct.as_ref();
+        let tail = control.map(|control| control.generate(header)).transpose()?.unwrap_or_default();
+        let lists = vec![("enums", enums), ("methods", methods)];
+        Ok(Module { title, expander: "class", head, lists, tail })
     }
 }
 
 impl Method {
-    fn generate(&self, types: &mut BTreeSet<String>, enums: &mut String, out: &mut String) -> Result<()> {
+    /// The entry of the method; adds those of its enums.
+    fn generate(&self, types: &mut BTreeSet<String>, enums: &mut Vec<String>) -> Result<String> {
         let name = camel(&self.name);
         ensure!(types.insert(name.clone()), "type {name} is generated twice");
         let (count, exact, stride) = match &self.array {
@@ -326,7 +375,7 @@ impl Method {
             None => (1, true, 4),
         };
         let offset = hex(&self.offset)?;
-        let _ = writeln!(out, "        {name} \"{}\" {offset:#06x} {count} {exact} {stride} {{", self.name);
+        let mut out = format!("        {name} \"{}\" {offset:#06x} {count} {exact} {stride} {{\n", self.name);
         let word = Field {
             name: "DATA".to_owned(),
             hi: 31,
@@ -349,7 +398,7 @@ impl Method {
             } else if !values.is_empty() {
                 kind = format!("{name}{}", camel(&field.name));
                 ensure!(types.insert(kind.clone()), "type {kind} is generated twice");
-                generate_enum(&kind, (&field.name, &self.name), &values, enums)?;
+                enums.push(generate_enum(&kind, (&field.name, &self.name), &values)?);
             }
             let when = field.when.as_ref().map(|when| format!(" when \"{when}\"")).unwrap_or_default();
             let _ = writeln!(
@@ -358,17 +407,11 @@ impl Method {
                 field.name, field.hi, field.lo
             );
         }
-        out.push_str("        }\n");
-        Ok(())
+        Ok(out + "        }\n")
     }
 }
 
-fn generate_enum(
-    name: &str,
-    (field, method): (&str, &str),
-    values: &[(String, u32)],
-    out: &mut String,
-) -> Result<()> {
+fn generate_enum(name: &str, (field, method): (&str, &str), values: &[(String, u32)]) -> Result<String> {
     let mut variants: Vec<(u32, String)> = Vec::new();
     let mut aliases = String::new();
     let mut text = String::new();
@@ -383,19 +426,16 @@ fn generate_enum(
         let _ = write!(text, " {variant} \"{value_name}\" = {value},");
         variants.push((*value, variant));
     }
-    let _ = write!(out, "        {name} \"{field}\" \"{method}\" {{{text}");
     if !aliases.is_empty() {
-        let _ = write!(out, ";{aliases}");
+        let _ = write!(text, ";{aliases}");
     }
-    out.push_str(" }\n");
-    Ok(())
+    Ok(format!("        {name} \"{field}\" \"{method}\" {{{text} }}\n"))
 }
 
 impl ControlStruct {
-    fn generate(&self, header: &str, out: &mut String) -> Result<()> {
-        let _ = writeln!(
-            out,
-            "\n/// USERD of a channel (`{}` in `{header}`): byte offsets of its 32-bit words.\npub mod userd {{",
+    fn generate(&self, header: &str) -> Result<String> {
+        let mut out = format!(
+            "\n/// USERD of a channel (`{}` in `{header}`): byte offsets of its 32-bit words.\npub mod userd {{\n",
             self.name
         );
         for field in &self.fields {
@@ -408,8 +448,7 @@ impl ControlStruct {
                 hex(&field.offset)?
             );
         }
-        out.push_str("}\n");
-        Ok(())
+        Ok(out + "}\n")
     }
 }
 
@@ -438,16 +477,13 @@ impl QmdTable {
         )
     }
 
-    fn generate(&self) -> Result<String> {
+    fn generate(&self) -> Result<Module> {
         ensure!(self.words * 32 == self.bits, "{} words are not {} bits", self.words, self.bits);
         let header = self.source.rsplit('/').next().unwrap_or(&self.source);
-        let mut out = String::from(BANNER);
-        let _ = writeln!(out, "//! {}, from `{}`.\n", self.title(), self.source);
-        let _ = writeln!(
-            out,
-            "use crate::table::qmd;\n\nqmd! {{\n    qmd \"{}\" {} {} \"{header}\" {} words;\n    fields {{",
-            self.qmd, self.version.major, self.version.minor, self.words
-        );
+        let title = format!("//! {}, from `{}`.\n", self.title(), self.source);
+        let Version { major, minor } = self.version;
+        let head = format!("qmd \"{}\" {major} {minor} \"{header}\" {} words;", self.qmd, self.words);
+        let mut fields = Vec::new();
         let mut names = BTreeSet::new();
         for field in &self.fields {
             let values = field.values()?;
@@ -469,14 +505,12 @@ impl QmdTable {
                 let _ = write!(text, " {item} \"{value_name}\" = {value},");
             }
             let text = if text.is_empty() { String::new() } else { format!("{text} ") };
-            let _ = writeln!(
-                out,
-                "        {name} \"{}\" {} {} {kind} {{{text}}}",
+            fields.push(format!(
+                "        {name} \"{}\" {} {} {kind} {{{text}}}\n",
                 field.name, field.hi, field.lo
-            );
+            ));
         }
-        out.push_str("    }\n}\n");
-        Ok(out)
+        Ok(Module { title, expander: "qmd", head, lists: vec![("fields", fields)], tail: String::new() })
     }
 }
 

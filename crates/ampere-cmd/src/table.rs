@@ -51,7 +51,7 @@ macro_rules! class {
         };
 
         // A constant, not a static: the typed methods refer to its elements.
-        const METHODS: &[MethodInfo] = &[$(*<$method as Method>::INFO),*];
+        const METHODS: &[MethodInfo] = &$crate::table::sorted!([$(*<$method as Method>::INFO),*], address);
 
         $(
             #[doc = concat!("Values of field `", $enum_field, "` of method `", $enum_method, "` (`", $header, "`).")]
@@ -198,7 +198,7 @@ macro_rules! qmd {
             const NAMED: &'static [u32] = &$crate::qmd::named_bits::<$words>(FIELDS);
         }
 
-        const FIELDS: &[FieldInfo] = &[$($field.info()),+];
+        const FIELDS: &[FieldInfo] = &$crate::table::sorted!([$($field.info()),+], lo);
 
         $(
             #[doc = concat!(
@@ -222,4 +222,21 @@ macro_rules! qmd {
     (@new $name:literal $hi:literal $lo:literal $values:expr;) => { Field::new($name, $hi, $lo, $values) };
 }
 
-pub(crate) use {class, qmd};
+/// The items in ascending order of a field. What classes have in common comes first in their lists.
+macro_rules! sorted {
+    ($items:expr, $key:ident) => {{
+        let mut items = $items;
+        let mut end = 1;
+        while end < items.len() {
+            let mut at = end;
+            while at > 0 && items[at - 1].$key > items[at].$key {
+                items.swap(at - 1, at);
+                at -= 1;
+            }
+            end += 1;
+        }
+        items
+    }};
+}
+
+pub(crate) use {class, qmd, sorted};

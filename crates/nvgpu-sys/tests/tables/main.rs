@@ -2,7 +2,6 @@
 //! were extracted from the kernel's headers (L4T r36.4.3, and what differs from it in headers of the time of r39).
 //! Everything in the tables that belongs to the families of this crate must be in the crate.
 
-mod codes;
 mod constants;
 
 use std::collections::BTreeSet;
