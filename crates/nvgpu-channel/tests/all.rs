@@ -7,7 +7,6 @@ mod bring_up;
 mod common;
 mod doctor;
 mod edge_answers;
-mod rare_requests;
 mod scheduling;
 mod submission;
 mod syncpoints;

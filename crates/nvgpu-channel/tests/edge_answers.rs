@@ -1,26 +1,22 @@
-//! Rare answers of the kernel, from a door in front of the software Orin: rejected clock requests, cancelled fences,
-//! interrupted polls, video memory, characteristics of other releases.
+//! Rare answers of the kernel, and answers to requests that the software Orin does not support, from a door in front of
+//! it: clocks, cancelled fences, interrupted polls, video memory, misplaced mappings, characteristics of other
+//! releases, a flooded log.
 
+use core::sync::atomic::Ordering;
 use core::time::Duration;
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use crate::common::front::{FENCE_NODE, FIRST_OWN, Front};
+use crate::common::front::{FIRST_OWN, Front, NODE, argument};
 use kernel_door::{Errno, Events};
-use nvgpu_channel::{ClockRange, ClockReading, Error, FenceNode, Gpu, GpuVa, Threshold, UserSyncpoint};
-use nvgpu_sys::{Release, ctrl, host1x, sync_file};
+use nvgpu_channel::{
+    ClockRange, ClockReading, Error, FenceNode, Gpu, GpuVa, MapOptions, Threshold, UserSyncpoint,
+    open_kernel_log,
+};
+use nvgpu_sys::{Release, channel, ctrl, host1x, sync_file, tsg};
 
 const TICK: Duration = Duration::from_millis(1);
 const POINTS: [u64; 3] = [306_000_000, 612_000_000, 1_300_000_000];
-
-/// The argument of a request.
-///
-/// # Safety
-///
-/// The request's argument is a `T`, and nothing else refers to it.
-unsafe fn argument<'a, T>(pointer: *mut core::ffi::c_void) -> &'a mut T {
-    // SAFETY: guaranteed by the caller.
-    unsafe { &mut *pointer.cast() }
-}
 
 /// The array behind an address in an argument.
 ///
@@ -170,7 +166,7 @@ fn fences_end_with_success_an_error_or_not_yet() {
     assert_eq!(node.fence(Threshold { id: 1024, value: 0 }).unwrap_err().errno(), Some(Errno::INVAL));
 
     drop((node, fence));
-    assert_eq!(*front.closed.lock().unwrap(), [FENCE_NODE, FIRST_OWN + 1]);
+    assert_eq!(*front.closed.lock().unwrap(), [NODE, FIRST_OWN + 1]);
 }
 
 #[test]
@@ -225,4 +221,109 @@ fn the_gpu_opens_with_the_characteristics_of_each_release() {
     assert!(matches!(error, Error::UnknownLayout { bytes: 344, release: Some(Release::R39_2) }), "{error}");
     let error = open_with(orin.write(Release::R39_2), 60).unwrap_err();
     assert!(matches!(error, Error::UnknownLayout { bytes: 60, release: None }), "{error}");
+}
+
+#[test]
+fn a_channels_syncpoint_is_read_in_the_kernels_order() {
+    let front = Front::new(|request, pointer| {
+        (request == channel::code::GET_USER_SYNCPOINT).then(|| {
+            // The answer of an Orin, with this layout.
+            let answer =
+                channel::GetUserSyncpoint { gpu_va: 0xff_ffe1_0000, syncpoint_id: 17, syncpoint_max: 28_000 };
+            // SAFETY: the request's argument.
+            *unsafe { argument(pointer) } = answer;
+            Ok(0)
+        })
+    });
+    let gpu = Gpu::open(&front.door()).unwrap();
+    let channel = crate::common::compute_channel(&gpu, &gpu.address_space().unwrap(), 16);
+    let expected = UserSyncpoint { id: 17, gpu_va: GpuVa(0xff_ffe1_0000), value: 28_000 };
+    assert_eq!(channel.user_syncpoint().unwrap(), expected);
+}
+
+#[test]
+fn the_completion_event_tells_events_from_silence() {
+    let front = Front::new(|request, pointer| {
+        (request == tsg::code::EVENT_ID_CTRL).then(|| {
+            // SAFETY: the request's argument.
+            let args = unsafe { argument::<tsg::EventIdCtrl>(pointer) };
+            assert_eq!((args.cmd, args.event_id), (1, 2));
+            args.event_fd = FIRST_OWN + 2;
+            Ok(0)
+        })
+    });
+    let tsg = Gpu::open(&front.door()).unwrap().tsg().unwrap();
+    let event = tsg.completion_event().unwrap();
+    let both = Events::IN | Events::PRIORITY;
+    front.will_poll([Ok(both), Ok(Events::empty()), Err(Errno::INTR), Err(Errno::INVAL)]);
+    assert!(event.wait(TICK).unwrap());
+    assert!(!event.wait(TICK).unwrap());
+    assert!(!event.wait(TICK).unwrap());
+    assert_eq!(event.wait(TICK).unwrap_err().errno(), Some(Errno::INVAL));
+    drop(event);
+    assert_eq!(*front.closed.lock().unwrap(), [FIRST_OWN + 2]);
+}
+
+/// The kernel returns ETIMEDOUT for every request to a channel that is being torn down.
+#[test]
+fn a_channel_that_can_no_longer_be_asked_is_out_of_service() {
+    let answer = Arc::new(Mutex::new(None));
+    let set = Arc::clone(&answer);
+    let front = Front::new(move |request, _| {
+        let answer = *answer.lock().unwrap();
+        answer.filter(|_| request == channel::code::GET_TIMEDOUT).map(Err)
+    });
+    let gpu = Gpu::open(&front.door()).unwrap();
+    let channel = crate::common::compute_channel(&gpu, &gpu.address_space().unwrap(), 16);
+    assert!(channel.in_service().unwrap());
+    *set.lock().unwrap() = Some(Errno::TIMEDOUT);
+    assert!(!channel.in_service().unwrap());
+    *set.lock().unwrap() = Some(Errno::NODEV);
+    assert_eq!(channel.in_service().unwrap_err().errno(), Some(Errno::NODEV));
+}
+
+#[test]
+fn a_kernel_that_places_things_elsewhere_is_caught() {
+    let front = Front::new(|_, _| None);
+    let gpu = Gpu::open(&front.door()).unwrap();
+    let space = gpu.address_space().unwrap();
+    let buffer = Arc::new(gpu.nvmap().buffer(4096).allocate().unwrap());
+    let va = GpuVa(0x1000_0000);
+    let range = space.reserve_fixed(va, 8192, false).unwrap();
+    front.displacement.store(4096, Ordering::Relaxed);
+    let (wanted, got) = (GpuVa(0x2000_0000), GpuVa(0x2000_1000));
+    let error = space.reserve_fixed(wanted, 8192, false).unwrap_err();
+    assert!(matches!(error, Error::Misplaced { wanted: a, got: b } if (a, b) == (wanted, got)), "{error}");
+    let error = range.map(0, &buffer, 0, 4096, MapOptions::default()).unwrap_err();
+    assert_eq!(error.to_string(), "the kernel placed a mapping at 0x10001000 instead of 0x10000000");
+}
+
+#[test]
+fn the_log_skips_lost_records_and_stops_at_errors() {
+    let front = Front::new(|_, _| None);
+    let mut log = open_kernel_log(&front.door());
+    *front.records.lock().unwrap() = VecDeque::from([
+        Ok("3,1,10,-;nvgpu: 17000000.gpu first\n SUBSYSTEM=platform\n"),
+        Err(Errno::PIPE),
+        Ok("6,7,11,-;usb 1-2: something else\n"),
+        Ok("3,8,12,-;__ga10b__ second\n"),
+        Err(Errno::AGAIN),
+        Ok("3,9,13,-;nvgpu: third\n"),
+        Err(Errno::IO),
+        Ok("3,10,14,-;nvgpu: never read\n"),
+    ]);
+    assert_eq!(log.drain(), ["nvgpu: 17000000.gpu first", "__ga10b__ second"]);
+    assert_eq!(log.drain(), ["nvgpu: third"]);
+    assert!(log.unavailable().unwrap().contains("/dev/kmsg"));
+    assert!(log.drain().is_empty());
+}
+
+/// The reader returns even if the log overflows faster than it reads.
+#[test]
+fn draining_the_log_is_bounded() {
+    let front = Front::new(|_, _| None);
+    let mut log = open_kernel_log(&front.door());
+    *front.records.lock().unwrap() = (0..5000).map(|_| Ok("3,1,1,-;nvgpu: flood\n")).collect();
+    assert_eq!(log.drain().len(), 4096);
+    assert_eq!(log.drain().len(), 904);
 }
