@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::class::CLASSES;
 use super::{Counts, Occupancy};
 use crate::check::Located;
 
@@ -100,7 +99,7 @@ impl Totals {
     /// The classes and their executions, most frequent first.
     pub fn ranked_mix(&self) -> Vec<(&'static str, u64)> {
         let count = |class: &&'static str| self.mix.get(*class).map(|count| (*class, *count));
-        let mut ranked: Vec<_> = CLASSES.iter().filter_map(count).collect();
+        let mut ranked: Vec<_> = sass::Op::CLASSES.iter().filter_map(count).collect();
         ranked.sort_by_key(|(_, count)| core::cmp::Reverse(*count));
         ranked
     }
