@@ -1,10 +1,5 @@
 //! The rows of the chip table that the software Orin can take on: it executes the code of all chips of SM 8.x.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use std::sync::Arc;
 use std::time::Duration;
 

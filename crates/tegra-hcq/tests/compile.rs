@@ -1,11 +1,6 @@
 //! Compilation at run time: with a fake NVRTC built by the C compiler, and with the real library if installed. A test
 //! without its compiler or library says so and passes.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;

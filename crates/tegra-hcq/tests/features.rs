@@ -1,11 +1,6 @@
 //! Loader features of cubins on the software Orin: constants, variables with pointers, calls by address and through
 //! tables, recursion, shared memory, large parameters; for every compiler version.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use std::fs;
 use std::time::Duration;
 

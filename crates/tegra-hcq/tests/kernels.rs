@@ -1,10 +1,5 @@
 //! Kernels of the fixture cubins on the software Orin: typed launches, attributes, occupancy.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use std::time::Duration;
 
 use tegra_hcq::{Arg, ByValue, Count, Device, DeviceKind, Error, Limit, Pod, Program, RangeError, check};

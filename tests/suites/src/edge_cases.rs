@@ -1,10 +1,5 @@
 //! Edge cases: odd sizes, full rings, low memory, stale caches.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use tegra_hcq::{Buffer, Device, Error, Kernel, Pod, Queue, args};
 
 use super::fixtures::{blocks, case, close, ensure, equal, kernel, patience};

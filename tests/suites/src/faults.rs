@@ -1,10 +1,5 @@
 //! Faulting kernels: each fault is reported with cause, address and location, and only its queue is lost.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,10 +1,5 @@
 //! Launches and recorded launches.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use tegra_hcq::args;
 
 use crate::fixtures::{ensure, equal, kernel, patience};

@@ -1,10 +1,5 @@
 //! The GPU sees what the CPU writes.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use tegra_hcq::{HostMemory, args};
 
 use crate::fixtures::{equal, kernel, patience};
