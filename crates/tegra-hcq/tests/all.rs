@@ -2,6 +2,11 @@
 //!
 //! One program: linking one is faster than linking many.
 
+#![allow(
+    clippy::undocumented_unsafe_blocks,
+    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
+)]
+
 mod chips;
 #[cfg(feature = "nvrtc")]
 mod compile;

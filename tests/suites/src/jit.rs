@@ -1,10 +1,5 @@
 //! Thousands of recorded graphs in one process: memory does not grow.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use std::time::Duration;
 
 use tegra_hcq::{Device, Queue, args};

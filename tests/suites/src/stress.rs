@@ -1,10 +1,5 @@
 //! Stress tests: many launches, submissions, copies and allocations.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use std::time::{Duration, Instant};
 
 use tegra_hcq::args;

@@ -4,11 +4,6 @@
 //! ordered with either. QMDs also give the scheduler the number of blocks per SM. Too high a number raises an
 //! exception once the SMs are full, so these tests fill them.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use tegra_hcq::{
     Buffer, Device, DeviceKind, Graph, HostMemory, Kernel, Queue, QueueOptions, ReleaseBy, WaitPolicy, args,
 };

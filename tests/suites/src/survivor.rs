@@ -1,10 +1,5 @@
 //! Work that must not be affected by errors in another queue or another process.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use tegra_hcq::{Buffer, Device, Error, Kernel, Queue, args};
 
 use super::fixtures::{ensure, equal, kernel, patience};

@@ -3,6 +3,8 @@
 //! Each test issues the requests of a program without a runtime, from the first query to a kernel's result.
 //! The tests use `nvgpu-sys`, `nvmap` and `nvgpu-channel`, but not `tegra-hcq`.
 
+#![deny(clippy::undocumented_unsafe_blocks)]
+
 mod channels;
 mod compute;
 mod memory;

@@ -2,11 +2,6 @@
 //!
 //! The test's process works before, during and after the other process's action, and checks all results.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 mod roles;
 
 use gpu_log::Kind;

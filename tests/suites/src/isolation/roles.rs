@@ -1,10 +1,5 @@
 //! Roles of the other process.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use std::time::Duration;
 
 use gpu_log::Kind;

@@ -3,11 +3,6 @@
 //! Each runs while no other thread starts an operation, so that it affects only the intended one; operations
 //! in flight continue.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use std::time::{Duration, Instant};
 
 use kernel_door::Errno;

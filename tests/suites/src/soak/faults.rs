@@ -1,10 +1,5 @@
 //! Faulting kernels: each fault must be reported correctly.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use std::sync::Arc;
 use std::time::Duration;
 

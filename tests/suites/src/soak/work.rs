@@ -1,10 +1,5 @@
 //! Ordinary operations of programs, with checked results.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
-)]
-
 use tegra_hcq::{HostMemory, Program, args};
 
 use super::worker::{Worker, cubin};
