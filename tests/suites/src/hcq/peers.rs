@@ -1,10 +1,5 @@
 //! Two devices in one process: copies, launches and waits between them.
 
-#![allow(
-    clippy::undocumented_unsafe_blocks,
-    reason = "each launch runs a kernel of this repository within its buffers"
-)]
-
 use std::time::{Duration, Instant};
 
 use tegra_hcq::{Device, Error, Link, MemoryUse, Queue, args};
