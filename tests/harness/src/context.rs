@@ -93,6 +93,16 @@ impl Context {
         Ok(self.station.device.get_or_init(|| device))
     }
 
+    /// The device and a new queue.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Context::device`] and [`Device::queue`].
+    pub fn device_and_queue(&self) -> Result<(&Device, Queue), tegra_hcq::Error> {
+        let device = self.device()?;
+        Ok((device, device.queue()?))
+    }
+
     /// A second device, newly opened: another GPU of the driver, or another software Orin.
     ///
     /// # Errors

@@ -64,8 +64,7 @@ fn va_boundary_40bit(context: &Context) -> Check {
 }
 
 fn memory_pressure_progressive(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let increment = kernel!(device, "basics", "increment")?;
     let mut worked = Vec::new();
     for megabytes in [1_usize, 10, 100, 1024, 4096] {
@@ -112,8 +111,7 @@ fn alloc_free_cycle_leak_check(context: &Context) -> Check {
 }
 
 fn copies_of(context: &Context, sizes: &[usize]) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     for &words in sizes {
         let data = Numbers::new(words as u64).vec_f32(words);
         let source = device.alloc_from(&data)?;
@@ -138,8 +136,7 @@ fn dma_copy_large(context: &Context) -> Check {
 }
 
 fn zero_elements(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let plus_one = kernel!(device, "suites", "plus_one_f32")?;
     let (source, mut target) = (device.alloc::<f32>(0)?, device.alloc::<f32>(0)?);
     queue.copy(&source, &mut target)?;
@@ -150,8 +147,7 @@ fn zero_elements(context: &Context) -> Check {
 }
 
 fn one_element(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let (input, out) = (device.alloc_from(&[42.0_f32])?, device.alloc_zeroed::<f32>(1)?);
     run_map(context, &mut queue, &kernel!(device, "suites", "plus_one_f32")?, &out, &input)?;
     close("42 + 1", &out.to_vec()?, &[43.0], 1e-6)?;
@@ -185,8 +181,7 @@ fn non_power_of_2_matmul(context: &Context) -> Check {
     const M: usize = 13;
     const K: usize = 17;
     const N: usize = 11;
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let matmul = kernel!(device, "matmul", "matmul_tiled")?;
     let mut numbers = Numbers::new(5);
     let (a, b) = (numbers.vec_f32(M * K), numbers.vec_f32(K * N));
@@ -207,8 +202,7 @@ fn non_power_of_2_matmul(context: &Context) -> Check {
 }
 
 fn all_dtypes(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let (f32_in, f32_out) = (device.alloc_from(&[1.5_f32, -2.25, 0.0])?, device.alloc_zeroed::<f32>(3)?);
     run_map(context, &mut queue, &kernel!(device, "suites", "plus_one_f32")?, &f32_out, &f32_in)?;
     equal("f32", &f32_out.to_vec()?, &[2.5, -1.25, 1.0])?;
@@ -229,8 +223,7 @@ fn all_dtypes(context: &Context) -> Check {
 }
 
 fn gpfifo_ring_wraparound(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let increment = kernel!(device, "basics", "increment")?;
     let data = device.alloc_zeroed::<u32>(1)?;
     for _ in 0..1200 {
@@ -242,8 +235,7 @@ fn gpfifo_ring_wraparound(context: &Context) -> Check {
 }
 
 fn free_correctness(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let fill = kernel!(device, "basics", "fill_u32")?;
     let before = process::resources();
     let words = (256 << 10) / 4;
@@ -268,8 +260,7 @@ fn free_correctness(context: &Context) -> Check {
 }
 
 fn cache_invalidation_pattern(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let add = kernel!(device, "vector_add", "vector_add")?;
     let mut a = device.alloc::<f32>(4)?;
     let mut b = device.alloc::<f32>(4)?;
@@ -296,8 +287,7 @@ fn large_grid_launch(context: &Context) -> Check {
 }
 
 fn long_reads(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let data: Vec<u8> = Numbers::new(3).vec_u32(1 << 20).iter().flat_map(|word| word.to_le_bytes()).collect();
     let buffer = device.alloc_from(&data)?;
     let out = device.alloc_zeroed::<u32>(32)?;

@@ -50,8 +50,7 @@ fn one_graph(context: &Context, device: &Device, queue: &mut Queue, value: u32) 
 }
 
 fn record_and_replay(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     for value in 0..100 {
         one_graph(context, device, &mut queue, value)?;
     }
@@ -71,8 +70,7 @@ fn record_and_replay(context: &Context) -> Check {
 }
 
 fn dropped_in_flight(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let increment = kernel!(device, "basics", "increment")?;
     let data = device.alloc_zeroed::<u32>(32)?;
     for _ in 0..200 {
@@ -85,8 +83,7 @@ fn dropped_in_flight(context: &Context) -> Check {
 }
 
 fn kept_and_patched(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let fill = kernel!(device, "basics", "fill_u32")?;
     let outputs: Vec<_> = (0..100).map(|_| device.alloc_zeroed::<u32>(32)).collect::<Result<_, _>>()?;
     let mut graphs = Vec::new();

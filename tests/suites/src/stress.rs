@@ -35,8 +35,7 @@ pub static SUITE: Suite = Suite {
 };
 
 fn rapid_kernel_launches_10k(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let add = kernel!(device, "suites", "add_f32")?;
     let data = device.alloc_zeroed::<f32>(32)?;
     // A model runs the same number: they are small.
@@ -67,8 +66,7 @@ fn signal_chain_pipeline(context: &Context) -> Check {
 
 /// Multiplies two matrices of `size` for `time` and compares a few elements each time.
 fn products(context: &Context, size: usize, time: Duration, least: u64) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let matmul = kernel!(device, "matmul", "matmul_tiled")?;
     let mut numbers = Numbers::new(size as u64);
     let (a, b) = (numbers.vec_f32(size * size), numbers.vec_f32(size * size));
@@ -104,8 +102,7 @@ fn shared_memory_kernel(context: &Context) -> Check {
 }
 
 fn mixed_compute_copy(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let add = kernel!(device, "suites", "add_f32")?;
     let data = device.alloc_zeroed::<f32>(4096)?;
     let mut copy = device.alloc_zeroed::<f32>(4096)?;
@@ -123,8 +120,7 @@ fn mixed_compute_copy(context: &Context) -> Check {
 }
 
 fn backpressure(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let add = kernel!(device, "suites", "add_f32")?;
     let data = device.alloc_from(&[1.0_f32; 32])?;
     // Batches of all sizes, up to far more than the rings hold.
@@ -218,8 +214,7 @@ fn many_queues(context: &Context) -> Check {
 }
 
 fn memory_churn(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let fill = kernel!(device, "basics", "fill_u32")?;
     let mut numbers = Numbers::new(11);
     let time = context.scaled(Duration::from_secs(30));

@@ -42,6 +42,14 @@ const SECTION_TYPES: [(u32, &str); 17] = [
     (0x7000_0086, "compatibility attributes"),
 ];
 
+/// Adds a line, without terminal control characters.
+macro_rules! line {
+    ($text:ident, $($format:tt)*) => {{
+        $text.push_str(&printable(&format!($($format)*)));
+        $text.push('\n');
+    }};
+}
+
 /// Lists the contents of a cubin, as text or as one JSON object: header, kernels, variables,
 /// sections, attributes and relocations; unknown ones as numbers. A file whose tables can be read
 /// but that cannot be loaded is listed with the reason.
@@ -84,9 +92,9 @@ pub fn cubin(input: &[u8], mut output: impl Write, json: bool) -> io::Result<Ver
                     kernel_text(&mut text, kernel);
                 }
                 let bytes = module.image_bytes();
-                line(&mut text, format_args!("image: {bytes} bytes"));
+                line!(text, "image: {bytes} bytes");
             }
-            Err(error) => line(&mut text, format_args!("error: cannot be loaded: {error}")),
+            Err(error) => line!(text, "error: cannot be loaded: {error}"),
         }
         listing.variables(&mut text);
         listing.functions(&mut text);
@@ -97,13 +105,6 @@ pub fn cubin(input: &[u8], mut output: impl Write, json: bool) -> io::Result<Ver
     }
     output.flush()?;
     Ok(verdict)
-}
-
-/// Adds a line, without terminal control characters.
-fn line(text: &mut String, line: std::fmt::Arguments<'_>) {
-    let line = line.to_string();
-    text.push_str(&printable(&line));
-    text.push('\n');
 }
 
 /// Control characters as escapes.
@@ -142,52 +143,45 @@ fn threads([x, y, z]: [u32; 3]) -> String {
 }
 
 fn kernel_text(text: &mut String, kernel: &Kernel) {
-    line(text, format_args!("kernel {}", kernel.name));
+    line!(text, "kernel {}", kernel.name);
     let stack = if kernel.unbounded_stack { " at least (recursion or calls through pointers)" } else { "" };
-    line(
+    line!(
         text,
-        format_args!(
-            "  registers {}, barriers {}, shared {} bytes, local {} bytes{stack}",
-            kernel.registers, kernel.barriers, kernel.shared_bytes, kernel.local_bytes
-        ),
+        "  registers {}, barriers {}, shared {} bytes, local {} bytes{stack}",
+        kernel.registers,
+        kernel.barriers,
+        kernel.shared_bytes,
+        kernel.local_bytes
     );
-    line(text, format_args!("  code {} bytes at {:#x} of the image", kernel.code_bytes, kernel.code_offset));
+    line!(text, "  code {} bytes at {:#x} of the image", kernel.code_bytes, kernel.code_offset);
     if let Some(max) = kernel.max_threads {
-        line(text, format_args!("  at most {} threads", threads(max)));
+        line!(text, "  at most {} threads", threads(max));
     }
     if let Some(required) = kernel.required_threads {
-        line(text, format_args!("  exactly {} threads", threads(required)));
+        line!(text, "  exactly {} threads", threads(required));
     }
     if let Some(cluster) = kernel.cluster {
-        line(text, format_args!("  clusters of {} CTAs", threads(cluster)));
+        line!(text, "  clusters of {} CTAs", threads(cluster));
     }
-    line(
+    line!(
         text,
-        format_args!(
-            "  constant bank 0: {} bytes; parameters {} bytes at {:#x}",
-            kernel.constant0_bytes, kernel.param_bytes, kernel.param_base
-        ),
+        "  constant bank 0: {} bytes; parameters {} bytes at {:#x}",
+        kernel.constant0_bytes,
+        kernel.param_bytes,
+        kernel.param_base
     );
     for param in &kernel.params {
-        line(
+        line!(
             text,
-            format_args!(
-                "    parameter {}: {} bytes at {:#x} (c[0x0][{:#x}])",
-                param.ordinal,
-                param.bytes,
-                param.offset,
-                kernel.param_base + u32::from(param.offset)
-            ),
+            "    parameter {}: {} bytes at {:#x} (c[0x0][{:#x}])",
+            param.ordinal,
+            param.bytes,
+            param.offset,
+            kernel.param_base + u32::from(param.offset)
         );
     }
     for bank in &kernel.constants {
-        line(
-            text,
-            format_args!(
-                "  constant bank {}: {} bytes at {:#x} of the image",
-                bank.bank, bank.bytes, bank.offset
-            ),
-        );
+        line!(text, "  constant bank {}: {} bytes at {:#x} of the image", bank.bank, bank.bytes, bank.offset);
     }
 }
 
@@ -255,25 +249,20 @@ impl<'a> Listing<'a> {
             _ => "of unknown type",
         };
         let suffix = if accelerated { "a" } else { "" };
-        line(text, format_args!("sm_{sm}{suffix}, {kind} (type {e_type})"));
-        line(
+        line!(text, "sm_{sm}{suffix}, {kind} (type {e_type})");
+        line!(
             text,
-            format_args!(
-                "ABI version {abi_version}, OS ABI {os_abi:#x}, e_version {e_version:#x}, e_flags {flags:#x}"
-            ),
+            "ABI version {abi_version}, OS ABI {os_abi:#x}, e_version {e_version:#x}, e_flags {flags:#x}"
         );
     }
 
     fn variables(&self, text: &mut String) {
         for (symbol, section, content) in self.variable_list() {
             let (name, bytes, offset) = (&symbol.name, symbol.bytes, symbol.value);
-            line(
-                text,
-                format_args!("variable {name}: {bytes} bytes at {offset:#x} of {}", short(&section.name)),
-            );
+            line!(text, "variable {name}: {bytes} bytes at {offset:#x} of {}", short(&section.name));
             match content {
-                Some(content) => line(text, format_args!("    {}", bytes_text(content))),
-                None => line(text, format_args!("    zeros")),
+                Some(content) => line!(text, "    {}", bytes_text(content)),
+                None => line!(text, "    zeros"),
             }
         }
     }
@@ -286,11 +275,11 @@ impl<'a> Listing<'a> {
             if symbol.section == 0 {
                 // The first symbol of a table and unnamed symbols have no meaning.
                 if !name.is_empty() {
-                    line(text, format_args!("undefined {name}"));
+                    line!(text, "undefined {name}");
                 }
             } else if is_function {
                 let section = self.section_name(symbol.section.into());
-                line(text, format_args!("function {name}: {bytes} bytes at {offset:#x} of {section}"));
+                line!(text, "function {name}: {bytes} bytes at {offset:#x} of {section}");
             }
         }
     }
@@ -300,12 +289,15 @@ impl<'a> Listing<'a> {
             let kind = SECTION_TYPES.iter().find(|(kind, _)| *kind == section.kind);
             let kind =
                 kind.map_or_else(|| format!("unknown {:#x}", section.kind), |(_, name)| (*name).to_owned());
-            line(
+            line!(
                 text,
-                format_args!(
-                    "section {index:3}: {}: {kind}, {} bytes, flags {:#x}, link {}, info {:#x}, align {}",
-                    section.name, section.bytes, section.flags, section.link, section.info, section.align
-                ),
+                "section {index:3}: {}: {kind}, {} bytes, flags {:#x}, link {}, info {:#x}, align {}",
+                section.name,
+                section.bytes,
+                section.flags,
+                section.link,
+                section.info,
+                section.align
             );
         }
     }
@@ -317,7 +309,7 @@ impl<'a> Listing<'a> {
                 || format!("unknown {:#04x}", attribute.number),
                 |name| format!("{name} ({:#04x})", attribute.number),
             );
-            line(text, format_args!("attribute of {section}: {name} {}", bytes_text(value_of(attribute))));
+            line!(text, "attribute of {section}: {name} {}", bytes_text(value_of(attribute)));
         }
     }
 
@@ -331,12 +323,7 @@ impl<'a> Listing<'a> {
             let symbol = self.contents.symbol(relocation.symbol).map_or("?", |symbol| short(&symbol.name));
             let addend = relocation.addend.map(|addend| format!(" + {addend:#x}")).unwrap_or_default();
             let (offset, number) = (relocation.offset, relocation.symbol);
-            line(
-                text,
-                format_args!(
-                    "relocation of {section} at {offset:#x}: {name} symbol {number} {symbol}{addend}"
-                ),
-            );
+            line!(text, "relocation of {section} at {offset:#x}: {name} symbol {number} {symbol}{addend}");
         }
     }
 

@@ -10,8 +10,7 @@ use test_support::Numbers;
 const LONG: usize = 64 << 20;
 
 pub(super) fn small(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let a = device.alloc_from(&[0.0_f32, 1.0])?;
     let mut b = device.alloc_zeroed::<f32>(2)?;
     queue.copy(&a, &mut b)?;
@@ -25,8 +24,7 @@ fn pattern(len: usize, seed: u64) -> Vec<u32> {
 }
 
 pub(super) fn long(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let data = pattern(LONG, 1);
     let mut upload = device.alloc_for::<u32>(data.len(), MemoryUse::Upload)?;
     upload.copy_from_slice(&data)?;
@@ -85,8 +83,7 @@ fn copy_and_sample(context: &Context, device: &Device, bytes: usize) -> Check {
 /// Rectangles with one or many rows, at odd places of planes with different pitches.
 pub(super) fn rectangles(context: &Context) -> Check {
     const PITCHES: [usize; 2] = [1021, 257];
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let image: Vec<u8> = pattern(PITCHES[0] * 260 * 4, 3).into_iter().map(|word| word as u8 | 1).collect();
     let source = device.alloc_from(&image)?;
     let mut target = device.alloc::<u8>(PITCHES[1] * 300)?;
@@ -107,8 +104,7 @@ pub(super) fn rectangles(context: &Context) -> Check {
 
 /// Uploads and downloads one after another, which the queue orders.
 pub(super) fn staged(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let mut data = device.alloc::<u32>(LONG / 64)?;
     let values: Vec<Vec<u32>> = (0..4).map(|seed| pattern(LONG / 16, seed)).collect();
     let mut downloads = Vec::new();
@@ -123,8 +119,7 @@ pub(super) fn staged(context: &Context) -> Check {
 }
 
 fn redirect(context: &Context, len: usize) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let sources = [device.alloc_from(&pattern(len, 1))?, device.alloc_from(&pattern(len, 2))?];
     let mut targets = [device.alloc_zeroed::<u32>(len / 4)?, device.alloc_zeroed::<u32>(len / 4)?];
     let mut builder = device.graph();
@@ -147,8 +142,7 @@ pub(super) fn update_long(context: &Context) -> Check {
 
 pub(super) fn bandwidth(context: &Context) -> Check {
     const BYTES: usize = 200_000_000;
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let source = device.alloc_zeroed::<u8>(BYTES)?;
     let mut target = device.alloc::<u8>(BYTES)?;
     let (start, end) = (device.signal(0)?, device.signal(0)?);
@@ -168,8 +162,7 @@ pub(super) fn bandwidth(context: &Context) -> Check {
 }
 
 pub(super) fn bytes_from_host(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let mut host = device.alloc_for::<u8>(1, MemoryUse::Upload)?;
     let mut target = device.alloc_zeroed::<u8>(1)?;
     for value in 0..=255 {
@@ -182,8 +175,7 @@ pub(super) fn bytes_from_host(context: &Context) -> Check {
 }
 
 pub(super) fn bytes_through_another(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let mut host = device.alloc_for::<u8>(1, MemoryUse::Upload)?;
     let mut middle = device.alloc_zeroed::<u8>(1)?;
     let mut target = device.alloc_zeroed::<u8>(1)?;

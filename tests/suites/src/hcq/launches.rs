@@ -6,8 +6,7 @@ use crate::fixtures::{ensure, equal, kernel, patience};
 use test_harness::{Check, Context};
 
 pub(super) fn one(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let plus_one = kernel!(device, "suites", "plus_one_f32")?;
     let (a, b) = (device.alloc_zeroed::<f32>(2)?, device.alloc_zeroed::<f32>(2)?);
     unsafe { queue.launch(&plus_one, 1, 2, &args![&b, &a, 2_u32]) }?;
@@ -16,8 +15,7 @@ pub(super) fn one(context: &Context) -> Check {
 }
 
 pub(super) fn two_hundred_times(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let plus_one = kernel!(device, "suites", "plus_one_f32")?;
     let (a, b) = (device.alloc_zeroed::<f32>(2)?, device.alloc_zeroed::<f32>(2)?);
     for _ in 0..100 {
@@ -32,8 +30,7 @@ pub(super) fn two_hundred_times(context: &Context) -> Check {
 
 pub(super) fn chain_across_blocks(context: &Context) -> Check {
     const BLOCK: u32 = 128;
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let pass_on = kernel!(device, "suites", "pass_on")?;
     // Enough blocks for a few hundred SMs; no block reads the elements it wrote.
     let blocks = if context.is_model() { 8 } else { 528 };
@@ -63,8 +60,7 @@ pub(super) fn chain_across_blocks(context: &Context) -> Check {
 pub(super) fn rewritten_in_place(context: &Context) -> Check {
     const LEN: usize = 4096;
     const BLOCK: u32 = 128;
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let pass_on = kernel!(device, "suites", "pass_on")?;
     let mut input = device.alloc_zeroed::<u32>(LEN)?;
     let (middle, output) = (device.alloc_zeroed::<u32>(LEN)?, device.alloc_zeroed::<u32>(LEN)?);
@@ -95,8 +91,7 @@ pub(super) fn rewritten_in_place(context: &Context) -> Check {
 }
 
 pub(super) fn update(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let plus_one = kernel!(device, "suites", "plus_one_f32")?;
     let (a, b) = (device.alloc_zeroed::<f32>(2)?, device.alloc_zeroed::<f32>(2)?);
     let mut builder = device.graph();
@@ -108,8 +103,7 @@ pub(super) fn update(context: &Context) -> Check {
 }
 
 pub(super) fn update_fuzz(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let mark = kernel!(device, "suites", "mark_threads")?;
     let mut cube = device.alloc_zeroed::<u32>(27)?;
     let mut builder = device.graph();
@@ -126,8 +120,7 @@ pub(super) fn update_fuzz(context: &Context) -> Check {
 }
 
 pub(super) fn bind(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let increment = kernel!(device, "basics", "increment")?;
     let data = device.alloc_zeroed::<u32>(256)?;
     let mut copies: Vec<_> = (0..8).map(|_| device.alloc_zeroed::<u32>(256)).collect::<Result<_, _>>()?;
@@ -152,8 +145,7 @@ pub(super) fn bind(context: &Context) -> Check {
 }
 
 pub(super) fn exec_time(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let plus_one = kernel!(device, "suites", "plus_one_f32")?;
     let (a, b) = (device.alloc_zeroed::<f32>(2)?, device.alloc_zeroed::<f32>(2)?);
     let (start, end) = (device.signal(0)?, device.signal(0)?);

@@ -6,8 +6,7 @@ use crate::fixtures::{equal, kernel, patience};
 use test_harness::{Check, Context};
 
 pub(super) fn barrier(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let increment = kernel!(device, "basics", "increment")?;
     let mut data = device.alloc_zeroed::<u32>(8)?;
     for value in 0..255 {
@@ -21,8 +20,7 @@ pub(super) fn barrier(context: &Context) -> Check {
 }
 
 pub(super) fn barrier_before_copy(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let mut source = device.alloc_zeroed::<u8>(1)?;
     let mut middle = device.alloc_zeroed::<u8>(1)?;
     let mut target = device.alloc_zeroed::<u8>(1)?;
@@ -38,8 +36,7 @@ pub(super) fn barrier_before_copy(context: &Context) -> Check {
 }
 
 pub(super) fn host_buffer(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let bytes: Vec<u8> = (0..8192_u32).map(|i| ((i * 7) >> 3) as u8).collect();
     let host = device.import(HostMemory::from_slice(&bytes)?)?;
     let mut target = device.alloc_zeroed::<u8>(bytes.len())?;

@@ -8,8 +8,7 @@ use crate::fixtures::{ensure, equal, kernel, patience};
 use test_harness::{Check, Context};
 
 pub(super) fn signal(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let signal = device.signal(0)?;
     // The compute engine runs the first batch, the copy engine the second.
     for value in [1, u64::from(u32::MAX) + 2] {
@@ -26,8 +25,7 @@ pub(super) fn signal(context: &Context) -> Check {
 }
 
 pub(super) fn signal_update(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let store = kernel!(device, "basics", "fill_u32")?;
     let words = device.alloc_zeroed::<u32>(16)?;
     let mut builder = device.graph();
@@ -42,8 +40,7 @@ pub(super) fn signal_update(context: &Context) -> Check {
 }
 
 pub(super) fn wait(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let signal = device.signal(1)?;
     queue.wait_signal(&signal, 1)?;
     queue.wait(patience(context))?;
@@ -51,8 +48,7 @@ pub(super) fn wait(context: &Context) -> Check {
 }
 
 pub(super) fn wait_late_set(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let signal = device.signal(0)?;
     queue.wait_signal(&signal, 1)?;
     let fence = queue.submit()?;
@@ -66,8 +62,7 @@ pub(super) fn wait_late_set(context: &Context) -> Check {
 }
 
 pub(super) fn wait_update(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     for value in [1, 0x30, 1 << 40] {
         let signal = device.signal(value - 1)?;
         queue.wait_signal(&signal, value)?;
@@ -93,8 +88,7 @@ pub(super) fn rollover(context: &Context) -> Check {
 }
 
 pub(super) fn hang(context: &Context) -> Check {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let endless = kernel!(device, "faults", "fault_endless")?;
     let increment = kernel!(device, "basics", "increment")?;
     let (stop, out) = (device.alloc_zeroed::<u32>(1)?, device.alloc_zeroed::<u32>(1)?);

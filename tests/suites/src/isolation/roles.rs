@@ -52,8 +52,7 @@ pub static SUITE: Suite = Suite {
 };
 
 fn works(context: &Context, _: u64) -> Played {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let increment = kernel!(device, "basics", "increment")?;
     let data = device.alloc_zeroed::<u32>(4096)?;
     let mut copy = device.alloc_zeroed::<u32>(4096)?;
@@ -93,8 +92,7 @@ fn trespasses(context: &Context, address: u64) -> Played {
 }
 
 fn traps(context: &Context, _: u64) -> Played {
-    let device = context.device()?;
-    let mut queue = device.queue()?;
+    let (device, mut queue) = context.device_and_queue()?;
     let (trap, out) = (kernel!(device, "faults", "fault_trap")?, device.alloc::<u32>(64)?);
     unsafe { queue.launch(&trap, 1, 64, &args![5_u32, &out]) }?;
     match queue.wait(patience(context)) {
