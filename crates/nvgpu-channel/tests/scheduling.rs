@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::time::Instant;
 
-use crate::common::{Work, compute_channel, eventually, open};
+use crate::common::{Work, compute_channel, eventually, open, working};
 use kernel_door::Errno;
 use nvgpu_channel::{Error, ErrorCode, EventKind, GpuVa, Interleave, Preemption, Watchdog};
 use orin_sim::LiveCounts;
@@ -53,10 +53,7 @@ fn a_channel_without_the_kernels_jobs_has_no_watchdog() {
 /// Every kind of event can be opened; this one follows a semaphore release with awaken.
 #[test]
 fn a_thread_sleeps_until_the_gpu_interrupts() {
-    let (_orin, gpu) = open();
-    let space = gpu.address_space().unwrap();
-    let work = Work::new(&gpu, &space);
-    let mut channel = compute_channel(&gpu, &space, 16);
+    let (_orin, _gpu, _space, work, mut channel) = working(16);
     let tsg = channel.subcontext().tsg().clone();
     for kind in [
         EventKind::Breakpoint,
@@ -82,10 +79,7 @@ fn a_thread_sleeps_until_the_gpu_interrupts() {
 
 #[test]
 fn the_kernel_waits_for_a_word() {
-    let (_orin, gpu) = open();
-    let space = gpu.address_space().unwrap();
-    let work = Work::new(&gpu, &space);
-    let mut channel = compute_channel(&gpu, &space, 16);
+    let (_orin, _gpu, _space, work, mut channel) = working(16);
     let short = Duration::from_millis(5);
     assert!(!channel.wait_semaphore(&work.buffer, 2048, 6, short).unwrap());
     let entry = work.release_and_interrupt(0, work.semaphore(), 6);

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use crate::common::{Work, boot, compute_channel, eventually, open};
+use crate::common::{Work, boot, compute_channel, eventually, open, working};
 use kernel_door::Errno;
 use nvgpu_channel::{Channel, ErrorCode, GpuVa, RingFull, open_kernel_log};
 use orin_sim::{Config, Node, Nodes};
@@ -14,10 +14,7 @@ fn submit(channel: &mut Channel, entry: u64) {
 
 #[test]
 fn a_submission_reaches_memory_without_a_system_call() {
-    let (orin, gpu) = open();
-    let space = gpu.address_space().unwrap();
-    let work = Work::new(&gpu, &space);
-    let mut channel = compute_channel(&gpu, &space, 1024);
+    let (orin, _gpu, _space, work, mut channel) = working(1024);
     let entry = work.release(0, work.semaphore(), 0x1234_5678_9abc);
     let before = orin.ioctl_count();
     channel.submit(entry).unwrap();
@@ -56,10 +53,7 @@ fn rings_wrap() {
 /// The GPU consumes nothing before the doorbell rings, so the ring fills up.
 #[test]
 fn pushed_entries_wait_for_the_kick() {
-    let (_orin, gpu) = open();
-    let space = gpu.address_space().unwrap();
-    let work = Work::new(&gpu, &space);
-    let mut channel = compute_channel(&gpu, &space, 8);
+    let (_orin, _gpu, _space, work, mut channel) = working(8);
     for value in 1..=7 {
         let entry = work.release(usize::try_from(value).unwrap(), work.semaphore(), value);
         channel.push(entry).unwrap();
@@ -88,10 +82,7 @@ fn two_channels_share_one_doorbell() {
 
 #[test]
 fn a_channel_can_be_fed_from_another_thread() {
-    let (_orin, gpu) = open();
-    let space = gpu.address_space().unwrap();
-    let work = Work::new(&gpu, &space);
-    let mut channel = compute_channel(&gpu, &space, 16);
+    let (_orin, _gpu, _space, work, mut channel) = working(16);
     let entry = work.release(0, work.semaphore(), 9);
     let channel = std::thread::spawn(move || {
         channel.submit(entry).unwrap();

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::common::{Work, compute_channel, eventually, open};
+use crate::common::{Work, compute_channel, eventually, open, working};
 use kernel_door::Errno;
 use nvgpu_channel::{ClockReading, ErrorCode, FenceNode, GpuVa, SectorPromotion, Threshold, has_reached};
 
@@ -11,10 +11,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 #[test]
 fn the_cpu_sleeps_until_the_gpu_has_counted() {
-    let (_orin, gpu) = open();
-    let space = gpu.address_space().unwrap();
-    let work = Work::new(&gpu, &space);
-    let mut channel = compute_channel(&gpu, &space, 16);
+    let (_orin, gpu, _space, work, mut channel) = working(16);
     let syncpoint = channel.user_syncpoint().unwrap();
     assert_eq!(channel.user_syncpoint().unwrap(), syncpoint, "nothing has counted yet");
     let node = FenceNode::open(gpu.door()).unwrap();
@@ -44,10 +41,7 @@ fn the_cpu_sleeps_until_the_gpu_has_counted() {
 /// A completed wait does not mean success.
 #[test]
 fn a_fault_wakes_everybody_and_the_notifier_says_why() {
-    let (_orin, gpu) = open();
-    let space = gpu.address_space().unwrap();
-    let work = Work::new(&gpu, &space);
-    let mut channel = compute_channel(&gpu, &space, 16);
+    let (_orin, gpu, _space, work, mut channel) = working(16);
     let syncpoint = channel.user_syncpoint().unwrap();
     let node = FenceNode::open(gpu.door()).unwrap();
     let fence = node.fence(syncpoint.after(500)).unwrap();
@@ -118,10 +112,7 @@ fn the_l2_can_be_told_what_to_keep() {
 /// Work that was submitted while the TSG was disabled runs once it is enabled again.
 #[test]
 fn a_disabled_tsg_waits() {
-    let (_orin, gpu) = open();
-    let space = gpu.address_space().unwrap();
-    let work = Work::new(&gpu, &space);
-    let mut channel = compute_channel(&gpu, &space, 16);
+    let (_orin, _gpu, _space, work, mut channel) = working(16);
     let tsg = channel.subcontext().tsg().clone();
     tsg.disable().unwrap();
     let entry = work.release(0, work.semaphore(), 3);

@@ -8,7 +8,7 @@ use nvgpu_channel::Gpu;
 use nvmap::Nvmap;
 use orin_sim::SoftwareOrin;
 use parking_lot::Mutex;
-use tegra_hcq::{Device, DeviceKind, DeviceName};
+use tegra_hcq::{Device, DeviceKind, DeviceName, Queue};
 
 use super::machine::Opened;
 use super::{Machine, Neighbour, Role};

@@ -38,6 +38,15 @@ pub(crate) fn compute_channel(gpu: &Gpu, space: &AddressSpace, entries: u32) -> 
     subcontext.channel(class).entries(entries).label("compute").open().unwrap()
 }
 
+/// A board, its GPU, an address space, and a page of work and a compute channel with a ring of `entries` in it.
+pub(crate) fn working(entries: u32) -> (SoftwareOrin, Gpu, AddressSpace, Work, Channel) {
+    let (orin, gpu) = open();
+    let space = gpu.address_space().unwrap();
+    let work = Work::new(&gpu, &space);
+    let channel = compute_channel(&gpu, &space, entries);
+    (orin, gpu, space, work, channel)
+}
+
 /// A page with a pushbuffer at 0 and semaphores from 2048.
 pub(crate) struct Work {
     pub(crate) buffer: Arc<Buffer>,
