@@ -4,7 +4,7 @@ use tegra_hcq::{MemoryUse, WaitPolicy};
 
 use super::{KIB, MIB, size_name};
 use crate::TIMEOUT;
-use crate::bench::{Bench, timed};
+use crate::bench::{Bench, Sampler, timed};
 use crate::case::{Case, Unit};
 use crate::cuda;
 use crate::error::{Error, Result};
@@ -87,10 +87,16 @@ fn to_host(bench: &mut Bench<'_>) -> Result<()> {
     check(&host, &source)
 }
 
-fn by_engine(bench: &mut Bench<'_>) -> Result<()> {
+/// Measures copies by the copy engine from a buffer for `from` to a buffer for `to`. `rival` copies the contents.
+fn through_engine(
+    bench: &mut Bench<'_>,
+    (from, to): (MemoryUse, MemoryUse),
+    rival: fn(&cuda::Cuda, &[u8]) -> Result<Box<Sampler>>,
+) -> Result<()> {
     let contents = pattern(bench.len());
-    let source = bench.device().alloc_from(&contents)?;
-    let mut target = bench.device().alloc_zeroed::<u8>(contents.len())?;
+    let mut source = bench.device().alloc_for::<u8>(contents.len(), from)?;
+    source.copy_from_slice(&contents)?;
+    let mut target = bench.device().alloc_for::<u8>(contents.len(), to)?;
     let mut queue = bench.queue(WaitPolicy::Spin)?;
     let mut ours = || {
         timed(|| {
@@ -98,8 +104,13 @@ fn by_engine(bench: &mut Bench<'_>) -> Result<()> {
             Ok(queue.submit()?.wait(TIMEOUT)?)
         })
     };
-    bench.measure(1, &mut ours, &mut |cuda| {
-        let (source, mut target, bytes) = rival_pair(cuda, &contents)?;
+    bench.measure(1, &mut ours, &mut |cuda| rival(cuda, &contents))?;
+    check(&target.to_vec()?, &contents)
+}
+
+fn by_engine(bench: &mut Bench<'_>) -> Result<()> {
+    through_engine(bench, (MemoryUse::Device, MemoryUse::Device), |cuda, contents| {
+        let (source, mut target, bytes) = rival_pair(cuda, contents)?;
         let stream = cuda.stream()?;
         Ok(Box::new(move || {
             timed(|| {
@@ -107,49 +118,25 @@ fn by_engine(bench: &mut Bench<'_>) -> Result<()> {
                 stream.wait()
             })
         }))
-    })?;
-    check(&target.to_vec()?, &contents)
+    })
 }
 
 fn up(bench: &mut Bench<'_>) -> Result<()> {
-    let contents = pattern(bench.len());
-    let mut source = bench.device().alloc_for::<u8>(contents.len(), MemoryUse::Upload)?;
-    source.copy_from_slice(&contents)?;
-    let mut target = bench.device().alloc_zeroed::<u8>(contents.len())?;
-    let mut queue = bench.queue(WaitPolicy::Spin)?;
-    let mut ours = || {
-        timed(|| {
-            queue.copy(&source, &mut target)?;
-            Ok(queue.submit()?.wait(TIMEOUT)?)
-        })
-    };
-    bench.measure(1, &mut ours, &mut |cuda| {
+    through_engine(bench, (MemoryUse::Upload, MemoryUse::Device), |cuda, contents| {
         let mut source = cuda.pinned(contents.len())?;
-        source.bytes_mut().copy_from_slice(&contents);
+        source.bytes_mut().copy_from_slice(contents);
         let (mut target, stream) = (cuda.memory(contents.len())?, cuda.stream()?);
         Ok(Box::new(move || timed(|| stream.copy_up(&source, &mut target))))
-    })?;
-    check(&target.to_vec()?, &contents)
+    })
 }
 
 fn down(bench: &mut Bench<'_>) -> Result<()> {
-    let contents = pattern(bench.len());
-    let source = bench.device().alloc_from(&contents)?;
-    let mut target = bench.device().alloc_for::<u8>(contents.len(), MemoryUse::ReadBack)?;
-    let mut queue = bench.queue(WaitPolicy::Spin)?;
-    let mut ours = || {
-        timed(|| {
-            queue.copy(&source, &mut target)?;
-            Ok(queue.submit()?.wait(TIMEOUT)?)
-        })
-    };
-    bench.measure(1, &mut ours, &mut |cuda| {
+    through_engine(bench, (MemoryUse::Device, MemoryUse::ReadBack), |cuda, contents| {
         let mut source = cuda.memory(contents.len())?;
-        source.copy_from(&contents)?;
+        source.copy_from(contents)?;
         let (mut target, stream) = (cuda.pinned(contents.len())?, cuda.stream()?);
         Ok(Box::new(move || timed(|| stream.copy_down(&source, &mut target))))
-    })?;
-    check(&target.to_vec()?, &contents)
+    })
 }
 
 fn by_kernel(bench: &mut Bench<'_>) -> Result<()> {
