@@ -147,6 +147,20 @@ fn option<T: Copy>(
     })
 }
 
+/// Functions that set one option each.
+macro_rules! setters {
+    ($($(#[$doc:meta])* $option:ident: $type:ty,)*) => {
+        $(
+            $(#[$doc])*
+            #[must_use]
+            pub fn $option(mut self, value: $type) -> Self {
+                self.$option = Some(value);
+                self
+            }
+        )*
+    };
+}
+
 impl DeviceOptions {
     /// Options that change nothing.
     #[must_use]
@@ -154,60 +168,23 @@ impl DeviceOptions {
         Self::default()
     }
 
-    /// Sets the action with which launches are started.
-    #[must_use]
-    pub fn pcas_action(mut self, action: PcasAction) -> Self {
-        self.pcas_action = Some(action);
-        self
-    }
-
-    /// Sets how launches are chained.
-    #[must_use]
-    pub fn chaining(mut self, chaining: Chaining) -> Self {
-        self.chaining = Some(chaining);
-        self
-    }
-
-    /// Sets what ends submissions of queues that do not say it themselves.
-    #[must_use]
-    pub fn release(mut self, by: ReleaseBy) -> Self {
-        self.release = Some(by);
-        self
-    }
-
-    /// Sets whether a method invalidates the shader caches before each chain of launches.
-    #[must_use]
-    pub fn shader_invalidate(mut self, invalidate: bool) -> Self {
-        self.shader_invalidate = Some(invalidate);
-        self
-    }
-
-    /// Sets whether the scheduler reads the descriptor of a launch while it waits for earlier work.
-    #[must_use]
-    pub fn early_prefetch(mut self, early: bool) -> Self {
-        self.early_prefetch = Some(early);
-        self
-    }
-
-    /// Sets the flags of GPU mappings.
-    #[must_use]
-    pub fn mapping(mut self, mapping: Mapping) -> Self {
-        self.mapping = Some(mapping);
-        self
-    }
-
-    /// Sets whether batches and graphs begin with an invalidation of the L2 cache.
-    #[must_use]
-    pub fn l2_invalidate(mut self, invalidate: bool) -> Self {
-        self.l2_invalidate = Some(invalidate);
-        self
-    }
-
-    /// Sets whether batches and graphs end with a write-back of the L2 cache.
-    #[must_use]
-    pub fn l2_flush(mut self, flush: bool) -> Self {
-        self.l2_flush = Some(flush);
-        self
+    setters! {
+        /// Sets the action with which launches are started.
+        pcas_action: PcasAction,
+        /// Sets how launches are chained.
+        chaining: Chaining,
+        /// Sets what ends submissions of queues that do not say it themselves.
+        release: ReleaseBy,
+        /// Sets whether a method invalidates the shader caches before each chain of launches.
+        shader_invalidate: bool,
+        /// Sets whether the scheduler reads the descriptor of a launch while it waits for earlier work.
+        early_prefetch: bool,
+        /// Sets the flags of GPU mappings.
+        mapping: Mapping,
+        /// Sets whether batches and graphs begin with an invalidation of the L2 cache.
+        l2_invalidate: bool,
+        /// Sets whether batches and graphs end with a write-back of the L2 cache.
+        l2_flush: bool,
     }
 
     /// These options, completed by the process's environment.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tegra_hcq::{Device, Queue, args};
 
-use super::fixtures::{ensure, equal, kernel, patience};
-use test_harness::{Check, Context, Suite, Test};
+use super::fixtures::{case, ensure, equal, kernel, patience};
+use test_harness::{Check, Context, Suite};
 use test_support::process;
 
 /// Graphs recorded by one process, on a board and on a model.
@@ -19,19 +19,11 @@ pub static SUITE: Suite = Suite {
     about: "recording and replaying: 5,000 graphs (1,000 on a model), patched, dropped, kept, on several queues",
     orin_only: false,
     tests: &[
-        Test::new("record_and_replay_5000", "5,000 graphs, 1,000 on a model: memory flat", |context| {
-            record_and_replay(context).into()
-        })
-        .limited_to(Duration::from_secs(300)),
-        Test::new("dropped_in_flight", "graphs dropped while the GPU runs them", |context| {
-            dropped_in_flight(context).into()
-        }),
-        Test::new("kept_and_patched", "a hundred graphs replayed in turn with new arguments", |context| {
-            kept_and_patched(context).into()
-        }),
-        Test::new("one_queue_each", "graphs recorded and replayed by several threads", |context| {
-            one_queue_each(context).into()
-        }),
+        case!(record_and_replay_5000, "5,000 graphs, 1,000 on a model: memory flat", record_and_replay)
+            .limited_to(Duration::from_secs(300)),
+        case!(dropped_in_flight, "graphs dropped while the GPU runs them"),
+        case!(kept_and_patched, "a hundred graphs replayed in turn with new arguments"),
+        case!(one_queue_each, "graphs recorded and replayed by several threads"),
     ],
 };
 

@@ -13,7 +13,8 @@ mod support;
 
 use gpu_log::Kind;
 
-use test_harness::{Suite, Test};
+use crate::fixtures::case;
+use test_harness::Suite;
 
 /// The suite.
 pub static SUITE: Suite = Suite {
@@ -21,69 +22,51 @@ pub static SUITE: Suite = Suite {
     about: "raw requests: queries, memory, address spaces, channels, a semaphore, a kernel",
     orin_only: true,
     tests: &[
-        Test::new("get_characteristics", "the driver reports a ga10b", |context| {
-            queries::characteristics(context).into()
-        }),
-        Test::new("zcull", "the driver reports the size of a zcull context", |context| {
-            queries::zcull(context).into()
-        }),
-        Test::new("nvmap_heaps", "the driver reports its heaps, and IOVMM has memory", |context| {
-            queries::heaps(context).into()
-        }),
-        Test::new("nvmap_create_alloc", "CREATE, ALLOC, GET_FD and FREE; IOVMM provides memory", |context| {
-            queries::create_alloc(context).into()
-        }),
-        Test::new("alloc_as", "an address space with the recommended bounds", |context| {
-            queries::alloc_as(context).into()
-        }),
-        Test::new("map_buffer", "a buffer gets a GPU address within these bounds", |context| {
-            memory::map_buffer(context).into()
-        }),
-        Test::new(
-            "full_channel_setup",
+        case!(get_characteristics, "the driver reports a ga10b", queries::characteristics),
+        case!(zcull, "the driver reports the size of a zcull context", queries::zcull),
+        case!(nvmap_heaps, "the driver reports its heaps, and IOVMM has memory", queries::heaps),
+        case!(
+            nvmap_create_alloc,
+            "CREATE, ALLOC, GET_FD and FREE; IOVMM provides memory",
+            queries::create_alloc
+        ),
+        case!(alloc_as, "an address space with the recommended bounds", queries::alloc_as),
+        case!(map_buffer, "a buffer gets a GPU address within these bounds", memory::map_buffer),
+        case!(
+            full_channel_setup,
             "TSG, subcontext, channel of 1024 entries, compute object",
-            |context| channels::full_setup(context).into(),
+            channels::full_setup
         ),
-        Test::new("mmap_readwrite", "a CPU mapping returns four written patterns", |context| {
-            memory::read_write(context).into()
-        }),
-        Test::new(
-            "mmap_coherence",
+        case!(mmap_readwrite, "a CPU mapping returns four written patterns", memory::read_write),
+        case!(
+            mmap_coherence,
             "two CPU mappings and the kernel's copies see the same memory",
-            |context| memory::coherence(context).into(),
+            memory::coherence
         ),
-        Test::new("multi_size_gpu_map", "4 KiB to 64 MiB: allocate, map on GPU and CPU, write", |context| {
-            memory::sizes(context).into()
-        }),
-        Test::new("cacheable_flags", "1 MiB in each cache mode keeps its contents; CPU speed", |context| {
-            memory::cache_modes(context).into()
-        }),
-        Test::new(
-            "mmap_userd_gpfifo",
+        case!(multi_size_gpu_map, "4 KiB to 64 MiB: allocate, map on GPU and CPU, write", memory::sizes),
+        case!(cacheable_flags, "1 MiB in each cache mode keeps its contents; CPU speed", memory::cache_modes),
+        case!(
+            mmap_userd_gpfifo,
             "a new channel's pointers are 0, its ring empty, its doorbell mapped",
-            |context| channels::mapped_ring(context).into(),
+            channels::mapped_ring
         ),
-        Test::new("gpfifo_semaphore_release", "the GPU writes 0x42 after one doorbell", |context| {
-            channels::semaphore_release(context).into()
-        }),
-        Test::new("cubin", "the fixture kernel is code for sm_87 with the expected parameters", |context| {
-            compute::cubin(context).into()
-        }),
-        Test::new("compute_dispatch", "32 threads compute i * i + 1", |context| {
-            compute::dispatch(context).into()
-        }),
-        Test::new(
-            "two_channels",
+        case!(
+            gpfifo_semaphore_release,
+            "the GPU writes 0x42 after one doorbell",
+            channels::semaphore_release
+        ),
+        case!(cubin, "the fixture kernel is code for sm_87 with the expected parameters", compute::cubin),
+        case!(compute_dispatch, "32 threads compute i * i + 1", compute::dispatch),
+        case!(
+            two_channels,
             "compute and copy channel on one TSG, with rings of several sizes",
-            |context| channels::two(context).into(),
+            channels::two
         ),
-        Test::new("gpu_submit", "six words in write-combined memory: 64-bit payload and time", |context| {
-            channels::submit(context).into()
-        }),
-        Test::new(
-            "release_to_nowhere",
+        case!(gpu_submit, "six words in write-combined memory: 64-bit payload and time", channels::submit),
+        case!(
+            release_to_nowhere,
             "a release to an unmapped address ends the channel with code 31",
-            |context| channels::release_to_nowhere(context).into(),
+            channels::release_to_nowhere
         )
         .expecting(Kind::Mmu),
     ],

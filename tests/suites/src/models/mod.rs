@@ -7,7 +7,8 @@ mod steps;
 
 use std::time::Duration;
 
-use test_harness::{Suite, Test};
+use crate::fixtures::case;
+use test_harness::Suite;
 
 /// Longest time for a network on a board; it takes well under a millisecond.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -18,77 +19,61 @@ pub static SUITE: Suite = Suite {
     about: "neural networks, as launches and as recorded graphs, compared with the CPU",
     orin_only: false,
     tests: &[
-        Test::new("simple_mlp", "784 to 128 to 10, 8 rows, within 1e-3", |context| {
-            networks::mlp(context).into()
-        })
-        .sharing_device(),
-        Test::new("half_mlp", "the same on the tensor cores, in halves, within 1e-2", |context| {
-            networks::mlp_in_halves(context).into()
-        })
-        .sharing_device(),
-        Test::new("policy", "12 to 128 to 128 to 4, one row, within 1e-4", |context| {
-            networks::policy(context).into()
-        })
-        .sharing_device(),
-        Test::new("deep_mlp_10_layers", "ten layers from 256 to 10, 16 rows, within 1e-2", |context| {
-            networks::deep_mlp(context).into()
-        })
-        .sharing_device(),
-        Test::new("cnn_forward", "two convolutions, pooling, a layer; 4 images, within 1e-3", |context| {
-            networks::cnn(context).into()
-        })
-        .sharing_device(),
-        Test::new(
-            "transformer_block",
+        case!(simple_mlp, "784 to 128 to 10, 8 rows, within 1e-3", networks::mlp).sharing_device(),
+        case!(half_mlp, "the same on the tensor cores, in halves, within 1e-2", networks::mlp_in_halves)
+            .sharing_device(),
+        case!(policy, "12 to 128 to 128 to 4, one row, within 1e-4", networks::policy).sharing_device(),
+        case!(deep_mlp_10_layers, "ten layers from 256 to 10, 16 rows, within 1e-2", networks::deep_mlp)
+            .sharing_device(),
+        case!(cnn_forward, "two convolutions, pooling, a layer; 4 images, within 1e-3", networks::cnn)
+            .sharing_device(),
+        case!(
+            transformer_block,
             "2 sequences of 16 tokens, 64 wide, 4 heads, within 1e-2",
-            |context| networks::transformer_block(context).into(),
+            networks::transformer_block
         )
         .sharing_device(),
-        Test::new(
-            "odd_transformer_block",
+        case!(
+            odd_transformer_block,
             "3 sequences of 7 tokens, 30 wide, 5 heads, within 1e-2",
-            |context| networks::odd_transformer_block(context).into(),
+            networks::odd_transformer_block
         )
         .sharing_device(),
-        Test::new("layers", "fully connected layers of odd sizes, with each activation", |context| {
-            steps::layers_of_odd_sizes(context).into()
-        })
+        case!(
+            layers,
+            "fully connected layers of odd sizes, with each activation",
+            steps::layers_of_odd_sizes
+        )
         .sharing_device(),
-        Test::new("half_layers", "the same layers on the tensor cores", |context| {
-            steps::half_layers_of_odd_sizes(context).into()
-        })
-        .sharing_device(),
-        Test::new(
-            "batched_products",
+        case!(half_layers, "the same layers on the tensor cores", steps::half_layers_of_odd_sizes)
+            .sharing_device(),
+        case!(
+            batched_products,
             "matrix products of odd sizes, second factor row or column major",
-            |context| steps::batched_products(context).into(),
+            steps::batched_products
         )
         .sharing_device(),
-        Test::new("large_products", "halves and bfloat16 in tiles for most SMs, exact", |context| {
-            products::large(context).into()
-        })
-        .sharing_device(),
-        Test::new(
-            "convolutions_and_pooling",
+        case!(large_products, "halves and bfloat16 in tiles for most SMs, exact", products::large)
+            .sharing_device(),
+        case!(
+            convolutions_and_pooling,
             "windows, strides and paddings on images that are not square",
-            |context| steps::convolutions_and_pooling(context).into(),
+            steps::convolutions_and_pooling
         )
         .sharing_device(),
-        Test::new("rows", "softmax, normalisation and means of rows around a warp's width", |context| {
-            steps::rows_of_odd_lengths(context).into()
-        })
+        case!(
+            rows,
+            "softmax, normalisation and means of rows around a warp's width",
+            steps::rows_of_odd_lengths
+        )
         .sharing_device(),
-        Test::new("elements", "sums, products, ReLU, GELU, powers of e", |context| {
-            steps::elements(context).into()
-        })
-        .sharing_device(),
-        Test::new("permutations", "permuted axes, and a slice of an array", |context| {
-            steps::permutations(context).into()
-        })
-        .sharing_device(),
-        Test::new("wrong_sizes", "buffers of the wrong size are refused before a launch", |context| {
-            steps::wrong_sizes_are_refused(context).into()
-        })
+        case!(elements, "sums, products, ReLU, GELU, powers of e", steps::elements).sharing_device(),
+        case!(permutations, "permuted axes, and a slice of an array", steps::permutations).sharing_device(),
+        case!(
+            wrong_sizes,
+            "buffers of the wrong size are refused before a launch",
+            steps::wrong_sizes_are_refused
+        )
         .sharing_device(),
     ],
 };

@@ -21,9 +21,9 @@ use orin_sim::LiveCounts;
 use parking_lot::{Mutex, RwLock};
 use tegra_hcq::{Device, PoolUsage};
 
-use super::fixtures::ensure;
+use super::fixtures::{case, ensure};
 use ledger::Ledger;
-use test_harness::{Check, Context, Skip, Suite, Test};
+use test_harness::{Check, Context, Skip, Suite};
 use test_support::Numbers;
 use test_support::process::{self, Resources};
 use worker::Worker;
@@ -33,15 +33,11 @@ pub static SUITE: Suite = Suite {
     name: "soak",
     about: "mixed load with random faults for a duration; runs only if named",
     orin_only: false,
-    tests: &[Test::new(
-        "mixed_load_with_faults",
-        "every fault is reported correctly, nothing leaks",
-        |context| soak(context).into(),
-    )
-    .for_a_time()
-    .limited_to(Duration::from_secs(240))
-    .expecting(Kind::Mmu)
-    .allowing(&[Kind::Sm, Kind::Hang])],
+    tests: &[case!(mixed_load_with_faults, "every fault is reported correctly, nothing leaks", soak)
+        .for_a_time()
+        .limited_to(Duration::from_secs(240))
+        .expecting(Kind::Mmu)
+        .allowing(&[Kind::Sm, Kind::Hang])],
 };
 
 /// Default length of a run.
