@@ -60,7 +60,18 @@ pub(super) struct Stage {
     run: Run,
 }
 
-const REPORT_IT: &str = "attach the report to an issue; the later stages that need this one are skipped";
+/// A harmless stage that needs no other and applies to every driver.
+const USUAL: Stage = Stage {
+    number: 0,
+    name: "",
+    about: "",
+    needs: &[],
+    seconds: 0,
+    destructive: false,
+    cure: "attach the report to an issue; the later stages that need this one are skipped",
+    desktop: Applies::Fully,
+    run: environment::run,
+};
 
 /// All stages in the order in which they run.
 pub(super) static ALL: [Stage; 15] = [
@@ -68,23 +79,21 @@ pub(super) static ALL: [Stage; 15] = [
         number: 0,
         name: "environment",
         about: "reads board, release, power mode, modules, users of the GPU and access to the kernel log",
-        needs: &[],
         seconds: 20,
-        destructive: false,
         cure: "run `orin doctor`, which says what is missing and how to fix it",
         desktop: Applies::Partly("the doctor, which examines the Orin's nodes"),
         run: environment::run,
+        ..USUAL
     },
     Stage {
         number: 1,
         name: "nodes",
         about: "opens the device nodes and asks for the GPU's characteristics, SMs, TPC masks and engines",
-        needs: &[],
         seconds: 20,
-        destructive: false,
         cure: "run `orin doctor`, which says what is missing and how to fix it",
         desktop: Applies::Partly("requests of nvgpu: characteristics, VSMs, TPC masks, engines"),
         run: driver::nodes,
+        ..USUAL
     },
     Stage {
         number: 2,
@@ -92,10 +101,9 @@ pub(super) static ALL: [Stage; 15] = [
         about: "allocates memory in each cache mode, maps it for CPU and GPU, and unmaps it",
         needs: &[1],
         seconds: 20,
-        destructive: false,
-        cure: REPORT_IT,
         desktop: Applies::Partly("cache modes of nvmap; each use of memory is tried instead"),
         run: driver::memory,
+        ..USUAL
     },
     Stage {
         number: 3,
@@ -103,10 +111,9 @@ pub(super) static ALL: [Stage; 15] = [
         about: "creates address space, TSG, subcontext, compute and copy channel, and closes them",
         needs: &[2],
         seconds: 30,
-        destructive: false,
-        cure: REPORT_IT,
         desktop: Applies::Partly("address space, TSG and subcontext one by one"),
         run: driver::channel,
+        ..USUAL
     },
     Stage {
         number: 4,
@@ -114,10 +121,8 @@ pub(super) static ALL: [Stage; 15] = [
         about: "releases semaphores by the host engine: 32 and 64 bits, time stamp, wait for idle",
         needs: &[3],
         seconds: 30,
-        destructive: false,
-        cure: REPORT_IT,
-        desktop: Applies::Fully,
         run: host::semaphores,
+        ..USUAL
     },
     Stage {
         number: 5,
@@ -125,10 +130,9 @@ pub(super) static ALL: [Stage; 15] = [
         about: "sleeps until the GPU's interrupt, 1,000 times, and measures the latency",
         needs: &[4],
         seconds: 60,
-        destructive: false,
         cure: "attach the report to an issue; programs can wait by spinning (WaitPolicy::Spin)",
-        desktop: Applies::Fully,
         run: host::events,
+        ..USUAL
     },
     Stage {
         number: 6,
@@ -136,10 +140,8 @@ pub(super) static ALL: [Stage; 15] = [
         about: "sets up the compute class: windows, local memory, and a release that waits for it",
         needs: &[4],
         seconds: 30,
-        destructive: false,
-        cure: REPORT_IT,
-        desktop: Applies::Fully,
         run: host::compute,
+        ..USUAL
     },
     Stage {
         number: 7,
@@ -147,10 +149,8 @@ pub(super) static ALL: [Stage; 15] = [
         about: "a kernel of one thread stores one word, launched by each PCAS action",
         needs: &[6],
         seconds: 60,
-        destructive: false,
-        cure: REPORT_IT,
-        desktop: Applies::Fully,
         run: kernels::one_thread,
+        ..USUAL
     },
     Stage {
         number: 8,
@@ -158,10 +158,8 @@ pub(super) static ALL: [Stage; 15] = [
         about: "adds two vectors and compares the hash of the sum",
         needs: &[7],
         seconds: 60,
-        destructive: false,
-        cure: REPORT_IT,
-        desktop: Applies::Fully,
         run: kernels::vector_add,
+        ..USUAL
     },
     Stage {
         number: 9,
@@ -169,10 +167,9 @@ pub(super) static ALL: [Stage; 15] = [
         about: "chains of 2 and 8 launches by each encoding; a release by the descriptor, 200 times",
         needs: &[8],
         seconds: 90,
-        destructive: false,
         cure: "attach the report to an issue; programs run without chains (NVGPU_CHAIN=none)",
-        desktop: Applies::Fully,
         run: kernels::chains,
+        ..USUAL
     },
     Stage {
         number: 10,
@@ -180,10 +177,9 @@ pub(super) static ALL: [Stage; 15] = [
         about: "rewrites inputs in place 10,000 times, by invalidation and mapping flags; atomics",
         needs: &[8],
         seconds: 300,
-        destructive: false,
-        cure: REPORT_IT,
         desktop: Applies::Partly("mapping flags of nvgpu"),
         run: kernels::caches,
+        ..USUAL
     },
     Stage {
         number: 11,
@@ -191,10 +187,8 @@ pub(super) static ALL: [Stage; 15] = [
         about: "copies by the copy engine: unaligned sizes, addresses above 4 GiB",
         needs: &[4],
         seconds: 60,
-        destructive: false,
-        cure: REPORT_IT,
-        desktop: Applies::Fully,
         run: host::copies,
+        ..USUAL
     },
     Stage {
         number: 12,
@@ -202,10 +196,10 @@ pub(super) static ALL: [Stage; 15] = [
         about: "sets the preemption mode; measures one queue's latency beside a kernel of 200 ms in another",
         needs: &[8],
         seconds: 60,
-        destructive: false,
         cure: "attach the report to an issue; keep kernels short while a desktop session runs",
         desktop: Applies::Partly("SET_PREEMPTION_MODE of nvgpu"),
         run: kernels::preemption,
+        ..USUAL
     },
     Stage {
         number: 13,
@@ -214,9 +208,9 @@ pub(super) static ALL: [Stage; 15] = [
         needs: &[8],
         seconds: 120,
         destructive: true,
-        cure: REPORT_IT,
         desktop: Applies::Partly("lines and notifiers of nvgpu; the driver reports RC codes and Xid lines"),
         run: faults::provoke,
+        ..USUAL
     },
     Stage {
         number: 14,
@@ -228,6 +222,7 @@ pub(super) static ALL: [Stage; 15] = [
         cure: "attach the report to an issue; reboot before further work on the GPU",
         desktop: Applies::Partly("closing without a reset, which only nvgpu may not survive"),
         run: faults::recover,
+        ..USUAL
     },
 ];
 
