@@ -74,6 +74,14 @@ impl StructInfo {
     }
 }
 
+/// A list of the structs of a module, as [`StructInfo`](crate::layout::StructInfo).
+#[macro_export]
+macro_rules! structs {
+    ($module:ident: $($name:ident)*) => {
+        &[$($crate::layout::StructInfo::of::<$module::$name>()),*]
+    };
+}
+
 /// A struct whose layout is fixed by a kernel header.
 pub trait Uapi: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static {
     /// Name of the struct in the header.

@@ -7,8 +7,8 @@
 use crate::channel::SETUP_BIND_R39;
 use crate::ctrl::CHARACTERISTICS_R36;
 use crate::{address_space, channel, ctrl, host1x, nvmap, tsg};
-use kernel_door::RequestInfo;
 use kernel_door::layout::StructInfo;
+use kernel_door::{RequestInfo, structs};
 
 /// One header, with the requests and structs of this crate that it defines.
 #[derive(Clone, Copy, Debug)]
@@ -19,13 +19,6 @@ pub struct Header {
     pub requests: &'static [&'static [RequestInfo]],
     /// The structs: arguments of the requests, and the types that arguments contain or point to.
     pub structs: &'static [&'static [StructInfo]],
-}
-
-/// The structs of one module.
-macro_rules! structs {
-    ($module:ident: $($name:ident)*) => {
-        &[$(StructInfo::of::<$module::$name>()),*]
-    };
 }
 
 /// Structs of the control node.

@@ -4,6 +4,7 @@
 //! asserted at compile time, and a test compares them with a table extracted from the driver's headers.
 
 use kernel_door::layout::StructInfo;
+use kernel_door::structs;
 
 pub mod alloc;
 pub mod control;
@@ -14,53 +15,26 @@ pub mod uvm;
 pub use number::{Class, Command};
 
 /// All structs of this module, for listings and checks.
-pub const STRUCTS: &[StructInfo] = &[
-    StructInfo::of::<alloc::Device>(),
-    StructInfo::of::<alloc::Subdevice>(),
-    StructInfo::of::<alloc::Usermode>(),
-    StructInfo::of::<alloc::VaSpace>(),
-    StructInfo::of::<alloc::ChannelGroup>(),
-    StructInfo::of::<alloc::ContextShare>(),
-    StructInfo::of::<alloc::Memory>(),
-    StructInfo::of::<alloc::ChannelGpfifo>(),
-    StructInfo::of::<alloc::Debugger>(),
-    StructInfo::of::<alloc::Event>(),
-    StructInfo::of::<alloc::CopyEngine>(),
-    StructInfo::of::<control::GrInfo>(),
-    StructInfo::of::<control::MmuFault>(),
-    StructInfo::of::<control::SmErrorState>(),
-    StructInfo::of::<control::IdInfo>(),
-    StructInfo::of::<control::ClassList>(),
-    StructInfo::of::<control::GidInfo>(),
-    StructInfo::of::<control::FbInfo>(),
-    StructInfo::of::<control::NameString>(),
-    StructInfo::of::<control::PerfBoost>(),
-    StructInfo::of::<control::WorkSubmitToken>(),
-    StructInfo::of::<control::GpfifoSchedule>(),
-    StructInfo::of::<control::MmuFaults>(),
-    StructInfo::of::<control::SmErrorStates>(),
-    StructInfo::of::<control::CeAllCaps>(),
-    StructInfo::of::<escape::ApiVersion>(),
-    StructInfo::of::<escape::RmAlloc>(),
-    StructInfo::of::<escape::RmControl>(),
-    StructInfo::of::<escape::RmFree>(),
-    StructInfo::of::<escape::CardInfo>(),
-    StructInfo::of::<escape::RegisterFd>(),
-    StructInfo::of::<escape::RmMapMemory>(),
-    StructInfo::of::<escape::RmUnmapMemory>(),
-    StructInfo::of::<escape::RmAllocMemory>(),
-    StructInfo::of::<escape::AllocOsEvent>(),
-    StructInfo::of::<uvm::Initialize>(),
-    StructInfo::of::<uvm::MmInitialize>(),
-    StructInfo::of::<uvm::RegisterGpu>(),
-    StructInfo::of::<uvm::UnregisterGpu>(),
-    StructInfo::of::<uvm::RegisterGpuVaSpace>(),
-    StructInfo::of::<uvm::UnregisterGpuVaSpace>(),
-    StructInfo::of::<uvm::CreateExternalRange>(),
-    StructInfo::of::<uvm::MappingAttributes>(),
-    StructInfo::of::<uvm::MapExternalAllocation>(),
-    StructInfo::of::<uvm::EnablePeerAccess>(),
-    StructInfo::of::<uvm::Free>(),
-    StructInfo::of::<uvm::RegisterChannel>(),
-    StructInfo::of::<uvm::UnregisterChannel>(),
+pub const STRUCTS: &[&[StructInfo]] = &[
+    structs!(
+        alloc:
+        Device Subdevice Usermode VaSpace ChannelGroup ContextShare Memory ChannelGpfifo Debugger Event
+        CopyEngine
+    ),
+    structs!(
+        control:
+        GrInfo MmuFault SmErrorState IdInfo ClassList GidInfo FbInfo NameString PerfBoost
+        WorkSubmitToken GpfifoSchedule MmuFaults SmErrorStates CeAllCaps
+    ),
+    structs!(
+        escape:
+        ApiVersion RmAlloc RmControl RmFree CardInfo RegisterFd RmMapMemory RmUnmapMemory RmAllocMemory
+        AllocOsEvent
+    ),
+    structs!(
+        uvm:
+        Initialize MmInitialize RegisterGpu UnregisterGpu RegisterGpuVaSpace UnregisterGpuVaSpace
+        CreateExternalRange MappingAttributes MapExternalAllocation EnablePeerAccess Free
+        RegisterChannel UnregisterChannel
+    ),
 ];
