@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::common::{Work, compute_channel, eventually, open, working};
+use crate::common::{compute_channel, eventually, open, working};
 use kernel_door::Errno;
 use nvgpu_channel::{ClockReading, ErrorCode, FenceNode, GpuVa, SectorPromotion, Threshold, has_reached};
 

@@ -61,9 +61,9 @@ pub struct Nvmap {
     /// Release whose form of NVMAP_IOC_ALLOC the kernel has; set by the first allocation.
     interface: Arc<OnceLock<Release>>,
     /// Serial numbers of memory that is or was part of a joined buffer; see [`Nvmap::join`].
-    joined: Serials,
+    pub(crate) joined: Serials,
     /// Serial numbers of memory that the process has imported from its own; see [`Nvmap::import_host`].
-    host: Serials,
+    pub(crate) host: Serials,
 }
 
 /// Serial numbers of memory. The kernel never gives one out twice.

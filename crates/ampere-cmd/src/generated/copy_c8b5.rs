@@ -2,134 +2,24 @@
 
 //! Methods of class `HOPPER_DMA_COPY_A` (0xc8b5), from `NVIDIA/open-gpu-doc classes/dma-copy/clc8b5.h`.
 
-use crate::table::class;
+use super::copy_common::members;
 
-class! {
-    class 0xc8b5 "HOPPER_DMA_COPY_A" "clc8b5.h" partial false;
+members! {
+    { class 0xc8b5 "HOPPER_DMA_COPY_A" "clc8b5.h" partial false; }
     enums {
-        SetMonitoredFenceTypeType "TYPE" "SET_MONITORED_FENCE_TYPE" { MonitoredFence "MONITORED_FENCE" = 0,
-            MonitoredFenceExt "MONITORED_FENCE_EXT" = 1, }
-        SetRenderEnableCMode "MODE" "SET_RENDER_ENABLE_C" { False "FALSE" = 0, True "TRUE" = 1, Conditional
-            "CONDITIONAL" = 2, RenderIfEqual "RENDER_IF_EQUAL" = 3, RenderIfNotEqual "RENDER_IF_NOT_EQUAL" =
-            4, }
-        SetSrcPhysModeTarget "TARGET" "SET_SRC_PHYS_MODE" { LocalFb "LOCAL_FB" = 0, CoherentSysmem
-            "COHERENT_SYSMEM" = 1, NoncoherentSysmem "NONCOHERENT_SYSMEM" = 2, Peermem "PEERMEM" = 3, }
-        SetDstPhysModeTarget "TARGET" "SET_DST_PHYS_MODE" { LocalFb "LOCAL_FB" = 0, CoherentSysmem
-            "COHERENT_SYSMEM" = 1, NoncoherentSysmem "NONCOHERENT_SYSMEM" = 2, Peermem "PEERMEM" = 3, }
-        LaunchDmaDataTransferType "DATA_TRANSFER_TYPE" "LAUNCH_DMA" { None "NONE" = 0, Pipelined "PIPELINED" =
-            1, NonPipelined "NON_PIPELINED" = 2, }
-        LaunchDmaFlushType "FLUSH_TYPE" "LAUNCH_DMA" { Sys "SYS" = 0, Gl "GL" = 1, }
-        LaunchDmaSemaphoreType "SEMAPHORE_TYPE" "LAUNCH_DMA" { None "NONE" = 0, ReleaseSemaphoreNoTimestamp
-            "RELEASE_SEMAPHORE_NO_TIMESTAMP" = 1, ReleaseSemaphoreWithTimestamp
-            "RELEASE_SEMAPHORE_WITH_TIMESTAMP" = 2, ReleaseConditionalIntrSemaphore
-            "RELEASE_CONDITIONAL_INTR_SEMAPHORE" = 3,; RELEASE_ONE_WORD_SEMAPHORE "RELEASE_ONE_WORD_SEMAPHORE"
-            = ReleaseSemaphoreNoTimestamp, RELEASE_FOUR_WORD_SEMAPHORE "RELEASE_FOUR_WORD_SEMAPHORE" =
-            ReleaseSemaphoreWithTimestamp, }
-        LaunchDmaInterruptType "INTERRUPT_TYPE" "LAUNCH_DMA" { None "NONE" = 0, Blocking "BLOCKING" = 1,
-            NonBlocking "NON_BLOCKING" = 2, }
-        LaunchDmaSrcMemoryLayout "SRC_MEMORY_LAYOUT" "LAUNCH_DMA" { Blocklinear "BLOCKLINEAR" = 0, Pitch
-            "PITCH" = 1, }
-        LaunchDmaDstMemoryLayout "DST_MEMORY_LAYOUT" "LAUNCH_DMA" { Blocklinear "BLOCKLINEAR" = 0, Pitch
-            "PITCH" = 1, }
-        LaunchDmaSrcType "SRC_TYPE" "LAUNCH_DMA" { Virtual "VIRTUAL" = 0, Physical "PHYSICAL" = 1, }
-        LaunchDmaDstType "DST_TYPE" "LAUNCH_DMA" { Virtual "VIRTUAL" = 0, Physical "PHYSICAL" = 1, }
-        LaunchDmaSemaphoreReduction "SEMAPHORE_REDUCTION" "LAUNCH_DMA" { Imin "IMIN" = 0, Imax "IMAX" = 1,
-            Ixor "IXOR" = 2, Iand "IAND" = 3, Ior "IOR" = 4, Iadd "IADD" = 5, Inc "INC" = 6, Dec "DEC" = 7,
-            Invalida "INVALIDA" = 8, Invalidb "INVALIDB" = 9, Fadd "FADD" = 10, Fmin "FMIN" = 11, Fmax "FMAX"
-            = 12, Invalidc "INVALIDC" = 13, Invalidd "INVALIDD" = 14, Invalide "INVALIDE" = 15, }
-        LaunchDmaSemaphoreReductionSign "SEMAPHORE_REDUCTION_SIGN" "LAUNCH_DMA" { Signed "SIGNED" = 0,
-            Unsigned "UNSIGNED" = 1, }
         LaunchDmaCopyType "COPY_TYPE" "LAUNCH_DMA" { Prot2prot "PROT2PROT" = 0, Secure "SECURE" = 1,
             Nonprot2nonprot "NONPROT2NONPROT" = 2, Reserved "RESERVED" = 3,; DEFAULT "DEFAULT" = Prot2prot, }
-        LaunchDmaVprmode "VPRMODE" "LAUNCH_DMA" { VprNone "VPR_NONE" = 0, VprVid2vid "VPR_VID2VID" = 1, }
-        LaunchDmaSemaphorePayloadSize "SEMAPHORE_PAYLOAD_SIZE" "LAUNCH_DMA" { OneWord "ONE_WORD" = 0, TwoWord
-            "TWO_WORD" = 1, }
         SetSecureCopyModeMode "MODE" "SET_SECURE_COPY_MODE" { Encrypt "ENCRYPT" = 0, Decrypt "DECRYPT" = 1, }
-        SetRemapComponentsDstX "DST_X" "SET_REMAP_COMPONENTS" { SrcX "SRC_X" = 0, SrcY "SRC_Y" = 1, SrcZ
-            "SRC_Z" = 2, SrcW "SRC_W" = 3, ConstA "CONST_A" = 4, ConstB "CONST_B" = 5, NoWrite "NO_WRITE" = 6,
-            }
-        SetRemapComponentsDstY "DST_Y" "SET_REMAP_COMPONENTS" { SrcX "SRC_X" = 0, SrcY "SRC_Y" = 1, SrcZ
-            "SRC_Z" = 2, SrcW "SRC_W" = 3, ConstA "CONST_A" = 4, ConstB "CONST_B" = 5, NoWrite "NO_WRITE" = 6,
-            }
-        SetRemapComponentsDstZ "DST_Z" "SET_REMAP_COMPONENTS" { SrcX "SRC_X" = 0, SrcY "SRC_Y" = 1, SrcZ
-            "SRC_Z" = 2, SrcW "SRC_W" = 3, ConstA "CONST_A" = 4, ConstB "CONST_B" = 5, NoWrite "NO_WRITE" = 6,
-            }
-        SetRemapComponentsDstW "DST_W" "SET_REMAP_COMPONENTS" { SrcX "SRC_X" = 0, SrcY "SRC_Y" = 1, SrcZ
-            "SRC_Z" = 2, SrcW "SRC_W" = 3, ConstA "CONST_A" = 4, ConstB "CONST_B" = 5, NoWrite "NO_WRITE" = 6,
-            }
-        SetRemapComponentsComponentSize "COMPONENT_SIZE" "SET_REMAP_COMPONENTS" { One "ONE" = 0, Two "TWO" =
-            1, Three "THREE" = 2, Four "FOUR" = 3, }
-        SetRemapComponentsNumSrcComponents "NUM_SRC_COMPONENTS" "SET_REMAP_COMPONENTS" { One "ONE" = 0, Two
-            "TWO" = 1, Three "THREE" = 2, Four "FOUR" = 3, }
-        SetRemapComponentsNumDstComponents "NUM_DST_COMPONENTS" "SET_REMAP_COMPONENTS" { One "ONE" = 0, Two
-            "TWO" = 1, Three "THREE" = 2, Four "FOUR" = 3, }
-        SetDstBlockSizeWidth "WIDTH" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, }
-        SetDstBlockSizeHeight "HEIGHT" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1,
-            FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4,
-            ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
-        SetDstBlockSizeDepth "DEPTH" "SET_DST_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1,
-            FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4,
-            ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
-        SetDstBlockSizeGobHeight "GOB_HEIGHT" "SET_DST_BLOCK_SIZE" { GobHeightFermi8 "GOB_HEIGHT_FERMI_8" = 1,
-            }
-        SetSrcBlockSizeWidth "WIDTH" "SET_SRC_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, }
-        SetSrcBlockSizeHeight "HEIGHT" "SET_SRC_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1,
-            FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4,
-            ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
-        SetSrcBlockSizeDepth "DEPTH" "SET_SRC_BLOCK_SIZE" { OneGob "ONE_GOB" = 0, TwoGobs "TWO_GOBS" = 1,
-            FourGobs "FOUR_GOBS" = 2, EightGobs "EIGHT_GOBS" = 3, SixteenGobs "SIXTEEN_GOBS" = 4,
-            ThirtytwoGobs "THIRTYTWO_GOBS" = 5, }
-        SetSrcBlockSizeGobHeight "GOB_HEIGHT" "SET_SRC_BLOCK_SIZE" { GobHeightFermi8 "GOB_HEIGHT_FERMI_8" = 1,
-            }
     }
     methods {
-        Nop "NOP" 0x0100 1 true 4 {
-            parameter "PARAMETER" 31 0: u32;
-        }
-        PmTrigger "PM_TRIGGER" 0x0140 1 true 4 {
-            v "V" 31 0: u32;
-        }
-        SetMonitoredFenceType "SET_MONITORED_FENCE_TYPE" 0x021c 1 true 4 {
-            type_ "TYPE" 0 0: SetMonitoredFenceTypeType;
-        }
         SetMonitoredFenceSignalAddrBaseUpper "SET_MONITORED_FENCE_SIGNAL_ADDR_BASE_UPPER" 0x0220 1 true 4 {
             upper "UPPER" 24 0: u32;
-        }
-        SetMonitoredFenceSignalAddrBaseLower "SET_MONITORED_FENCE_SIGNAL_ADDR_BASE_LOWER" 0x0224 1 true 4 {
-            lower "LOWER" 31 0: u32;
         }
         SetSemaphoreA "SET_SEMAPHORE_A" 0x0240 1 true 4 {
             upper "UPPER" 24 0: u32;
         }
-        SetSemaphoreB "SET_SEMAPHORE_B" 0x0244 1 true 4 {
-            lower "LOWER" 31 0: u32;
-        }
-        SetSemaphorePayload "SET_SEMAPHORE_PAYLOAD" 0x0248 1 true 4 {
-            payload "PAYLOAD" 31 0: u32;
-        }
-        SetSemaphorePayloadUpper "SET_SEMAPHORE_PAYLOAD_UPPER" 0x024c 1 true 4 {
-            payload "PAYLOAD" 31 0: u32;
-        }
         SetRenderEnableA "SET_RENDER_ENABLE_A" 0x0254 1 true 4 {
             upper "UPPER" 24 0: u32;
-        }
-        SetRenderEnableB "SET_RENDER_ENABLE_B" 0x0258 1 true 4 {
-            lower "LOWER" 31 0: u32;
-        }
-        SetRenderEnableC "SET_RENDER_ENABLE_C" 0x025c 1 true 4 {
-            mode "MODE" 2 0: SetRenderEnableCMode;
-        }
-        SetSrcPhysMode "SET_SRC_PHYS_MODE" 0x0260 1 true 4 {
-            target "TARGET" 1 0: SetSrcPhysModeTarget;
-            basic_kind "BASIC_KIND" 5 2: u32;
-            peer_id "PEER_ID" 8 6: u32;
-            fla "FLA" 9 9: u32;
-        }
-        SetDstPhysMode "SET_DST_PHYS_MODE" 0x0264 1 true 4 {
-            target "TARGET" 1 0: SetDstPhysModeTarget;
-            basic_kind "BASIC_KIND" 5 2: u32;
-            peer_id "PEER_ID" 8 6: u32;
-            fla "FLA" 9 9: u32;
         }
         LaunchDma "LAUNCH_DMA" 0x0300 1 true 4 {
             data_transfer_type "DATA_TRANSFER_TYPE" 1 0: LaunchDmaDataTransferType;
@@ -158,26 +48,8 @@ class! {
         OffsetInUpper "OFFSET_IN_UPPER" 0x0400 1 true 4 {
             upper "UPPER" 24 0: u32;
         }
-        OffsetInLower "OFFSET_IN_LOWER" 0x0404 1 true 4 {
-            value "VALUE" 31 0: u32;
-        }
         OffsetOutUpper "OFFSET_OUT_UPPER" 0x0408 1 true 4 {
             upper "UPPER" 24 0: u32;
-        }
-        OffsetOutLower "OFFSET_OUT_LOWER" 0x040c 1 true 4 {
-            value "VALUE" 31 0: u32;
-        }
-        PitchIn "PITCH_IN" 0x0410 1 true 4 {
-            value "VALUE" 31 0: u32;
-        }
-        PitchOut "PITCH_OUT" 0x0414 1 true 4 {
-            value "VALUE" 31 0: u32;
-        }
-        LineLengthIn "LINE_LENGTH_IN" 0x0418 1 true 4 {
-            value "VALUE" 31 0: u32;
-        }
-        LineCount "LINE_COUNT" 0x041c 1 true 4 {
-            value "VALUE" 31 0: u32;
         }
         SetSecureCopyMode "SET_SECURE_COPY_MODE" 0x0500 1 true 4 {
             mode "MODE" 0 0: SetSecureCopyModeMode;
@@ -202,80 +74,6 @@ class! {
         }
         SetMemoryScrubParameters "SET_MEMORY_SCRUB_PARAMETERS" 0x06fc 1 true 4 {
             discardable "DISCARDABLE" 0 0: bool ["FALSE" = 0, "TRUE" = 1];
-        }
-        SetRemapConstA "SET_REMAP_CONST_A" 0x0700 1 true 4 {
-            v "V" 31 0: u32;
-        }
-        SetRemapConstB "SET_REMAP_CONST_B" 0x0704 1 true 4 {
-            v "V" 31 0: u32;
-        }
-        SetRemapComponents "SET_REMAP_COMPONENTS" 0x0708 1 true 4 {
-            dst_x "DST_X" 2 0: SetRemapComponentsDstX;
-            dst_y "DST_Y" 6 4: SetRemapComponentsDstY;
-            dst_z "DST_Z" 10 8: SetRemapComponentsDstZ;
-            dst_w "DST_W" 14 12: SetRemapComponentsDstW;
-            component_size "COMPONENT_SIZE" 17 16: SetRemapComponentsComponentSize;
-            num_src_components "NUM_SRC_COMPONENTS" 21 20: SetRemapComponentsNumSrcComponents;
-            num_dst_components "NUM_DST_COMPONENTS" 25 24: SetRemapComponentsNumDstComponents;
-        }
-        SetDstBlockSize "SET_DST_BLOCK_SIZE" 0x070c 1 true 4 {
-            width "WIDTH" 3 0: SetDstBlockSizeWidth;
-            height "HEIGHT" 7 4: SetDstBlockSizeHeight;
-            depth "DEPTH" 11 8: SetDstBlockSizeDepth;
-            gob_height "GOB_HEIGHT" 15 12: SetDstBlockSizeGobHeight;
-        }
-        SetDstWidth "SET_DST_WIDTH" 0x0710 1 true 4 {
-            v "V" 31 0: u32;
-        }
-        SetDstHeight "SET_DST_HEIGHT" 0x0714 1 true 4 {
-            v "V" 31 0: u32;
-        }
-        SetDstDepth "SET_DST_DEPTH" 0x0718 1 true 4 {
-            v "V" 31 0: u32;
-        }
-        SetDstLayer "SET_DST_LAYER" 0x071c 1 true 4 {
-            v "V" 31 0: u32;
-        }
-        SetDstOrigin "SET_DST_ORIGIN" 0x0720 1 true 4 {
-            x "X" 15 0: u32;
-            y "Y" 31 16: u32;
-        }
-        SetSrcBlockSize "SET_SRC_BLOCK_SIZE" 0x0728 1 true 4 {
-            width "WIDTH" 3 0: SetSrcBlockSizeWidth;
-            height "HEIGHT" 7 4: SetSrcBlockSizeHeight;
-            depth "DEPTH" 11 8: SetSrcBlockSizeDepth;
-            gob_height "GOB_HEIGHT" 15 12: SetSrcBlockSizeGobHeight;
-        }
-        SetSrcWidth "SET_SRC_WIDTH" 0x072c 1 true 4 {
-            v "V" 31 0: u32;
-        }
-        SetSrcHeight "SET_SRC_HEIGHT" 0x0730 1 true 4 {
-            v "V" 31 0: u32;
-        }
-        SetSrcDepth "SET_SRC_DEPTH" 0x0734 1 true 4 {
-            v "V" 31 0: u32;
-        }
-        SetSrcLayer "SET_SRC_LAYER" 0x0738 1 true 4 {
-            v "V" 31 0: u32;
-        }
-        SetSrcOrigin "SET_SRC_ORIGIN" 0x073c 1 true 4 {
-            x "X" 15 0: u32;
-            y "Y" 31 16: u32;
-        }
-        SrcOriginX "SRC_ORIGIN_X" 0x0744 1 true 4 {
-            value "VALUE" 31 0: u32;
-        }
-        SrcOriginY "SRC_ORIGIN_Y" 0x0748 1 true 4 {
-            value "VALUE" 31 0: u32;
-        }
-        DstOriginX "DST_ORIGIN_X" 0x074c 1 true 4 {
-            value "VALUE" 31 0: u32;
-        }
-        DstOriginY "DST_ORIGIN_Y" 0x0750 1 true 4 {
-            value "VALUE" 31 0: u32;
-        }
-        PmTriggerEnd "PM_TRIGGER_END" 0x1114 1 true 4 {
-            v "V" 31 0: u32;
         }
     }
 }

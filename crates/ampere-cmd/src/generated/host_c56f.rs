@@ -2,39 +2,11 @@
 
 //! Methods of class `AMPERE_CHANNEL_GPFIFO_A` (0xc56f), from `NVIDIA/open-gpu-doc classes/host/clc56f.h`.
 
-use crate::table::class;
+use super::host_common::members;
 
-class! {
-    class 0xc56f "AMPERE_CHANNEL_GPFIFO_A" "clc56f.h" partial false;
+members! {
+    { class 0xc56f "AMPERE_CHANNEL_GPFIFO_A" "clc56f.h" partial false; }
     enums {
-        SetObjectEngine "ENGINE" "SET_OBJECT" { Sw "SW" = 31, }
-        SemaphoredOperation "OPERATION" "SEMAPHORED" { Acquire "ACQUIRE" = 1, Release "RELEASE" = 2, AcqGeq
-            "ACQ_GEQ" = 4, AcqAnd "ACQ_AND" = 8, Reduction "REDUCTION" = 16, }
-        SemaphoredReleaseWfi "RELEASE_WFI" "SEMAPHORED" { En "EN" = 0, Dis "DIS" = 1, }
-        SemaphoredReleaseSize "RELEASE_SIZE" "SEMAPHORED" { _16byte "16BYTE" = 0, _4byte "4BYTE" = 1, }
-        SemaphoredReduction "REDUCTION" "SEMAPHORED" { Min "MIN" = 0, Max "MAX" = 1, Xor "XOR" = 2, And "AND"
-            = 3, Or "OR" = 4, Add "ADD" = 5, Inc "INC" = 6, Dec "DEC" = 7, }
-        SemaphoredFormat "FORMAT" "SEMAPHORED" { Signed "SIGNED" = 0, Unsigned "UNSIGNED" = 1, }
-        MemOpATlbInvalidateInvalScope "TLB_INVALIDATE_INVAL_SCOPE" "MEM_OP_A" { AllTlbs "ALL_TLBS" = 0,
-            LinkTlbs "LINK_TLBS" = 1, NonLinkTlbs "NON_LINK_TLBS" = 2, Rsvrvd "RSVRVD" = 3, }
-        MemOpCMembarType "MEMBAR_TYPE" "MEM_OP_C" { SysMembar "SYS_MEMBAR" = 0, Membar "MEMBAR" = 1, }
-        MemOpCTlbInvalidatePdb "TLB_INVALIDATE_PDB" "MEM_OP_C" { One "ONE" = 0, All "ALL" = 1, }
-        MemOpCTlbInvalidateGpc "TLB_INVALIDATE_GPC" "MEM_OP_C" { Enable "ENABLE" = 0, Disable "DISABLE" = 1, }
-        MemOpCTlbInvalidateReplay "TLB_INVALIDATE_REPLAY" "MEM_OP_C" { None "NONE" = 0, Start "START" = 1,
-            StartAckAll "START_ACK_ALL" = 2, CancelTargeted "CANCEL_TARGETED" = 3, CancelGlobal
-            "CANCEL_GLOBAL" = 4, CancelVaGlobal "CANCEL_VA_GLOBAL" = 5, }
-        MemOpCTlbInvalidateAckType "TLB_INVALIDATE_ACK_TYPE" "MEM_OP_C" { None "NONE" = 0, Globally "GLOBALLY"
-            = 1, Intranode "INTRANODE" = 2, }
-        MemOpCTlbInvalidateAccessType "TLB_INVALIDATE_ACCESS_TYPE" "MEM_OP_C" { VirtRead "VIRT_READ" = 0,
-            VirtWrite "VIRT_WRITE" = 1, VirtAtomicStrong "VIRT_ATOMIC_STRONG" = 2, VirtRsvrvd "VIRT_RSVRVD" =
-            3, VirtAtomicWeak "VIRT_ATOMIC_WEAK" = 4, VirtAtomicAll "VIRT_ATOMIC_ALL" = 5, VirtWriteAndAtomic
-            "VIRT_WRITE_AND_ATOMIC" = 6, VirtAll "VIRT_ALL" = 7, }
-        MemOpCTlbInvalidatePageTableLevel "TLB_INVALIDATE_PAGE_TABLE_LEVEL" "MEM_OP_C" { All "ALL" = 0,
-            PteOnly "PTE_ONLY" = 1, UpToPde0 "UP_TO_PDE0" = 2, UpToPde1 "UP_TO_PDE1" = 3, UpToPde2
-            "UP_TO_PDE2" = 4, UpToPde3 "UP_TO_PDE3" = 5, UpToPde4 "UP_TO_PDE4" = 6, UpToPde5 "UP_TO_PDE5" = 7,
-            }
-        MemOpCTlbInvalidatePdbAperture "TLB_INVALIDATE_PDB_APERTURE" "MEM_OP_C" { VidMem "VID_MEM" = 0,
-            SysMemCoherent "SYS_MEM_COHERENT" = 2, SysMemNoncoherent "SYS_MEM_NONCOHERENT" = 3, }
         MemOpDOperation "OPERATION" "MEM_OP_D" { Membar "MEMBAR" = 5, MmuTlbInvalidate "MMU_TLB_INVALIDATE" =
             9, MmuTlbInvalidateTargeted "MMU_TLB_INVALIDATE_TARGETED" = 10, L2PeermemInvalidate
             "L2_PEERMEM_INVALIDATE" = 13, L2SysmemInvalidate "L2_SYSMEM_INVALIDATE" = 14, L2CleanComptags
@@ -42,92 +14,8 @@ class! {
             "L2_WAIT_FOR_SYS_PENDING_READS" = 21, AccessCounterClr "ACCESS_COUNTER_CLR" = 22,;
             MEM_OP_B_OPERATION_L2_INVALIDATE_CLEAN_LINES "MEM_OP_B_OPERATION_L2_INVALIDATE_CLEAN_LINES" =
             L2SysmemInvalidate, }
-        MemOpDAccessCounterClrType "ACCESS_COUNTER_CLR_TYPE" "MEM_OP_D" { Mimc "MIMC" = 0, Momc "MOMC" = 1,
-            All "ALL" = 2, Targeted "TARGETED" = 3, }
-        MemOpDAccessCounterClrTargetedType "ACCESS_COUNTER_CLR_TARGETED_TYPE" "MEM_OP_D" { Mimc "MIMC" = 0,
-            Momc "MOMC" = 1, }
-        SemExecuteOperation "OPERATION" "SEM_EXECUTE" { Acquire "ACQUIRE" = 0, Release "RELEASE" = 1,
-            AcqStrictGeq "ACQ_STRICT_GEQ" = 2, AcqCircGeq "ACQ_CIRC_GEQ" = 3, AcqAnd "ACQ_AND" = 4, AcqNor
-            "ACQ_NOR" = 5, Reduction "REDUCTION" = 6, }
-        SemExecutePayloadSize "PAYLOAD_SIZE" "SEM_EXECUTE" { _32bit "32BIT" = 0, _64bit "64BIT" = 1, }
-        SemExecuteReduction "REDUCTION" "SEM_EXECUTE" { Imin "IMIN" = 0, Imax "IMAX" = 1, Ixor "IXOR" = 2,
-            Iand "IAND" = 3, Ior "IOR" = 4, Iadd "IADD" = 5, Inc "INC" = 6, Dec "DEC" = 7, }
-        SemExecuteReductionFormat "REDUCTION_FORMAT" "SEM_EXECUTE" { Signed "SIGNED" = 0, Unsigned "UNSIGNED"
-            = 1, }
-        WfiScope "SCOPE" "WFI" { CurrentScgType "CURRENT_SCG_TYPE" = 0, All "ALL" = 1,; CURRENT_VEID
-            "CURRENT_VEID" = CurrentScgType, }
-        YieldOp "OP" "YIELD" { Nop "NOP" = 0, Tsg "TSG" = 3, }
-        ClearFaultedType "TYPE" "CLEAR_FAULTED" { PbdmaFaulted "PBDMA_FAULTED" = 0, EngFaulted "ENG_FAULTED" =
-            1, }
     }
     methods {
-        SetObject "SET_OBJECT" 0x0000 1 true 4 {
-            nvclass "NVCLASS" 15 0: u32;
-            engine "ENGINE" 20 16: SetObjectEngine;
-        }
-        Illegal "ILLEGAL" 0x0004 1 true 4 {
-            handle "HANDLE" 31 0: u32;
-        }
-        Nop "NOP" 0x0008 1 true 4 {
-            handle "HANDLE" 31 0: u32;
-        }
-        Semaphorea "SEMAPHOREA" 0x0010 1 true 4 {
-            offset_upper "OFFSET_UPPER" 7 0: u32;
-        }
-        Semaphoreb "SEMAPHOREB" 0x0014 1 true 4 {
-            offset_lower "OFFSET_LOWER" 31 2: u32;
-        }
-        Semaphorec "SEMAPHOREC" 0x0018 1 true 4 {
-            payload "PAYLOAD" 31 0: u32;
-        }
-        Semaphored "SEMAPHORED" 0x001c 1 true 4 {
-            operation "OPERATION" 4 0: SemaphoredOperation;
-            acquire_switch "ACQUIRE_SWITCH" 12 12: bool ["DISABLED" = 0, "ENABLED" = 1];
-            release_wfi "RELEASE_WFI" 20 20: SemaphoredReleaseWfi;
-            release_size "RELEASE_SIZE" 24 24: SemaphoredReleaseSize;
-            reduction "REDUCTION" 30 27: SemaphoredReduction;
-            format "FORMAT" 31 31: SemaphoredFormat;
-        }
-        NonStallInterrupt "NON_STALL_INTERRUPT" 0x0020 1 true 4 {
-            handle "HANDLE" 31 0: u32;
-        }
-        FbFlush "FB_FLUSH" 0x0024 1 true 4 {
-            handle "HANDLE" 31 0: u32;
-        }
-        MemOpA "MEM_OP_A" 0x0028 1 true 4 {
-            tlb_invalidate_cancel_target_client_unit_id "TLB_INVALIDATE_CANCEL_TARGET_CLIENT_UNIT_ID" 5 0: u32
-                when "REPLAY=CANCEL_TARGETED";
-            tlb_invalidate_invalidation_size "TLB_INVALIDATE_INVALIDATION_SIZE" 5 0: u32 when
-                "REPLAY not CANCEL_TARGETED";
-            tlb_invalidate_cancel_target_gpc_id "TLB_INVALIDATE_CANCEL_TARGET_GPC_ID" 10 6: u32 when
-                "REPLAY=CANCEL_TARGETED";
-            tlb_invalidate_inval_scope "TLB_INVALIDATE_INVAL_SCOPE" 7 6: MemOpATlbInvalidateInvalScope when
-                "REPLAY=NONE";
-            tlb_invalidate_cancel_mmu_engine_id "TLB_INVALIDATE_CANCEL_MMU_ENGINE_ID" 6 0: u32 when
-                "REPLAY=CANCEL_VA_GLOBAL";
-            tlb_invalidate_sysmembar "TLB_INVALIDATE_SYSMEMBAR" 11 11: bool ["EN" = 1, "DIS" = 0];
-            tlb_invalidate_target_addr_lo "TLB_INVALIDATE_TARGET_ADDR_LO" 31 12: u32;
-        }
-        MemOpB "MEM_OP_B" 0x002c 1 true 4 {
-            tlb_invalidate_target_addr_hi "TLB_INVALIDATE_TARGET_ADDR_HI" 31 0: u32;
-        }
-        MemOpC "MEM_OP_C" 0x0030 1 true 4 {
-            membar_type "MEMBAR_TYPE" 2 0: MemOpCMembarType when "OPERATION=MEMBAR";
-            tlb_invalidate_pdb "TLB_INVALIDATE_PDB" 0 0: MemOpCTlbInvalidatePdb;
-            tlb_invalidate_gpc "TLB_INVALIDATE_GPC" 1 1: MemOpCTlbInvalidateGpc;
-            tlb_invalidate_replay "TLB_INVALIDATE_REPLAY" 4 2: MemOpCTlbInvalidateReplay when "GPC=ENABLE";
-            tlb_invalidate_ack_type "TLB_INVALIDATE_ACK_TYPE" 6 5: MemOpCTlbInvalidateAckType when
-                "GPC=ENABLE";
-            tlb_invalidate_access_type "TLB_INVALIDATE_ACCESS_TYPE" 9 7: MemOpCTlbInvalidateAccessType when
-                "REPLAY=CANCEL_VA_GLOBAL";
-            tlb_invalidate_page_table_level "TLB_INVALIDATE_PAGE_TABLE_LEVEL" 9 7:
-                MemOpCTlbInvalidatePageTableLevel when "REPLAY not CANCEL_VA_GLOBAL";
-            tlb_invalidate_pdb_aperture "TLB_INVALIDATE_PDB_APERTURE" 11 10: MemOpCTlbInvalidatePdbAperture
-                when "PDB=ONE";
-            tlb_invalidate_pdb_addr_lo "TLB_INVALIDATE_PDB_ADDR_LO" 31 12: u32 when "PDB=ONE";
-            access_counter_clr_targeted_notify_tag "ACCESS_COUNTER_CLR_TARGETED_NOTIFY_TAG" 19 0: u32 when
-                "OPERATION=ACCESS_COUNTER_CLR, TYPE=TARGETED";
-        }
         MemOpD "MEM_OP_D" 0x0034 1 true 4 {
             tlb_invalidate_pdb_addr_hi "TLB_INVALIDATE_PDB_ADDR_HI" 26 0: u32 when "PDB=ONE";
             operation "OPERATION" 31 27: MemOpDOperation;
@@ -137,40 +25,6 @@ class! {
                 MemOpDAccessCounterClrTargetedType when "OPERATION=ACCESS_COUNTER_CLR, TYPE=TARGETED";
             access_counter_clr_targeted_bank "ACCESS_COUNTER_CLR_TARGETED_BANK" 6 3: u32 when
                 "OPERATION=ACCESS_COUNTER_CLR, TYPE=TARGETED";
-        }
-        SetReference "SET_REFERENCE" 0x0050 1 true 4 {
-            count "COUNT" 31 0: u32;
-        }
-        SemAddrLo "SEM_ADDR_LO" 0x005c 1 true 4 {
-            offset "OFFSET" 31 2: u32;
-        }
-        SemAddrHi "SEM_ADDR_HI" 0x0060 1 true 4 {
-            offset "OFFSET" 7 0: u32;
-        }
-        SemPayloadLo "SEM_PAYLOAD_LO" 0x0064 1 true 4 {
-            payload "PAYLOAD" 31 0: u32;
-        }
-        SemPayloadHi "SEM_PAYLOAD_HI" 0x0068 1 true 4 {
-            payload "PAYLOAD" 31 0: u32;
-        }
-        SemExecute "SEM_EXECUTE" 0x006c 1 true 4 {
-            operation "OPERATION" 2 0: SemExecuteOperation;
-            acquire_switch_tsg "ACQUIRE_SWITCH_TSG" 12 12: bool ["DIS" = 0, "EN" = 1];
-            release_wfi "RELEASE_WFI" 20 20: bool ["DIS" = 0, "EN" = 1];
-            payload_size "PAYLOAD_SIZE" 24 24: SemExecutePayloadSize;
-            release_timestamp "RELEASE_TIMESTAMP" 25 25: bool ["DIS" = 0, "EN" = 1];
-            reduction "REDUCTION" 30 27: SemExecuteReduction;
-            reduction_format "REDUCTION_FORMAT" 31 31: SemExecuteReductionFormat;
-        }
-        Wfi "WFI" 0x0078 1 true 4 {
-            scope "SCOPE" 0 0: WfiScope;
-        }
-        Yield "YIELD" 0x0080 1 true 4 {
-            op "OP" 1 0: YieldOp;
-        }
-        ClearFaulted "CLEAR_FAULTED" 0x0084 1 true 4 {
-            handle "HANDLE" 30 0: u32;
-            type_ "TYPE" 31 31: ClearFaultedType;
         }
     }
 }

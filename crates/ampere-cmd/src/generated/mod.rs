@@ -4,14 +4,18 @@
 
 pub mod compute_c7c0;
 pub mod compute_cbc0;
+mod compute_common;
 pub mod copy_c7b5;
 pub mod copy_c8b5;
+mod copy_common;
 pub mod host_c56f;
 pub mod host_c76f;
 pub mod host_c86f;
+mod host_common;
 pub mod qmd_v02_04_c7c0;
 pub mod qmd_v03_00_c7c0;
 pub mod qmd_v03_00_cbc0;
+mod qmd_v03_00_common;
 pub mod qmd_v04_00_cbc0;
 pub mod usermode_c361;
 pub mod usermode_c461;

@@ -457,7 +457,7 @@ mod tests {
         let small = SessionOptions::default().prompt_batch(20);
         let session = Mutex::new(Some(engine.session_with(64, &small).unwrap()));
         let mut fed = during(&|| {
-            let mut session = session.lock().unwrap().take().unwrap();
+            let mut session = session.lock().take().unwrap();
             session.feed(&[1; 20]).unwrap();
             session
         });

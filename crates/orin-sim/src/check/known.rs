@@ -347,7 +347,7 @@ mod tests {
             assert_eq!(known.for_kernel(&view, start).len(), cubins);
             assert_eq!(calls.load(Ordering::Relaxed), searches);
         }
-        assert_eq!(name(&known.all(), &view, start, start).as_deref(), Some("saxpy"));
+        assert_eq!(name(&known.cubins.read(), &view, start, start).as_deref(), Some("saxpy"));
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl Watcher {
             return;
         }
         let trace = viewed.then(|| self.trace());
-        let found = self.checker.objects_mut().get_mut(self.space.serial(), va).is_some_and(|object| {
+        let found = self.checker.0.objects.write().get_mut(self.space.serial(), va).is_some_and(|object| {
             let changes = object.viewed.is_some() != viewed;
             object.viewed = trace;
             changes
@@ -168,7 +168,7 @@ impl Watcher {
     /// `pointers` are the arguments that are parts of objects. A kernel that gets only parts of an object may access
     /// only them.
     pub fn launch(&self, va: u64, bytes: u32, pointers: Vec<Pointer>) {
-        self.checker.objects_mut().launch(
+        self.checker.0.objects.write().launch(
             self.space.serial(),
             va,
             LaunchInfo { shared_bytes: bytes, pointers },

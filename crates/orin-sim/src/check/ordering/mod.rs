@@ -157,13 +157,13 @@ impl Watch {
 
     /// Creates a piece of work, ordered after what the channel has waited for.
     pub(crate) fn issue(&self, name: String, unit: Unit) -> Arc<Self> {
-        let work = self.check.inner().order.issue(self.lane, name, self.work.as_deref());
+        let work = self.check.inner.lock().order.issue(self.lane, name, self.work.as_deref());
         Arc::new(Self { unit, work: Some(Arc::new(work)), ..self.clone() })
     }
 
     /// Creates a piece of work, ordered after all earlier work of the channel.
     pub(crate) fn issue_in_order(&self, name: String, unit: Unit) -> Arc<Self> {
-        let mut inner = self.check.inner();
+        let mut inner = self.check.inner.lock();
         let work = inner.order.issue_in_order(self.lane, name);
         drop(inner);
         Arc::new(Self { unit, work: Some(Arc::new(work)), ..self.clone() })
@@ -172,14 +172,14 @@ impl Watch {
     /// Records that the work has ended and that the CPU may have observed it.
     pub(crate) fn finished(&self) {
         if let Some(work) = &self.work {
-            self.check.inner().order.finish(work.id);
+            self.check.inner.lock().order.finish(work.id);
         }
     }
 
     /// Records that the work has ended and that the channel has waited for it.
     pub(crate) fn finished_in_order(&self) {
         if let Some(work) = &self.work {
-            let mut inner = self.check.inner();
+            let mut inner = self.check.inner.lock();
             inner.order.finish(work.id);
             inner.order.learn(self.lane, work.id);
         }
@@ -187,49 +187,49 @@ impl Watch {
 
     /// Records that the channel has waited for all its work.
     pub(crate) fn waited_for_idle(&self) {
-        self.check.inner().order.idle(self.lane);
+        self.check.inner.lock().order.idle(self.lane);
     }
 
     /// Orders all completed work of all channels before the channel's next work: the channel may have waited for it, or
     /// the CPU before it submitted more.
     pub(crate) fn learn_finished(&self) {
-        self.check.inner().order.learn_finished(self.lane);
+        self.check.inner.lock().order.learn_finished(self.lane);
     }
 
     /// Records the release of a semaphore at a CPU address.
     pub(crate) fn released(&self, semaphore: usize, value: u64) {
-        self.check.inner().order.release(self.lane, self.work.as_deref(), semaphore, value);
+        self.check.inner.lock().order.release(self.lane, self.work.as_deref(), semaphore, value);
     }
 
     /// Records that the channel has acquired a semaphore, whose value is now `value`.
     pub(crate) fn acquired(&self, semaphore: usize, value: u64) {
-        self.check.inner().order.acquire(self.lane, semaphore, value);
+        self.check.inner.lock().order.acquire(self.lane, semaphore, value);
     }
 
     /// Records the invalidation of a cache.
     pub(crate) fn invalidate(&self, cache: Cache) {
-        self.check.inner().caches.lines(cache).clear();
+        self.check.inner.lock().caches.lines(cache).clear();
     }
 
     /// Reports that the scheduler runs a cached descriptor although memory has changed.
     pub(crate) fn stale_descriptor(&self, va: u64, bytes: u64) {
-        let mut inner = self.check.inner();
+        let mut inner = self.check.inner.lock();
         inner.add(self, Cause::Stale(Cache::Descriptors), (va, bytes), "");
     }
 
     /// Reports that a constant bank of `bytes` bytes extends over unmapped pages.
     pub(crate) fn unmapped_bank(&self, va: u64, bytes: u64) {
-        self.check.inner().add(self, Cause::UnmappedBank, (va, bytes), "");
+        self.check.inner.lock().add(self, Cause::UnmappedBank, (va, bytes), "");
     }
 
     /// Reports work started by an encoding that no board has been seen to accept. `va` is its launch descriptor.
     pub(crate) fn unproven(&self, encoding: Encoding, va: u64) {
-        self.check.inner().add(self, Cause::Unproven(encoding), (va, 0), "");
+        self.check.inner.lock().add(self, Cause::Unproven(encoding), (va, 0), "");
     }
 
     /// Tracks an access.
     pub(crate) fn access(&self, accessed: &Accessed<'_>) {
-        let mut inner = self.check.inner();
+        let mut inner = self.check.inner.lock();
         match self.unit {
             Unit::Constant => inner.look(self, Cache::Constants, accessed),
             Unit::Instruction => inner.look(self, Cache::Instructions, accessed),
