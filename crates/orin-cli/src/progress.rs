@@ -1,11 +1,9 @@
 //! A changing line on standard error while a command works.
 
 use std::io::{self, IsTerminal, Write};
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
 
 /// Interval between updates; work that takes less shows nothing.
 const GLANCE: Duration = Duration::from_millis(200);
@@ -33,7 +31,11 @@ struct Text {
     ended: bool,
 }
 
-impl State {}
+impl State {
+    fn lock(&self) -> MutexGuard<'_, Text> {
+        self.text.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 impl Progress {
     /// Starts with a line of text.
@@ -64,7 +66,7 @@ impl Progress {
     /// Replaces the text.
     pub fn set(&self, text: &str) {
         if let Some(shown) = &self.0 {
-            text.clone_into(&mut shown.state.text.lock().line);
+            text.clone_into(&mut shown.state.lock().line);
         }
     }
 }
@@ -72,7 +74,7 @@ impl Progress {
 impl Drop for Progress {
     fn drop(&mut self) {
         let Some(shown) = &mut self.0 else { return };
-        shown.state.text.lock().ended = true;
+        shown.state.lock().ended = true;
         shown.state.changed.notify_all();
         if let Some(thread) = shown.thread.take() {
             // A panic in it has been reported, and must not end the command.
@@ -83,10 +85,12 @@ impl Drop for Progress {
 
 /// Shows the line until the end, then clears it. A failed write must not stop the command.
 fn show(state: &State, line: &dyn Fn(&str) -> String) {
-    let mut text = state.text.lock();
+    let mut text = state.lock();
     let mut shown = false;
     while !text.ended {
-        if state.changed.wait_for(&mut text, GLANCE).timed_out() {
+        let (next, waited) = state.changed.wait_timeout(text, GLANCE).unwrap_or_else(PoisonError::into_inner);
+        text = next;
+        if waited.timed_out() {
             // Without line wrapping, so that the line can be cleared.
             let _ = write!(io::stderr(), "\r\x1b[?7l{}\x1b[K\x1b[?7h", line(&text.line));
             shown = true;
