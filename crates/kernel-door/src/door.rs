@@ -22,9 +22,7 @@ bitflags::bitflags! {
         /// Synchronised writes (`O_SYNC`); NVIDIA's nvmap library passes it.
         const SYNC = 8;
     }
-}
 
-bitflags::bitflags! {
     /// Access rights of a CPU mapping.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Protection: u32 {
@@ -33,9 +31,7 @@ bitflags::bitflags! {
         /// Stores (`PROT_WRITE`).
         const WRITE = 2;
     }
-}
 
-bitflags::bitflags! {
     /// Events to wait for, or that have occurred, on a descriptor.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct Events: u32 {

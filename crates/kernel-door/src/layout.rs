@@ -131,7 +131,7 @@ unsafe impl Plain for i32 {}
 // SAFETY: as for `i32`.
 unsafe impl Plain for u32 {}
 
-/// Declares a struct with its C name, its size and the offset of every field.
+/// Declares structs, each with its C name, its size and the offset of every field.
 ///
 /// `unsafe plain` marks a struct without user-space addresses: it implements [`Plain`](crate::layout::Plain), and the
 /// word promises what that trait demands. In `pointing(a, b)`, the fields `a` and `b` are such addresses. A field whose
@@ -140,8 +140,15 @@ unsafe impl Plain for u32 {}
 /// The crate that declares structs depends on `zerocopy`. The lint `unsafe_code` does not see the word.
 #[macro_export]
 macro_rules! uapi_struct {
-    ($(#[$meta:meta])* pointing($($pointer:ident),+) $name:ident = $($rest:tt)*) => {
-        $crate::uapi_struct! { @struct [$($pointer)+] $(#[$meta])* $name = $($rest)* }
+    () => {};
+    (
+        $(#[$meta:meta])* pointing($($pointer:ident),+) $name:ident = $c_name:literal, $size:literal bytes
+        $([$releases:expr])? { $($fields:tt)* } $($more:tt)*
+    ) => {
+        $crate::uapi_struct! {
+            @struct [$($pointer)+] $(#[$meta])* $name = $c_name, $size bytes $([$releases])? { $($fields)* }
+        }
+        $crate::uapi_struct! { $($more)* }
     };
     (
         @struct [$($pointer:ident)*] $(#[$meta:meta])* $name:ident = $c_name:literal, $size:literal bytes
@@ -182,10 +189,16 @@ macro_rules! uapi_struct {
             $(const RELEASES: $crate::layout::Releases = $releases;)?
         }
     };
-    ($(#[$meta:meta])* unsafe plain $name:ident = $($rest:tt)*) => {
-        $crate::uapi_struct! { @struct [] $(#[$meta])* $name = $($rest)* }
+    (
+        $(#[$meta:meta])* unsafe plain $name:ident = $c_name:literal, $size:literal bytes
+        $([$releases:expr])? { $($fields:tt)* } $($more:tt)*
+    ) => {
+        $crate::uapi_struct! {
+            @struct [] $(#[$meta])* $name = $c_name, $size bytes $([$releases])? { $($fields)* }
+        }
 
         // SAFETY: the declaration says so with the word `unsafe`.
         unsafe impl $crate::layout::Plain for $name {}
+        $crate::uapi_struct! { $($more)* }
     };
 }

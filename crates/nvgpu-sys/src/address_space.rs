@@ -50,9 +50,7 @@ uapi_struct! {
         /// Channel descriptor.
         0 => channel_fd: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`FREE_SPACE`].
     unsafe plain FreeSpace = "nvgpu_as_free_space_args", 32 bytes {
         /// Any GPU address inside the range; the kernel ignores the rest of the struct.
@@ -64,17 +62,13 @@ uapi_struct! {
         /// Not read.
         20 => padding: [u32; 3];
     }
-}
 
-uapi_struct! {
     /// Argument of [`UNMAP_BUFFER`].
     unsafe plain UnmapBuffer = "nvgpu_as_unmap_buffer_args", 8 bytes {
         /// First GPU address of the mapping.
         0 => offset: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`ALLOC_SPACE`].
     unsafe plain AllocSpace = "nvgpu_as_alloc_space_args", 32 bytes {
         /// Number of pages.
@@ -88,9 +82,7 @@ uapi_struct! {
         /// Not read.
         24 => padding: [u32; 2];
     }
-}
 
-uapi_struct! {
     /// Argument of [`ALLOC_SPACE_32`].
     unsafe plain AllocSpace32 = "nvgpu32_as_alloc_space_args", 24 bytes {
         /// Number of pages.
@@ -104,9 +96,7 @@ uapi_struct! {
         /// As in [`AllocSpace`].
         16 => offset: u64, "o_a.offset";
     }
-}
 
-uapi_struct! {
     /// Argument of [`MAP_BUFFER_EX`].
     unsafe plain MapBufferEx = "nvgpu_as_map_buffer_ex_args", 40 bytes {
         /// [`MapBufferFlags`].
@@ -127,9 +117,7 @@ uapi_struct! {
         /// inside a range reserved with [`ALLOC_SPACE`].
         32 => offset: u64;
     }
-}
 
-uapi_struct! {
     /// One range of [`GET_VA_REGIONS`].
     unsafe plain VaRegion = "nvgpu_as_va_region", 24 bytes {
         /// First GPU address.
@@ -141,9 +129,7 @@ uapi_struct! {
         /// Length in pages.
         16 => pages: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`GET_VA_REGIONS`].
     pointing(buf_addr) GetVaRegions = "nvgpu_as_get_va_regions_args", 16 bytes {
         /// Array of [`VaRegion`].
@@ -153,9 +139,7 @@ uapi_struct! {
         /// Not used.
         12 => reserved: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`MAP_BUFFER_BATCH`]. The kernel does not write addresses back, so only maps at
     /// fixed addresses are useful.
     pointing(unmaps, maps) MapBufferBatch = "nvgpu_as_map_buffer_batch_args", 32 bytes {
@@ -170,9 +154,7 @@ uapi_struct! {
         /// Not used.
         24 => reserved: u64;
     }
-}
 
-uapi_struct! {
     /// Result of [`GET_SYNC_RO_MAP`].
     unsafe plain GetSyncRoMap = "nvgpu_as_get_sync_ro_map_args", 16 bytes {
         /// GPU address of syncpoint 0.
@@ -182,9 +164,7 @@ uapi_struct! {
         /// Number of syncpoints.
         12 => num_syncpoints: u32;
     }
-}
 
-uapi_struct! {
     /// The syncpoints of one host1x instance.
     unsafe plain SyncpointRegion = "nvgpu_as_syncpoint_region_description", 16 bytes [since(R39_2)] {
         /// GPU address of its syncpoint 0.
@@ -194,9 +174,7 @@ uapi_struct! {
         /// Number of syncpoints.
         12 => num_syncpoints: u32;
     }
-}
 
-uapi_struct! {
     /// Result of [`GET_SYNC_RO_MAP_V2`].
     unsafe plain GetSyncRoMapV2 = "nvgpu_as_get_sync_ro_map_v2_args", 72 bytes [since(R39_2)] {
         /// Number of regions that are set.
@@ -206,9 +184,7 @@ uapi_struct! {
         /// The regions, by host1x instance.
         8 => regions: [SyncpointRegion; 4];
     }
-}
 
-uapi_struct! {
     /// Argument of [`MAPPING_MODIFY`].
     unsafe plain MappingModify = "nvgpu_as_mapping_modify_args", 32 bytes {
         /// Compressible page kind, or [`KIND_INVALID`].
@@ -224,9 +200,7 @@ uapi_struct! {
         /// First GPU address of the mapping.
         24 => map_address: u64;
     }
-}
 
-uapi_struct! {
     /// One operation of [`REMAP`].
     unsafe plain RemapOp = "nvgpu_as_remap_op", 40 bytes {
         /// [`RemapFlags`].
@@ -246,9 +220,7 @@ uapi_struct! {
         /// Number of pages.
         32 => num_pages: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`REMAP`].
     pointing(ops) Remap = "nvgpu_as_remap_args", 16 bytes {
         /// Array of [`RemapOp`]; the kernel writes it back after success.
@@ -276,9 +248,7 @@ bitflags::bitflags! {
         /// Unmapped pages of the range read as zero and discard writes instead of faulting.
         const SPARSE = 2;
     }
-}
 
-bitflags::bitflags! {
     /// Flags of [`MapBufferEx::flags`], without the access field ([`MapAccess`]).
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct MapBufferFlags: u32 {
@@ -297,9 +267,7 @@ bitflags::bitflags! {
         /// Raw page kinds; refused on ga10b.
         const TEGRA_RAW = 1 << 12;
     }
-}
 
-bitflags::bitflags! {
     /// Flags of [`RemapOp::flags`]; set exactly one page size.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct RemapFlags: u32 {

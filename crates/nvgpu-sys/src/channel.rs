@@ -75,17 +75,13 @@ uapi_struct! {
         /// Ignored.
         0 => fd: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_TIMEOUT`].
     unsafe plain SetTimeout = "nvgpu_set_timeout_args", 4 bytes {
         /// Limit in milliseconds, or [`NO_TIMEOUT`].
         0 => timeout: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_TIMEOUT_EX`].
     unsafe plain SetTimeoutEx = "nvgpu_set_timeout_ex_args", 8 bytes {
         /// Limit in milliseconds, or [`NO_TIMEOUT`].
@@ -93,17 +89,13 @@ uapi_struct! {
         /// Bit [`TIMEOUT_DISABLE_DUMP_BIT`]: do not print the channel state when the limit passes.
         4 => flags: u32;
     }
-}
 
-uapi_struct! {
     /// Result of [`GET_TIMEDOUT`].
     unsafe plain GetParam = "nvgpu_get_param_args", 4 bytes {
         /// 1 if the channel is out of service or not yet in a TSG.
         0 => value: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`WAIT`].
     unsafe plain Wait = "nvgpu_wait_args", 24 bytes {
         /// [`WAIT_NOTIFIER`] or [`WAIT_SEMAPHORE`].
@@ -119,9 +111,7 @@ uapi_struct! {
         /// Not read.
         20 => padding: u32, "condition.semaphore.padding";
     }
-}
 
-uapi_struct! {
     /// A GPFIFO entry as two words.
     unsafe plain Gpfifo = "nvgpu_gpfifo", 8 bytes {
         /// Low word.
@@ -129,9 +119,7 @@ uapi_struct! {
         /// High word.
         4 => entry1: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SUBMIT_GPFIFO`].
     pointing(gpfifo) SubmitGpfifo = "nvgpu_submit_gpfifo_args", 24 bytes {
         /// Array of [`Gpfifo`].
@@ -143,9 +131,7 @@ uapi_struct! {
         /// Fence to wait for, fence returned.
         16 => fence: Fence;
     }
-}
 
-uapi_struct! {
     /// A syncpoint and the value it must reach; with sync-file fences, `id` is a descriptor.
     unsafe plain Fence = "nvgpu_fence", 8 bytes {
         /// Syncpoint.
@@ -153,9 +139,7 @@ uapi_struct! {
         /// Value.
         4 => value: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`ALLOC_OBJ_CTX`].
     unsafe plain AllocObjCtx = "nvgpu_alloc_obj_ctx_args", 16 bytes {
         /// Class number, e.g. 0xC7C0 for compute.
@@ -165,9 +149,7 @@ uapi_struct! {
         /// Never written.
         8 => obj_id: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`ZCULL_BIND`].
     unsafe plain ZcullBind = "nvgpu_zcull_bind_args", 16 bytes {
         /// GPU address of the buffer.
@@ -177,9 +159,7 @@ uapi_struct! {
         /// Not read.
         12 => padding: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_ERROR_NOTIFIER`].
     unsafe plain SetErrorNotifier = "nvgpu_set_error_notifier", 24 bytes {
         /// Offset of the [`Notification`] in the buffer, in bytes.
@@ -191,9 +171,7 @@ uapi_struct! {
         /// Not read.
         20 => padding: u32;
     }
-}
 
-uapi_struct! {
     /// The record that the kernel writes to the error notifier's memory.
     unsafe plain Notification = "nvgpu_notification", 16 bytes {
         /// Time of the error in nanoseconds, low word first.
@@ -205,17 +183,13 @@ uapi_struct! {
         /// [`NOTIFICATION_PENDING`] once an error has been recorded.
         14 => status: u16;
     }
-}
 
-uapi_struct! {
     /// Argument of [`OPEN`].
     unsafe plain Open = "nvgpu_channel_open_args", 4 bytes {
         /// Out: the channel descriptor.
         0 => channel_fd: i32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`WDT`].
     unsafe plain Wdt = "nvgpu_channel_wdt_args", 8 bytes {
         /// [`WDT_DISABLE`] or [`WDT_ENABLE`], plus [`WDT_SET_TIMEOUT`] and [`WDT_DISABLE_DUMP`].
@@ -223,9 +197,7 @@ uapi_struct! {
         /// Limit in milliseconds, with [`WDT_SET_TIMEOUT`].
         4 => timeout_ms: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_PREEMPTION_MODE`].
     unsafe plain PreemptionMode = "nvgpu_preemption_mode_args", 8 bytes {
         /// [`GraphicsPreemption`], or 0 to keep.
@@ -233,9 +205,7 @@ uapi_struct! {
         /// [`ComputePreemption`], or 0 to keep.
         4 => compute_preempt_mode: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`ALLOC_GPFIFO_EX`].
     unsafe plain AllocGpfifoEx = "nvgpu_alloc_gpfifo_ex_args", 32 bytes [until(R36_4_7)] {
         /// Entries of the ring, a power of two.
@@ -247,9 +217,7 @@ uapi_struct! {
         /// Not used.
         12 => reserved: [u32; 5];
     }
-}
 
-uapi_struct! {
     /// Argument of [`ALLOC_GPFIFO_EX_R39`].
     unsafe plain AllocGpfifoExR39 = "nvgpu_alloc_gpfifo_ex_args", 32 bytes [since(R39_2)] {
         /// Entries of the ring, a power of two.
@@ -263,9 +231,7 @@ uapi_struct! {
         /// Not used.
         16 => reserved: [u32; 4];
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_BOOSTED_CTX`].
     unsafe plain BoostedCtx = "nvgpu_boosted_ctx_args", 8 bytes {
         /// [`BOOSTED_CTX_NORMAL`] or [`BOOSTED_CTX_BOOSTED`].
@@ -273,9 +239,7 @@ uapi_struct! {
         /// Not read.
         4 => padding: u32;
     }
-}
 
-uapi_struct! {
     /// Result of [`GET_USER_SYNCPOINT`].
     unsafe plain GetUserSyncpoint = "nvgpu_get_user_syncpoint_args", 16 bytes {
         /// GPU address of the syncpoint's window.
@@ -285,17 +249,13 @@ uapi_struct! {
         /// Current value, from which thresholds are counted.
         12 => syncpoint_max: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`RESCHEDULE_RUNLIST`].
     unsafe plain RescheduleRunlist = "nvgpu_reschedule_runlist_args", 4 bytes {
         /// [`RESCHEDULE_PREEMPT_NEXT`] or 0.
         0 => flags: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SETUP_BIND`].
     unsafe plain SetupBind = "nvgpu_channel_setup_bind_args", 104 bytes [until(R36_4_7)] {
         /// Entries of the ring, a power of two from 2 to 2^28.
@@ -370,9 +330,7 @@ bitflags::bitflags! {
         /// Map the submit resources for the GPU; no effect on ga10b.
         const USERMODE_GPU_MAP_RESOURCES_SUPPORT = 16;
     }
-}
 
-bitflags::bitflags! {
     /// Flags of [`AllocGpfifoEx::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct AllocGpfifoExFlags: u32 {
@@ -381,9 +339,7 @@ bitflags::bitflags! {
         /// Keep the GPU powered while the channel is open; needs the watchdog off.
         const DETERMINISTIC = 2;
     }
-}
 
-bitflags::bitflags! {
     /// Flags of [`SubmitGpfifo::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct SubmitFlags: u32 {
@@ -400,9 +356,7 @@ bitflags::bitflags! {
         /// Do not keep references to the mapped buffers until the job completes; later headers lack the flag.
         const SKIP_BUFFER_REFCOUNTING = 32;
     }
-}
 
-bitflags::bitflags! {
     /// Flags of [`AllocObjCtx::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct AllocObjCtxFlags: u32 {
@@ -413,9 +367,7 @@ bitflags::bitflags! {
         /// Compute preemption at instruction level.
         const CILP = 4;
     }
-}
 
-bitflags::bitflags! {
     /// Modes of [`PreemptionMode::graphics_preempt_mode`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct GraphicsPreemption: u32 {
@@ -424,9 +376,7 @@ bitflags::bitflags! {
         /// Between primitives.
         const GFXP = 2;
     }
-}
 
-bitflags::bitflags! {
     /// Modes of [`PreemptionMode::compute_preempt_mode`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct ComputePreemption: u32 {

@@ -32,9 +32,7 @@ uapi_struct! {
         /// Must be 0.
         12 => reserved: [u32; 1];
     }
-}
 
-uapi_struct! {
     /// One threshold of a sync-file.
     unsafe plain FenceExtractFence = "host1x_fence_extract_fence", 8 bytes {
         /// Syncpoint.
@@ -42,9 +40,7 @@ uapi_struct! {
         /// Value it must reach.
         4 => threshold: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`FENCE_EXTRACT`].
     pointing(fences_ptr) FenceExtract = "host1x_fence_extract", 24 bytes {
         /// The sync-file.
@@ -56,9 +52,7 @@ uapi_struct! {
         /// Must be 0.
         16 => reserved: [u32; 2];
     }
-}
 
-uapi_struct! {
     /// Result of [`CREATE_POLLFD`].
     unsafe plain CreatePollfd = "host1x_create_pollfd", 8 bytes {
         /// Out: the descriptor.
@@ -66,9 +60,7 @@ uapi_struct! {
         /// Must be 0.
         4 => reserved: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`TRIGGER_POLLFD`].
     unsafe plain TriggerPollfd = "host1x_trigger_pollfd", 16 bytes {
         /// Descriptor of [`CREATE_POLLFD`].

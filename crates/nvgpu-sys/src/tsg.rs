@@ -77,9 +77,7 @@ uapi_struct! {
         /// Not read.
         12 => padding: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_RUNLIST_INTERLEAVE`].
     unsafe plain RunlistInterleave = "nvgpu_runlist_interleave_args", 8 bytes {
         /// One of the `INTERLEAVE_*` levels.
@@ -87,9 +85,7 @@ uapi_struct! {
         /// Not used.
         4 => reserved: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_TIMESLICE`] and [`GET_TIMESLICE`].
     unsafe plain Timeslice = "nvgpu_timeslice_args", 8 bytes {
         /// Time slice in microseconds.
@@ -97,9 +93,7 @@ uapi_struct! {
         /// Not used.
         4 => reserved: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`BIND_CHANNEL_EX`].
     unsafe plain BindChannelEx = "nvgpu_tsg_bind_channel_ex_args", 24 bytes {
         /// Channel descriptor.
@@ -109,9 +103,7 @@ uapi_struct! {
         /// Not used.
         8 => reserved: [u8; 16];
     }
-}
 
-uapi_struct! {
     /// The record of an exception of an SM. R39 appends fields ([`SmErrorStateRecordR39`]) and writes no more than
     /// [`ReadSingleSmErrorState::record_size`].
     unsafe plain SmErrorStateRecord = "nvgpu_tsg_sm_error_state_record", 24 bytes [until(R36_4_7)] {
@@ -126,9 +118,7 @@ uapi_struct! {
         /// Mask of the warp errors that are reported.
         20 => warp_esr_report_mask: u32;
     }
-}
 
-uapi_struct! {
     /// The record of an exception of an SM, since R39.
     unsafe plain SmErrorStateRecordR39 = "nvgpu_tsg_sm_error_state_record", 32 bytes [since(R39_2)] {
         /// As in [`SmErrorStateRecord`].
@@ -146,9 +136,7 @@ uapi_struct! {
         /// Not used.
         28 => reserved: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`READ_SINGLE_SM_ERROR_STATE`].
     pointing(record_mem) ReadSingleSmErrorState = "nvgpu_tsg_read_single_sm_error_state_args", 24 bytes {
         /// Index of the SM.
@@ -160,9 +148,7 @@ uapi_struct! {
         /// In: bytes at `record_mem`. Out: bytes written.
         16 => record_size: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_L2_MAX_WAYS_EVICT_LAST`] and [`GET_L2_MAX_WAYS_EVICT_LAST`].
     unsafe plain L2MaxWaysEvictLast = "nvgpu_tsg_l2_max_ways_evict_last_args", 8 bytes {
         /// Number of ways, at most 16.
@@ -170,9 +156,7 @@ uapi_struct! {
         /// Not used.
         4 => reserved: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_L2_SECTOR_PROMOTION`].
     unsafe plain SetL2SectorPromotion = "nvgpu_tsg_set_l2_sector_promotion_args", 8 bytes {
         /// One of the `L2_SECTOR_PROMOTE_*` values.
@@ -180,9 +164,7 @@ uapi_struct! {
         /// Not used.
         4 => reserved: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`BIND_SCHEDULING_DOMAIN`].
     unsafe plain BindSchedulingDomain = "nvgpu_tsg_bind_scheduling_domain_args", 32 bytes {
         /// Descriptor of the domain.
@@ -192,9 +174,7 @@ uapi_struct! {
         /// Must be 0.
         8 => reserved: [u64; 3];
     }
-}
 
-uapi_struct! {
     /// Argument of [`CREATE_SUBCONTEXT`].
     unsafe plain CreateSubcontext = "nvgpu_tsg_create_subcontext_args", 16 bytes {
         /// [`SUBCONTEXT_SYNC`] or [`SUBCONTEXT_ASYNC`].
@@ -206,9 +186,7 @@ uapi_struct! {
         /// Not used.
         12 => reserved: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`DELETE_SUBCONTEXT`].
     unsafe plain DeleteSubcontext = "nvgpu_tsg_delete_subcontext_args", 8 bytes {
         /// The VEID.
@@ -216,9 +194,7 @@ uapi_struct! {
         /// Not used.
         4 => reserved: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`GET_SHARE_TOKEN`].
     unsafe plain GetShareToken = "nvgpu_tsg_get_share_token_args", 24 bytes [until(R36_4_7)] {
         /// Instance id of the control node that opened the TSG.
@@ -228,9 +204,7 @@ uapi_struct! {
         /// Out: the token.
         16 => share_token: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`REVOKE_SHARE_TOKEN`].
     unsafe plain RevokeShareToken = "nvgpu_tsg_revoke_share_token_args", 24 bytes [until(R36_4_7)] {
         /// The value passed to [`GET_SHARE_TOKEN`].
@@ -240,9 +214,7 @@ uapi_struct! {
         /// The token.
         16 => share_token: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`GET_SHARE_TOKEN`] since R39.
     unsafe plain GetShareTokenR39 = "nvgpu_tsg_get_share_token_args", 24 bytes [since(R39_2)] {
         /// Instance id that may use the token.
@@ -250,9 +222,7 @@ uapi_struct! {
         /// Out: instance id of the control node that opened the TSG, then the number that R36 calls the token.
         8 => share_token: [u64; 2];
     }
-}
 
-uapi_struct! {
     /// Argument of [`REVOKE_SHARE_TOKEN`] since R39.
     unsafe plain RevokeShareTokenR39 = "nvgpu_tsg_revoke_share_token_args", 24 bytes [since(R39_2)] {
         /// The value passed to [`GET_SHARE_TOKEN`].

@@ -10,9 +10,7 @@ uapi_struct! {
         /// GPU clock in nanoseconds.
         8 => gpu_timestamp: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`GET_CPU_TIME_CORRELATION_INFO`](super::GET_CPU_TIME_CORRELATION_INFO).
     unsafe plain GetCpuTimeCorrelationInfo = "nvgpu_gpu_get_cpu_time_correlation_info_args", 264 bytes {
         /// Out: the pairs.
@@ -22,9 +20,7 @@ uapi_struct! {
         /// [`TIME_SOURCE_TSC`](super::TIME_SOURCE_TSC) or [`TIME_SOURCE_OSTIME`](super::TIME_SOURCE_OSTIME).
         260 => source_id: u32;
     }
-}
 
-uapi_struct! {
     /// Result of [`GET_GPU_TIME`](super::GET_GPU_TIME).
     unsafe plain GetGpuTime = "nvgpu_gpu_get_gpu_time_args", 16 bytes {
         /// PTIMER in nanoseconds, in steps of 32.
@@ -32,9 +28,7 @@ uapi_struct! {
         /// Not used.
         8 => reserved: u64;
     }
-}
 
-uapi_struct! {
     /// Range of a clock domain; result of [`CLK_GET_RANGE`](super::CLK_GET_RANGE).
     unsafe plain ClkRange = "nvgpu_gpu_clk_range", 24 bytes {
         /// Not used.
@@ -46,9 +40,7 @@ uapi_struct! {
         /// Highest frequency in Hz.
         16 => max_hz: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`CLK_GET_RANGE`](super::CLK_GET_RANGE).
     pointing(clk_range_entries) ClkRangeArgs = "nvgpu_gpu_clk_range_args", 16 bytes {
         /// 0, or [`CLK_FLAG_SPECIFIC_DOMAINS`](super::CLK_FLAG_SPECIFIC_DOMAINS).
@@ -60,17 +52,13 @@ uapi_struct! {
         /// Array of [`ClkRange`].
         8 => clk_range_entries: u64;
     }
-}
 
-uapi_struct! {
     /// One frequency; result of [`CLK_GET_VF_POINTS`](super::CLK_GET_VF_POINTS).
     unsafe plain ClkVfPoint = "nvgpu_gpu_clk_vf_point", 8 bytes {
         /// Frequency in Hz.
         0 => freq_hz: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`CLK_GET_VF_POINTS`](super::CLK_GET_VF_POINTS).
     pointing(clk_vf_point_entries) ClkVfPointsArgs = "nvgpu_gpu_clk_vf_points_args", 24 bytes {
         /// 0.
@@ -86,9 +74,7 @@ uapi_struct! {
         /// Array of [`ClkVfPoint`].
         16 => clk_vf_point_entries: u64;
     }
-}
 
-uapi_struct! {
     /// A frequency of a clock domain.
     unsafe plain ClkInfo = "nvgpu_gpu_clk_info", 16 bytes {
         /// Not used.
@@ -100,9 +86,7 @@ uapi_struct! {
         /// Frequency in Hz.
         8 => freq_hz: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`CLK_GET_INFO`](super::CLK_GET_INFO).
     pointing(clk_info_entries) ClkGetInfo = "nvgpu_gpu_clk_get_info_args", 16 bytes {
         /// 0, or [`CLK_FLAG_SPECIFIC_DOMAINS`](super::CLK_FLAG_SPECIFIC_DOMAINS).
@@ -114,9 +98,7 @@ uapi_struct! {
         /// Array of [`ClkInfo`].
         8 => clk_info_entries: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`CLK_SET_INFO`](super::CLK_SET_INFO).
     pointing(clk_info_entries) ClkSetInfo = "nvgpu_gpu_clk_set_info_args", 24 bytes {
         /// 0.
@@ -132,9 +114,7 @@ uapi_struct! {
         /// Not read.
         20 => padding: u32, "";
     }
-}
 
-uapi_struct! {
     /// Argument of [`GET_EVENT_FD`](super::GET_EVENT_FD).
     unsafe plain GetEventFd = "nvgpu_gpu_get_event_fd_args", 8 bytes {
         /// 0.
@@ -142,9 +122,7 @@ uapi_struct! {
         /// Out: the descriptor.
         4 => event_fd: i32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`GET_VOLTAGE`](super::GET_VOLTAGE).
     unsafe plain GetVoltage = "nvgpu_gpu_get_voltage_args", 16 bytes {
         /// Not used.
@@ -154,9 +132,7 @@ uapi_struct! {
         /// Out: microvolts.
         12 => voltage: u32;
     }
-}
 
-uapi_struct! {
     /// Result of [`GET_CURRENT`](super::GET_CURRENT).
     unsafe plain GetCurrent = "nvgpu_gpu_get_current_args", 16 bytes {
         /// Not used.
@@ -164,9 +140,7 @@ uapi_struct! {
         /// Milliamperes.
         12 => current: u32, "currnt";
     }
-}
 
-uapi_struct! {
     /// Result of [`GET_POWER`](super::GET_POWER).
     unsafe plain GetPower = "nvgpu_gpu_get_power_args", 16 bytes {
         /// Not used.
@@ -174,9 +148,7 @@ uapi_struct! {
         /// Milliwatts.
         12 => power: u32;
     }
-}
 
-uapi_struct! {
     /// Result of [`GET_TEMPERATURE`](super::GET_TEMPERATURE).
     unsafe plain GetTemperature = "nvgpu_gpu_get_temperature_args", 16 bytes {
         /// Not used.
@@ -184,9 +156,7 @@ uapi_struct! {
         /// Degrees Celsius with 8 fraction bits.
         12 => temp_f24_8: i32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_THERM_ALERT_LIMIT`](super::SET_THERM_ALERT_LIMIT).
     unsafe plain SetThermAlertLimit = "nvgpu_gpu_set_therm_alert_limit_args", 16 bytes {
         /// Not used.

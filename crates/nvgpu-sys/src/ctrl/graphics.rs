@@ -8,9 +8,7 @@ uapi_struct! {
         /// Bytes.
         0 => size: u32;
     }
-}
 
-uapi_struct! {
     /// Result of [`ZCULL_GET_INFO`](super::ZCULL_GET_INFO).
     unsafe plain ZcullGetInfo = "nvgpu_gpu_zcull_get_info_args", 40 bytes {
         /// Alignment of the width in pixels.
@@ -34,9 +32,7 @@ uapi_struct! {
         /// Number of subregions.
         36 => subregion_count: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`ZBC_SET_TABLE`](super::ZBC_SET_TABLE).
     unsafe plain ZbcSetTable = "nvgpu_gpu_zbc_set_table_args", 48 bytes {
         /// Colour in the form the shader backend uses.
@@ -52,9 +48,7 @@ uapi_struct! {
         /// One of the `ZBC_TYPE_*` values.
         44 => kind: u32, "type";
     }
-}
 
-uapi_struct! {
     /// Argument of [`ZBC_QUERY_TABLE`](super::ZBC_QUERY_TABLE).
     unsafe plain ZbcQueryTable = "nvgpu_gpu_zbc_query_table_args", 56 bytes {
         /// Out: colour in the form the shader backend uses.
@@ -74,9 +68,7 @@ uapi_struct! {
         /// In: index of the entry. Out: size of the table.
         52 => index_size: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`PREPARE_COMPRESSIBLE_READ`](super::PREPARE_COMPRESSIBLE_READ).
     unsafe plain PrepareCompressibleRead = "nvgpu_gpu_prepare_compressible_read_args", 80 bytes {
         /// dma-buf descriptor.
@@ -110,9 +102,7 @@ uapi_struct! {
         /// Must be 0.
         72 => reserved2: [u32; 2];
     }
-}
 
-uapi_struct! {
     /// Argument of [`MARK_COMPRESSIBLE_WRITE`](super::MARK_COMPRESSIBLE_WRITE).
     unsafe plain MarkCompressibleWrite = "nvgpu_gpu_mark_compressible_write_args", 32 bytes {
         /// dma-buf descriptor.
@@ -126,9 +116,7 @@ uapi_struct! {
         /// Must be 0.
         20 => reserved: [u32; 3];
     }
-}
 
-uapi_struct! {
     /// Argument of [`ALLOC_VIDMEM`](super::ALLOC_VIDMEM); the descriptor comes back in the low 32 bits of `size_or_fd`.
     unsafe plain AllocVidmem = "nvgpu_gpu_alloc_vidmem_args", 32 bytes {
         /// In: size in bytes. Out: dma-buf descriptor in the low half.
@@ -144,9 +132,7 @@ uapi_struct! {
         /// Not used.
         20 => reserved1: [u32; 3], "in.reserved1";
     }
-}
 
-uapi_struct! {
     /// Result of [`GET_MEMORY_STATE`](super::GET_MEMORY_STATE).
     unsafe plain GetMemoryState = "nvgpu_gpu_get_memory_state_args", 40 bytes {
         /// Free bytes.
@@ -173,9 +159,7 @@ bitflags::bitflags! {
         /// For the display, vertical.
         const CDEV = 4;
     }
-}
 
-bitflags::bitflags! {
     /// Flags of [`AllocVidmem::flags`]. The field [`CPU_ACCESS_MASK`] selects the kind of CPU mapping;
     /// 0 means none.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

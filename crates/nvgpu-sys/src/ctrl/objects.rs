@@ -25,9 +25,7 @@ uapi_struct! {
         /// Not used.
         40 => padding: [u32; 6];
     }
-}
 
-uapi_struct! {
     /// Argument of [`OPEN_TSG`](super::OPEN_TSG). R39 declares the last two fields as one array of 16 bytes that a
     /// token fills; by its header, a token consists of these two numbers ([`OpenTsgR39`]).
     unsafe plain OpenTsg = "nvgpu_gpu_open_tsg_args", 24 bytes [until(R36_4_7)] {
@@ -40,9 +38,7 @@ uapi_struct! {
         /// With [`OpenTsgFlags::SHARE`]: the token; otherwise 0.
         16 => share_token: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`OPEN_TSG`](super::OPEN_TSG) since R39; the same bytes as [`OpenTsg`].
     unsafe plain OpenTsgR39 = "nvgpu_gpu_open_tsg_args", 24 bytes [since(R39_2)] {
         /// Out: descriptor of the TSG.
@@ -52,18 +48,14 @@ uapi_struct! {
         /// With [`OpenTsgFlags::SHARE`]: the token; otherwise 0.
         8 => share_token: [u64; 2];
     }
-}
 
-uapi_struct! {
     /// Argument of [`OPEN_CHANNEL`](super::OPEN_CHANNEL).
     unsafe plain OpenChannel = "nvgpu_gpu_open_channel_args", 4 bytes {
         /// In: runlist, [`RUNLIST_GR`](super::RUNLIST_GR) for the graphics and compute engine. Out: descriptor of the
         /// channel.
         0 => runlist_id_or_fd: i32, "channel_fd";
     }
-}
 
-uapi_struct! {
     /// Argument of [`FLUSH_L2`](super::FLUSH_L2): packed, 5 bytes.
     unsafe plain FlushL2 = "nvgpu_gpu_l2_fb_args", 5 bytes {
         /// [`FlushL2Operations`].
@@ -71,9 +63,7 @@ uapi_struct! {
         /// Not used.
         1 => reserved: [u8; 4];
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_MMUDEBUG_MODE`](super::SET_MMUDEBUG_MODE).
     unsafe plain MmuDebugMode = "nvgpu_gpu_mmu_debug_mode_args", 8 bytes {
         /// 1 on, anything else off.
@@ -81,9 +71,7 @@ uapi_struct! {
         /// Not used.
         4 => reserved: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_SM_DEBUG_MODE`](super::SET_SM_DEBUG_MODE).
     unsafe plain SmDebugMode = "nvgpu_gpu_sm_debug_mode_args", 16 bytes {
         /// Channel descriptor.
@@ -93,9 +81,7 @@ uapi_struct! {
         /// Mask of SMs.
         8 => sms: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_DETERMINISTIC_OPTS`](super::SET_DETERMINISTIC_OPTS).
     pointing(channels) SetDeterministicOpts = "nvgpu_gpu_set_deterministic_opts_args", 16 bytes {
         /// Elements of `channels`.
@@ -105,9 +91,7 @@ uapi_struct! {
         /// Array of channel descriptors.
         8 => channels: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`REGISTER_BUFFER`](super::REGISTER_BUFFER).
     pointing(metadata_addr) RegisterBuffer = "nvgpu_gpu_register_buffer_args", 24 bytes {
         /// dma-buf descriptor.
@@ -125,9 +109,7 @@ uapi_struct! {
         /// [`RegisterBufferFlags`].
         20 => flags: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`GET_BUFFER_INFO`](super::GET_BUFFER_INFO) on the way in.
     pointing(metadata_addr) BufferInfoIn = "nvgpu_gpu_get_buffer_info_args", 24 bytes {
         /// dma-buf descriptor.
@@ -139,9 +121,7 @@ uapi_struct! {
         /// Written by the kernel, see [`BufferInfoOut::size`].
         16 => size: u64, "out.size";
     }
-}
 
-uapi_struct! {
     /// The same bytes on the way out.
     unsafe plain BufferInfoOut = "nvgpu_gpu_get_buffer_info_args", 24 bytes {
         /// [`BufferInfoFlags`].
@@ -162,18 +142,14 @@ bitflags::bitflags! {
         /// One range for all page sizes.
         const UNIFIED_VA = 2;
     }
-}
 
-bitflags::bitflags! {
     /// Flags of [`OpenTsg::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct OpenTsgFlags: u32 {
         /// Open a TSG of another process with a token.
         const SHARE = 1;
     }
-}
 
-bitflags::bitflags! {
     /// Operations of [`FlushL2::operations`].
     ///
     /// ```
@@ -192,9 +168,7 @@ bitflags::bitflags! {
         /// Wait for writes to reach memory.
         const FB_FLUSH = 4;
     }
-}
 
-bitflags::bitflags! {
     /// Flags of [`SetDeterministicOpts::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct DeterministicOpts: u32 {
@@ -203,9 +177,7 @@ bitflags::bitflags! {
         /// The GPU stays powered.
         const DISALLOW_RAILGATING = 2;
     }
-}
 
-bitflags::bitflags! {
     /// Flags of [`RegisterBuffer::flags`].
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct RegisterBufferFlags: u32 {
@@ -228,17 +200,13 @@ uapi_struct! {
         /// Mask of the paused warps.
         32 => paused_warps: [u64; 2];
     }
-}
 
-uapi_struct! {
     /// Argument of [`WAIT_FOR_PAUSE`](super::WAIT_FOR_PAUSE).
     pointing(pwarpstate) WaitPause = "nvgpu_gpu_wait_pause_args", 8 bytes {
         /// Array of [`WarpState`], one per SM.
         0 => pwarpstate: u64;
     }
-}
 
-uapi_struct! {
     /// Result of [`GET_TPC_EXCEPTION_EN_STATUS`](super::GET_TPC_EXCEPTION_EN_STATUS).
     unsafe plain TpcExceptionEnStatus = "nvgpu_gpu_tpc_exception_en_status_args", 8 bytes {
         /// Mask of SMs.

@@ -108,17 +108,13 @@ uapi_struct! {
         /// Handle number.
         4 => handle: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`CREATE_64`].
     unsafe plain CreateHandle64 = "nvmap_create_handle", 8 bytes {
         /// In: size in bytes. Out: the handle number in the low 32 bits.
         0 => size_or_handle: u64, "size64";
     }
-}
 
-uapi_struct! {
     /// Argument of [`ALLOC`].
     unsafe plain AllocHandle = "nvmap_alloc_handle", 20 bytes [until(R36_4_7)] {
         /// Handle number.
@@ -132,9 +128,7 @@ uapi_struct! {
         /// NUMA node, or -1 for any.
         16 => numa_nid: i32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`ALLOC_R39`].
     pointing(va) AllocHandleR39 = "nvmap_alloc_handle", 32 bytes [since(R39_2)] {
         /// Handle number.
@@ -153,9 +147,7 @@ uapi_struct! {
         /// code was not read.
         24 => va: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`FROM_VA`].
     pointing(va) CreateHandleFromVa = "nvmap_create_handle_from_va", 24 bytes {
         /// Start of the memory, page aligned.
@@ -167,9 +159,7 @@ uapi_struct! {
         /// In: 64-bit size when `size` is 0. Out: the handle number in the low 32 bits.
         16 => size_or_handle: u64, "size64";
     }
-}
 
-uapi_struct! {
     /// Argument of [`READ`] and [`WRITE`].
     pointing(addr) RwHandle = "nvmap_rw_handle", 56 bytes {
         /// User memory.
@@ -189,9 +179,7 @@ uapi_struct! {
         /// In: number of elements. Out: number of bytes copied.
         48 => count: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`CACHE`].
     pointing(addr) CacheOp = "nvmap_cache_op", 24 bytes {
         /// First byte, inside an nvmap mapping of the caller.
@@ -205,9 +193,7 @@ uapi_struct! {
         /// Not read.
         20 => padding: u32, "";
     }
-}
 
-uapi_struct! {
     /// Argument of [`CACHE_64`].
     pointing(addr) CacheOp64 = "nvmap_cache_op_64", 32 bytes {
         /// First byte, inside an nvmap mapping of the caller.
@@ -223,9 +209,7 @@ uapi_struct! {
         /// Not read.
         28 => padding1: u32, "";
     }
-}
 
-uapi_struct! {
     /// Argument of [`CACHE_LIST`].
     pointing(handles, offsets, sizes) CacheOpList = "nvmap_cache_op_list", 32 bytes [until(R36_4_7)] {
         /// Array of `nr` handle numbers.
@@ -239,9 +223,7 @@ uapi_struct! {
         /// One of the `CACHE_OP_*` values.
         28 => op: i32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`SET_TAG_LABEL`].
     pointing(addr) SetTagLabel = "nvmap_set_tag_label", 16 bytes [until(R36_4_7)] {
         /// Allocation tag.
@@ -251,17 +233,13 @@ uapi_struct! {
         /// The text.
         8 => addr: u64;
     }
-}
 
-uapi_struct! {
     /// Result of [`GET_AVAILABLE_HEAPS`].
     unsafe plain AvailableHeaps = "nvmap_available_heaps", 8 bytes {
         /// Mask of [`Heaps`].
         0 => heaps: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`GET_HEAP_SIZE`].
     unsafe plain HeapSize = "nvmap_heap_size", 16 bytes [until(R36_4_7)] {
         /// One bit of [`Heaps`].
@@ -271,9 +249,7 @@ uapi_struct! {
         /// Out: size in bytes.
         8 => size: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`PARAMETERS`].
     unsafe plain HandleParameters = "nvmap_handle_parameters", 72 bytes {
         /// Out: 1 if physically contiguous.
@@ -303,9 +279,7 @@ uapi_struct! {
         /// Out: machine-wide serial number.
         64 => serial_id: u64;
     }
-}
 
-uapi_struct! {
     /// Argument of [`QUERY_HEAP_PARAMS`].
     unsafe plain QueryHeapParams = "nvmap_query_heap_params", 48 bytes {
         /// In: one bit of [`Heaps`].
@@ -327,9 +301,7 @@ uapi_struct! {
         /// Not read; since R39 the NUMA node of [`QUERY_HEAP_PARAMS_NUMA`].
         44 => padding1: u32, "";
     }
-}
 
-uapi_struct! {
     /// Argument of [`DUP_HANDLE`].
     unsafe plain DuplicateHandle = "nvmap_duplicate_handle", 12 bytes {
         /// In: handle number.
@@ -339,9 +311,7 @@ uapi_struct! {
         /// Out: the new handle number.
         8 => dup_handle: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`GUP_TEST`].
     pointing(va) GupTest = "nvmap_gup_test", 16 bytes {
         /// User memory.
@@ -351,9 +321,7 @@ uapi_struct! {
         /// Out: 1 if the pages agree.
         12 => result: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`GET_FD_FOR_RANGE_FROM_LIST`].
     pointing(handles) FdForRangeFromList = "nvmap_fd_for_range_from_list", 40 bytes {
         /// Array of handle numbers.
@@ -403,9 +371,7 @@ bitflags::bitflags! {
         /// System memory: the default heap.
         const IOVMM = 1 << 30;
     }
-}
 
-bitflags::bitflags! {
     /// Flags of [`AllocHandle::flags`] and [`CreateHandleFromVa::flags`] above the cache mode.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
     pub struct HandleFlags: u32 {

@@ -22,9 +22,7 @@ uapi_struct! {
         /// In: number of elements. Out: number of bytes copied.
         24 => count: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`CACHE_32`](super::CACHE_32).
     pointing(addr) CacheOp32 = "nvmap_cache_op_32", 16 bytes {
         /// First byte, inside an nvmap mapping of the caller.
@@ -36,9 +34,7 @@ uapi_struct! {
         /// One of the `CACHE_OP_*` values.
         12 => op: i32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`ALLOC_IVM`](super::ALLOC_IVM).
     unsafe plain AllocIvmHandle = "nvmap_alloc_ivm_handle", 20 bytes {
         /// Handle number.
@@ -52,9 +48,7 @@ uapi_struct! {
         /// The other virtual machine.
         16 => peer: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`GET_SCIIPCID`](super::GET_SCIIPCID) and
     /// [`HANDLE_FROM_SCIIPCID`](super::HANDLE_FROM_SCIIPCID).
     unsafe plain SciIpcMap = "nvmap_sciipc_map", 32 bytes {

@@ -92,7 +92,9 @@ fn every_struct_is_listed_under_a_header() {
         include_str!("../../src/nvmap/rare.rs"),
         include_str!("../../src/tsg.rs"),
     ];
-    let declared: usize = sources.iter().map(|source| source.matches("\nuapi_struct! {").count()).sum();
+    let lines =
+        sources.iter().flat_map(|source| source.lines()).filter(|line| !line.trim().starts_with("//"));
+    let declared = lines.filter(|line| line.contains(" bytes {") || line.contains(" bytes [")).count();
     let listed: usize = headers::ALL.iter().flat_map(|header| header.structs).map(|list| list.len()).sum();
     // Derived from the other release's layout: the characteristics of R36, SETUP_BIND's argument of R39.
     assert_eq!(listed, declared + 2);

@@ -94,17 +94,13 @@ uapi_struct! {
         /// Must be 0.
         52 => padding1: [u8; 4], "";
     }
-}
 
-uapi_struct! {
     /// Parameters of NV20_SUBDEVICE_0.
     unsafe plain Subdevice = "NV2080_ALLOC_PARAMETERS", 4 bytes {
         /// Instance of the subdevice.
         0 => subdevice_id: u32, "subDeviceId";
     }
-}
 
-uapi_struct! {
     /// Parameters of HOPPER_USERMODE_A.
     unsafe plain Usermode = "NV_HOPPER_USERMODE_A_PARAMS", 2 bytes {
         /// 1 for a write-only mapping through BAR1.
@@ -112,9 +108,7 @@ uapi_struct! {
         /// 0: only used by the kernel.
         1 => privileged: u8, "bPriv";
     }
-}
 
-uapi_struct! {
     /// Parameters of FERMI_VASPACE_A.
     unsafe plain VaSpace = "NV_VASPACE_ALLOCATION_PARAMETERS", 56 bytes {
         /// 0: a new VA space.
@@ -138,9 +132,7 @@ uapi_struct! {
         /// Must be 0.
         52 => padding1: [u8; 4], "";
     }
-}
 
-uapi_struct! {
     /// Parameters of KEPLER_CHANNEL_GROUP_A.
     unsafe plain ChannelGroup = "NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS", 20 bytes {
         /// Memory of the error notifier, or 0.
@@ -156,9 +148,7 @@ uapi_struct! {
         /// Must be 0.
         17 => padding0: [u8; 3], "";
     }
-}
 
-uapi_struct! {
     /// Parameters of FERMI_CONTEXT_SHARE_A.
     unsafe plain ContextShare = "NV_CTXSHARE_ALLOCATION_PARAMETERS", 12 bytes {
         /// The VA space object, or 0.
@@ -168,9 +158,7 @@ uapi_struct! {
         /// Out: number of the subcontext.
         8 => subcontext_id: u32, "subctxId";
     }
-}
 
-uapi_struct! {
     /// Parameters of NV01_MEMORY_LOCAL_USER and NV01_MEMORY_SYSTEM.
     unsafe plain Memory = "NV_MEMORY_ALLOCATION_PARAMS", 128 bytes {
         /// The client.
@@ -224,9 +212,7 @@ uapi_struct! {
         /// Must be 0.
         124 => padding1: [u8; 4], "";
     }
-}
 
-uapi_struct! {
     /// Parameters of HOPPER_CHANNEL_GPFIFO_A.
     unsafe plain ChannelGpfifo = "NV_CHANNEL_ALLOC_PARAMS", 368 bytes {
         /// Memory of the error notifier, or 0.
@@ -286,9 +272,7 @@ uapi_struct! {
         /// Must be 0.
         364 => padding0: [u8; 4], "";
     }
-}
 
-uapi_struct! {
     /// Parameters of GT200_DEBUGGER.
     unsafe plain Debugger = "NV83DE_ALLOC_PARAMETERS", 12 bytes {
         /// 0.
@@ -298,9 +282,7 @@ uapi_struct! {
         /// Its compute object.
         8 => compute_object: u32, "hClass3dObject";
     }
-}
 
-uapi_struct! {
     /// Parameters of NV01_EVENT_OS_EVENT.
     unsafe plain Event = "NV0005_ALLOC_PARAMETERS", 24 bytes {
         /// The client.
@@ -314,9 +296,7 @@ uapi_struct! {
         /// Descriptor of the file that reports it.
         16 => data: u64;
     }
-}
 
-uapi_struct! {
     /// Parameters of HOPPER_DMA_COPY_A.
     unsafe plain CopyEngine = "NVB0B5_ALLOCATION_PARAMETERS", 8 bytes {
         /// 1: `engine_type` is valid.

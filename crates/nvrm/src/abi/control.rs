@@ -81,9 +81,7 @@ uapi_struct! {
         /// 0: the graphics engine.
         16 => route: [u32; 4], "grRouteInfo";
     }
-}
 
-uapi_struct! {
     /// An MMU fault of a kernel.
     unsafe plain MmuFault = "NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_ENTRY", 16 bytes {
         /// The accessed address.
@@ -93,9 +91,7 @@ uapi_struct! {
         /// Type of the access, `NV_PFAULT_ACCESS_TYPE_*` (`dev_fault.h`).
         12 => access_type: u32, "accessType";
     }
-}
 
-uapi_struct! {
     /// Error state of one SM.
     unsafe plain SmErrorState = "NV83DE_SM_ERROR_STATE_REGISTERS", 48 bytes {
         /// Global error status register.
@@ -119,9 +115,7 @@ uapi_struct! {
         /// Mask of reported errors.
         44 => cga_esr_report_mask: u32, "hwwCgaEsrReportMask";
     }
-}
 
-uapi_struct! {
     /// Parameters of [`GPU_GET_ID_INFO_V2`].
     unsafe plain IdInfo = "NV0000_CTRL_GPU_GET_ID_INFO_V2_PARAMS", 32 bytes {
         /// RM id of the GPU.
@@ -141,9 +135,7 @@ uapi_struct! {
         /// Out: NUMA node, -1 for none.
         28 => numa_id: i32, "numaId";
     }
-}
 
-uapi_struct! {
     /// Parameters of [`GPU_GET_CLASSLIST_V2`].
     unsafe plain ClassList = "NV0080_CTRL_GPU_GET_CLASSLIST_V2_PARAMS", 804 bytes {
         /// Out: number of classes.
@@ -151,9 +143,7 @@ uapi_struct! {
         /// Out: the classes.
         4 => classes: [u32; 200], "classList";
     }
-}
 
-uapi_struct! {
     /// Parameters of [`GPU_GET_GID_INFO`].
     unsafe plain GidInfo = "NV2080_CTRL_GPU_GET_GID_INFO_PARAMS", 268 bytes {
         /// 0.
@@ -165,9 +155,7 @@ uapi_struct! {
         /// Out: the identifier.
         12 => data: [u8; 256];
     }
-}
 
-uapi_struct! {
     /// Parameters of [`FB_GET_INFO_V2`].
     unsafe plain FbInfo = "NV2080_CTRL_FB_GET_INFO_V2_PARAMS", 1028 bytes {
         /// Elements in use.
@@ -175,9 +163,7 @@ uapi_struct! {
         /// Pairs of index (NV2080_CTRL_FB_INFO_INDEX_*) and value.
         4 => list: [[u32; 2]; 128], "fbInfoList";
     }
-}
 
-uapi_struct! {
     /// Parameters of [`GPU_GET_NAME_STRING`].
     unsafe plain NameString = "NV2080_CTRL_GPU_GET_NAME_STRING_PARAMS", 132 bytes {
         /// 0: ASCII.
@@ -187,9 +173,7 @@ uapi_struct! {
         /// Must be 0.
         68 => padding0: [u8; 64], "";
     }
-}
 
-uapi_struct! {
     /// Parameters of [`PERF_BOOST`].
     unsafe plain PerfBoost = "NV2080_CTRL_PERF_BOOST_PARAMS", 8 bytes {
         /// The clock to boost.
@@ -197,17 +181,13 @@ uapi_struct! {
         /// Duration in seconds; 0xffffffff: until the client is freed.
         4 => duration: u32;
     }
-}
 
-uapi_struct! {
     /// Parameters of [`GPFIFO_GET_WORK_SUBMIT_TOKEN`].
     unsafe plain WorkSubmitToken = "NVC36F_CTRL_CMD_GPFIFO_GET_WORK_SUBMIT_TOKEN_PARAMS", 4 bytes {
         /// Out: the work-submit token.
         0 => token: u32, "workSubmitToken";
     }
-}
 
-uapi_struct! {
     /// Parameters of [`GPFIFO_SCHEDULE`].
     unsafe plain GpfifoSchedule = "NVA06C_CTRL_GPFIFO_SCHEDULE_PARAMS", 3 bytes {
         /// 1 to run the group, 0 to stop it.
@@ -217,9 +197,7 @@ uapi_struct! {
         /// 0.
         2 => skip_enable: u8, "bSkipEnable";
     }
-}
 
-uapi_struct! {
     /// Parameters of [`READ_MMU_FAULT_INFO`].
     unsafe plain MmuFaults = "NV83DE_CTRL_DEBUG_READ_MMU_FAULT_INFO_PARAMS", 72 bytes {
         /// Out: the faults, the latest last.
@@ -229,9 +207,7 @@ uapi_struct! {
         /// Must be 0.
         68 => padding0: [u8; 4], "";
     }
-}
 
-uapi_struct! {
     /// Parameters of [`READ_ALL_SM_ERROR_STATES`].
     unsafe plain SmErrorStates = "NV83DE_CTRL_DEBUG_READ_ALL_SM_ERROR_STATES_PARAMS", 4824 bytes {
         /// The channel.
@@ -247,9 +223,7 @@ uapi_struct! {
         /// First SM to read.
         4820 => first: u32, "startingSM";
     }
-}
 
-uapi_struct! {
     /// Parameters of [`CE_GET_ALL_CAPS`].
     unsafe plain CeAllCaps = "NV2080_CTRL_CE_GET_ALL_CAPS_PARAMS", 136 bytes {
         /// Out: two bytes of capabilities for each engine.

@@ -51,9 +51,7 @@ uapi_struct! {
         /// Version of the driver as text, zero-padded.
         8 => version: [u8; 64], "versionString";
     }
-}
 
-uapi_struct! {
     /// Argument of [`RM_ALLOC`]: creates an object.
     pointing(alloc_params, rights_requested) RmAlloc = "NVOS64_PARAMETERS", 48 bytes {
         /// The client.
@@ -77,9 +75,7 @@ uapi_struct! {
         /// Must be 0.
         44 => padding0: [u8; 4], "";
     }
-}
 
-uapi_struct! {
     /// Argument of [`RM_CONTROL`]: sends a command to an object.
     pointing(params) RmControl = "NVOS54_PARAMETERS", 32 bytes {
         /// The client.
@@ -97,9 +93,7 @@ uapi_struct! {
         /// Out: RM status of the call; 0 is success.
         28 => status: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`RM_FREE`]: frees an object and all below it.
     unsafe plain RmFree = "NVOS00_PARAMETERS", 16 bytes {
         /// The client.
@@ -111,9 +105,7 @@ uapi_struct! {
         /// Out: RM status of the call; 0 is success.
         12 => status: u32;
     }
-}
 
-uapi_struct! {
     /// One element of the array that is the argument of [`CARD_INFO`].
     unsafe plain CardInfo = "nv_ioctl_card_info_t", 72 bytes {
         /// Out: 1 if the element describes a GPU.
@@ -143,17 +135,13 @@ uapi_struct! {
         /// Must be 0.
         70 => padding2: [u8; 2], "";
     }
-}
 
-uapi_struct! {
     /// Argument of [`REGISTER_FD`]: ties a device file to a control file.
     unsafe plain RegisterFd = "nv_ioctl_register_fd_t", 4 bytes {
         /// Descriptor of the control file.
         0 => ctl_fd: i32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`RM_MAP_MEMORY`]: prepares `fd` for one mmap of a memory object.
     unsafe plain RmMapMemory = "nv_ioctl_nvos33_parameters_with_fd", 56 bytes {
         /// The client.
@@ -179,9 +167,7 @@ uapi_struct! {
         /// Must be 0.
         52 => padding1: [u8; 4], "";
     }
-}
 
-uapi_struct! {
     /// Argument of [`RM_UNMAP_MEMORY`].
     unsafe plain RmUnmapMemory = "NVOS34_PARAMETERS", 32 bytes {
         /// The client.
@@ -199,9 +185,7 @@ uapi_struct! {
         /// Flags; 0 by default.
         28 => flags: u32;
     }
-}
 
-uapi_struct! {
     /// Argument of [`RM_ALLOC_MEMORY`]: here, makes memory of the process an RM object.
     pointing(memory) RmAllocMemory = "nv_ioctl_nvos02_parameters_with_fd", 56 bytes {
         /// The client.
@@ -229,9 +213,7 @@ uapi_struct! {
         /// Must be 0.
         52 => padding2: [u8; 4], "";
     }
-}
 
-uapi_struct! {
     /// Argument of [`ALLOC_OS_EVENT`]: lets a file report events.
     unsafe plain AllocOsEvent = "nv_ioctl_alloc_os_event_t", 16 bytes {
         /// The client.

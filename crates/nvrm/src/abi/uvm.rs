@@ -44,9 +44,7 @@ uapi_struct! {
         /// Must be 0.
         12 => padding0: [u8; 4], "";
     }
-}
 
-uapi_struct! {
     /// Argument of [`MM_INITIALIZE`]: ties the process's memory to a VA space.
     unsafe plain MmInitialize = "UVM_MM_INITIALIZE_PARAMS", 8 bytes {
         /// Descriptor of the VA space's file.
@@ -54,9 +52,7 @@ uapi_struct! {
         /// Out: RM status of the call; 0 is success.
         4 => rm_status: u32, "rmStatus";
     }
-}
 
-uapi_struct! {
     /// Argument of [`REGISTER_GPU`].
     unsafe plain RegisterGpu = "UVM_REGISTER_GPU_PARAMS", 40 bytes {
         /// UUID of the GPU.
@@ -76,9 +72,7 @@ uapi_struct! {
         /// Out: RM status of the call; 0 is success.
         36 => rm_status: u32, "rmStatus";
     }
-}
 
-uapi_struct! {
     /// Argument of [`UNREGISTER_GPU`].
     unsafe plain UnregisterGpu = "UVM_UNREGISTER_GPU_PARAMS", 20 bytes {
         /// UUID of the GPU.
@@ -86,9 +80,7 @@ uapi_struct! {
         /// Out: RM status of the call; 0 is success.
         16 => rm_status: u32, "rmStatus";
     }
-}
 
-uapi_struct! {
     /// Argument of [`REGISTER_GPU_VASPACE`]: lets UVM own the page tables of an RM VA space.
     unsafe plain RegisterGpuVaSpace = "UVM_REGISTER_GPU_VASPACE_PARAMS", 32 bytes {
         /// UUID of the GPU.
@@ -102,9 +94,7 @@ uapi_struct! {
         /// Out: RM status of the call; 0 is success.
         28 => rm_status: u32, "rmStatus";
     }
-}
 
-uapi_struct! {
     /// Argument of [`UNREGISTER_GPU_VASPACE`].
     unsafe plain UnregisterGpuVaSpace = "UVM_UNREGISTER_GPU_VASPACE_PARAMS", 20 bytes {
         /// UUID of the GPU.
@@ -112,9 +102,7 @@ uapi_struct! {
         /// Out: RM status of the call; 0 is success.
         16 => rm_status: u32, "rmStatus";
     }
-}
 
-uapi_struct! {
     /// Argument of [`CREATE_EXTERNAL_RANGE`]: reserves GPU addresses.
     unsafe plain CreateExternalRange = "UVM_CREATE_EXTERNAL_RANGE_PARAMS", 24 bytes {
         /// First GPU address.
@@ -126,9 +114,7 @@ uapi_struct! {
         /// Must be 0.
         20 => padding0: [u8; 4], "";
     }
-}
 
-uapi_struct! {
     /// Mapping attributes of an allocation for one GPU.
     unsafe plain MappingAttributes = "UvmGpuMappingAttributes", 36 bytes {
         /// UUID of the GPU.
@@ -144,9 +130,7 @@ uapi_struct! {
         /// 0: default.
         32 => gpu_compression_type: u32, "gpuCompressionType";
     }
-}
 
-uapi_struct! {
     /// Argument of [`MAP_EXTERNAL_ALLOCATION`]: maps an RM memory object into an external range.
     unsafe plain MapExternalAllocation = "UVM_MAP_EXTERNAL_ALLOCATION_PARAMS", 9264 bytes {
         /// First GPU address.
@@ -168,9 +152,7 @@ uapi_struct! {
         /// Out: RM status of the call; 0 is success.
         9260 => rm_status: u32, "rmStatus";
     }
-}
 
-uapi_struct! {
     /// Argument of [`FREE`]: gives an external range back.
     unsafe plain Free = "UVM_FREE_PARAMS", 24 bytes {
         /// First GPU address.
@@ -182,9 +164,7 @@ uapi_struct! {
         /// Must be 0.
         20 => padding0: [u8; 4], "";
     }
-}
 
-uapi_struct! {
     /// Argument of [`ENABLE_PEER_ACCESS`]: lets two registered GPUs map each other's memory over PCIe. GPUs connected
     /// by NVLink are peers from their registration on; for these, the status is `NV_ERR_INVALID_DEVICE`.
     unsafe plain EnablePeerAccess = "UVM_ENABLE_PEER_ACCESS_PARAMS", 36 bytes {
@@ -195,9 +175,7 @@ uapi_struct! {
         /// Out: RM status of the call; 0 is success.
         32 => rm_status: u32, "rmStatus";
     }
-}
 
-uapi_struct! {
     /// Argument of [`REGISTER_CHANNEL`]: lets UVM map what a channel needs.
     unsafe plain RegisterChannel = "UVM_REGISTER_CHANNEL_PARAMS", 56 bytes {
         /// UUID of the GPU.
@@ -219,9 +197,7 @@ uapi_struct! {
         /// Must be 0.
         52 => padding1: [u8; 4], "";
     }
-}
 
-uapi_struct! {
     /// Argument of [`UNREGISTER_CHANNEL`]: stops a channel.
     unsafe plain UnregisterChannel = "UVM_UNREGISTER_CHANNEL_PARAMS", 28 bytes {
         /// UUID of the GPU.
