@@ -222,7 +222,6 @@ pub(super) static ALL: [Stage; 15] = [
         cure: "attach the report to an issue; reboot before further work on the GPU",
         desktop: Applies::Partly("closing without a reset, which only nvgpu may not survive"),
         run: faults::recover,
-        ..USUAL
     },
 ];
 
