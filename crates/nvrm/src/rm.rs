@@ -237,7 +237,7 @@ mod tests {
     type Answer<T> = core::result::Result<T, Errno>;
 
     /// A driver that answers each object with handle 7 and each command with its parameter plus one. It reaches
-    /// parameters as a kernel does, by their address alone, so Miri reports an address whose provenance was not exposed.
+    /// parameters as a kernel does, by their address alone: Miri reports an address whose provenance was not exposed.
     #[derive(Debug)]
     struct Driver;
 

@@ -122,8 +122,8 @@ impl Compiler {
     ///
     /// # Errors
     ///
-    /// [`Error::NoNvrtc`] if no library is found; it lists the candidates tried. [`Error::StaticProgram`] if the program
-    /// contains its C library.
+    /// [`Error::NoNvrtc`] if no library is found; it lists the candidates tried. [`Error::StaticProgram`] in a program
+    /// that contains its C library.
     pub fn load() -> Result<Self> {
         let search = match env::var_os(LIBRARY).filter(|place| !place.is_empty()) {
             Some(place) => Search::chosen(&NVRTC, &place),

@@ -75,11 +75,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
                  22.04, Debian 12), or with a linker whose C library is older"
             );
         }
+        say!("needs    glibc {glibc} or newer")?;
         let files = library.files(&root)?;
         let glibc = Some(glibc);
         let pack =
             Pack { name: &name, triple, glibc, programs: &programs, documents: &documents, library: &files };
-        say!("needs    glibc {} or newer", glibc.unwrap_or(BOARD_GLIBC))?;
         pack.write(&root, &options.out)?
     };
     say!("folder   {} ({} files)", made.folder.display(), made.files)?;
