@@ -216,7 +216,7 @@ fn obstacle(case: &Case, environment: &Environment<'_>) -> Option<String> {
     {
         return Some(reason);
     }
-    let free = environment.device.memory_info().map(|info| info.free).or(Machine::here().available);
+    let free = environment.device.memory().map(|memory| memory.available).or(Machine::here().available);
     lack_of_memory(case.needs.memory, free)
 }
 

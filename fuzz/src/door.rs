@@ -73,8 +73,9 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
                 let offset = u64::from(program.byte()) * 4096;
                 let len = pages * 4096;
                 let protection = Protection::READ | Protection::WRITE;
+                let request = MapRequest { fd, offset, len, protection, place: None };
                 // SAFETY: as above.
-                if let Ok(pointer) = unsafe { orin.mmap(&MapRequest { fd, offset, len, protection }) } {
+                if let Ok(pointer) = unsafe { orin.mmap(&request) } {
                     maps.push((pointer, len));
                 }
             }

@@ -9,7 +9,7 @@
 //!   ([`Cursor`](ring::Cursor), [`MIN_ENTRIES`](ring::MIN_ENTRIES), [`USERD_GP_GET`](ring::USERD_GP_GET),
 //!   [`USERD_GP_PUT`](ring::USERD_GP_PUT)), [`barrier`], [`volatile`].
 //! - Generations of GPUs: [`chip`], [`SmLayout`].
-//! - Failures: [`Error`], [`Result`], [`Source`].
+//! - Failures: [`Error`], [`Shortage`], [`Result`], [`Source`].
 
 pub mod barrier;
 pub mod chip;
@@ -29,7 +29,7 @@ pub use ampere_cmd::command::SmLayout;
 pub use driver::{
     ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, Engine, MemoryUse, PeerLink, Preemption, Token,
 };
-pub use error::{Error, Result, Source};
+pub use error::{Error, Result, Shortage, Source};
 pub use error_code::ErrorCode;
 pub use evidence::{Evidence, Refusal, SmRecord};
 pub use properties::{MemoryInfo, Properties};

@@ -3,6 +3,7 @@
 use ampere_cmd::command::{SmLayout, local_memory_size};
 
 use crate::chip;
+use crate::error::Shortage;
 
 /// Identity of the GPU, and the windows of its address space.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,15 +74,30 @@ impl Properties {
 /// ```
 /// use gpu_hal::MemoryInfo;
 ///
-/// let info = MemoryInfo { total: 8 << 30, free: 6 << 30 };
-/// assert_eq!(info.total - info.free, 2 << 30);
+/// let info = MemoryInfo { total: 8 << 30, available: 6 << 30, largest: 5 << 30 };
+/// assert_eq!(info.shortage(7 << 30), Some(gpu_hal::Shortage::Available));
+/// assert_eq!(info.shortage(5 << 30), None);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryInfo {
     /// Total size in bytes.
     pub total: u64,
-    /// Free bytes.
-    pub free: u64,
+    /// Bytes that allocations can get now. On an Orin it is what Linux reports as available, less what is free only for
+    /// contiguous allocations (`MemAvailable` less `CmaFree` in `/proc/meminfo`).
+    pub available: u64,
+    /// The most that one allocation may take now, in bytes.
+    pub largest: u64,
+}
+
+impl MemoryInfo {
+    /// What an allocation of `bytes` bytes would run out of; `None` if there is enough.
+    pub fn shortage(&self, bytes: u64) -> Option<Shortage> {
+        match bytes {
+            _ if bytes > self.total => Some(Shortage::Total),
+            _ if bytes > self.largest => Some(Shortage::Available),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]

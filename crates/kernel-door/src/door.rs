@@ -59,6 +59,8 @@ pub struct MapRequest {
     pub len: usize,
     /// Loads, stores or both.
     pub protection: Protection,
+    /// First address of the mapping, which replaces what is mapped there; `None` if the kernel chooses.
+    pub place: Option<NonNull<u8>>,
 }
 
 /// The system calls that a driver needs, by descriptor number.
@@ -110,11 +112,12 @@ pub unsafe trait Door: Send + Sync + fmt::Debug {
     /// to the caller.
     unsafe fn ioctl(&self, fd: RawFd, request: u32, argument: *mut c_void) -> Result<i32, Errno>;
 
-    /// Creates a shared mapping of a descriptor, at an address that the kernel chooses.
+    /// Creates a shared mapping of a descriptor. If it fails with a place, the addresses are either as before or
+    /// unmapped.
     ///
     /// # Safety
     ///
-    /// The caller owns or borrows the descriptor.
+    /// The caller owns or borrows the descriptor, and owns the addresses at the place, which nothing uses.
     unsafe fn mmap(&self, request: &MapRequest) -> Result<NonNull<u8>, Errno>;
 
     /// Unmaps a mapping made by [`Door::mmap`].

@@ -3,7 +3,7 @@
 //!
 //! - System calls: [`Door`], [`LinuxDoor`], their arguments [`MapRequest`], [`OpenFlags`], [`Protection`], [`Events`],
 //!   and [`Errno`].
-//! - Owners: [`DoorFd`], [`DoorMapping`].
+//! - Owners: [`DoorFd`], [`DoorMapping`], [`DoorRange`].
 //! - The kernel log: [`Kmsg`], [`KernelLog`], [`KMSG`].
 //! - Requests: [`requests!`], [`Request`], [`ValueRequest`], [`RequestInfo`], [`Direction`], [`encode()`].
 //! - Structs: [`uapi_struct!`] and [`layout`].
@@ -23,7 +23,7 @@ mod request;
 pub use door::{Door, Events, MapRequest, OpenFlags, Protection};
 pub use kmsg::{KMSG, KernelLog, Kmsg};
 pub use linux::LinuxDoor;
-pub use owned::{DoorFd, DoorMapping};
+pub use owned::{DoorFd, DoorMapping, DoorRange};
 pub use request::{Direction, Request, RequestInfo, ValueRequest, encode};
 pub use rustix::io::Errno;
 

@@ -80,14 +80,16 @@ unsafe impl Door for LinuxDoor {
         let mut protection = ProtFlags::empty();
         protection.set(ProtFlags::READ, request.protection.contains(Protection::READ));
         protection.set(ProtFlags::WRITE, request.protection.contains(Protection::WRITE));
-        // SAFETY: no address is requested, so the kernel picks a free range and no existing
-        // mapping of the process is touched. The caller owns the descriptor.
+        let mut flags = MapFlags::SHARED;
+        flags.set(MapFlags::FIXED, request.place.is_some());
+        // SAFETY: the caller owns the addresses at the place, if there is one; otherwise the kernel picks a free range.
+        // No other mapping of the process is touched. The caller owns the descriptor.
         let pointer = unsafe {
             rustix::mm::mmap(
-                ptr::null_mut(),
+                request.place.map_or(ptr::null_mut(), NonNull::as_ptr).cast(),
                 request.len,
                 protection,
-                MapFlags::SHARED,
+                flags,
                 borrow(request.fd)?,
                 request.offset,
             )?

@@ -1,4 +1,4 @@
-//! Owners of a descriptor and of a mapping: the safe form of the calls.
+//! Owners of a descriptor, a mapping and addresses: the safe form of the calls.
 
 use core::ffi::CStr;
 use core::fmt;
@@ -6,6 +6,8 @@ use core::ptr::NonNull;
 use core::time::Duration;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+
+use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::Errno;
 use crate::door::{Door, Events, MapRequest, OpenFlags, Protection};
@@ -52,8 +54,29 @@ impl DoorFd {
     ///
     /// The errno of the mmap.
     pub fn map(&self, offset: u64, len: usize, protection: Protection) -> Result<DoorMapping, Errno> {
-        // SAFETY: the descriptor is `self`'s.
-        let pointer = unsafe { self.door.mmap(&MapRequest { fd: self.raw, offset, len, protection }) }?;
+        let request = MapRequest { fd: self.raw, offset, len, protection, place: None };
+        // SAFETY: the descriptor is `self`'s, and no address is requested.
+        let pointer = unsafe { self.door.mmap(&request) }?;
+        Ok(DoorMapping { door: Arc::clone(&self.door), pointer, len })
+    }
+
+    /// As [`DoorFd::map`], at the first free address of `range`. A length that is no whole number of pages, or exceeds
+    /// the range, is `EINVAL`.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the mmap. The range loses its first `len` addresses all the same: the kernel may have unmapped them.
+    pub fn map_in(
+        &self,
+        range: &mut DoorRange,
+        offset: u64,
+        len: usize,
+        protection: Protection,
+    ) -> Result<DoorMapping, Errno> {
+        let place = range.take(len).ok_or(Errno::INVAL)?;
+        let request = MapRequest { fd: self.raw, offset, len, protection, place: Some(place) };
+        // SAFETY: the descriptor is `self`'s, and the addresses were the range's.
+        let pointer = unsafe { self.door.mmap(&request) }?;
         Ok(DoorMapping { door: Arc::clone(&self.door), pointer, len })
     }
 
@@ -148,5 +171,106 @@ impl Drop for DoorMapping {
 impl fmt::Debug for DoorMapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DoorMapping").field("pointer", &self.pointer).field("len", &self.len).finish()
+    }
+}
+
+/// Addresses of the process that are reserved for mappings side by side; what is left of them is freed on drop. An
+/// access to them raises `SIGSEGV`.
+///
+/// ```
+/// use kernel_door::DoorRange;
+///
+/// assert!(DoorRange::reserve(8192).is_ok() && DoorRange::reserve(0).is_err());
+/// ```
+#[derive(Debug)]
+pub struct DoorRange {
+    next: NonNull<u8>,
+    left: usize,
+}
+
+// SAFETY: the addresses belong to the value, and nothing is mapped there.
+unsafe impl Send for DoorRange {}
+// SAFETY: `&DoorRange` gives no access.
+unsafe impl Sync for DoorRange {}
+
+impl DoorRange {
+    /// Reserves `len` bytes, a whole number of pages. They use no memory.
+    ///
+    /// # Errors
+    ///
+    /// The errno of the mmap: `EINVAL` for a length of 0, `ENOMEM`.
+    pub fn reserve(len: usize) -> Result<Self, Errno> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address that the kernel chooses touches no other memory.
+        let base =
+            unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::empty(), flags) }?;
+        Ok(Self { next: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, left: len })
+    }
+
+    /// Removes the first `len` addresses from the range.
+    fn take(&mut self, len: usize) -> Option<NonNull<u8>> {
+        let is_possible = len > 0 && len.is_multiple_of(rustix::param::page_size()) && len <= self.left;
+        let place = is_possible.then_some(self.next)?;
+        // SAFETY: the range has `len` more bytes.
+        self.next = unsafe { place.add(len) };
+        self.left -= len;
+        Some(place)
+    }
+}
+
+impl Drop for DoorRange {
+    fn drop(&mut self) {
+        if self.left > 0 {
+            // SAFETY: the addresses are the range's, and nothing is mapped there.
+            let _ = unsafe { rustix::mm::munmap(self.next.as_ptr().cast(), self.left) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::MemfdFlags;
+    use rustix::param::page_size;
+
+    use super::*;
+    use crate::LinuxDoor;
+
+    /// A file of one page.
+    fn page() -> DoorFd {
+        let file = rustix::fs::memfd_create("page", MemfdFlags::CLOEXEC).unwrap();
+        rustix::fs::ftruncate(&file, page_size() as u64).unwrap();
+        let door: Arc<dyn Door> = Arc::new(LinuxDoor);
+        // SAFETY: a new descriptor.
+        unsafe { DoorFd::from_raw(&door, std::os::fd::IntoRawFd::into_raw_fd(file)) }
+    }
+
+    #[test]
+    fn mappings_in_a_range_lie_side_by_side() {
+        let (page, both) = (page_size(), Protection::READ | Protection::WRITE);
+        let mut range = DoorRange::reserve(3 * page).unwrap();
+        let base = range.next;
+        let files = [self::page(), self::page()];
+        for wrong in [0, page + 1, 4 * page] {
+            assert_eq!(files[0].map_in(&mut range, 0, wrong, both).unwrap_err(), Errno::INVAL);
+        }
+        let parts = files.each_ref().map(|file| file.map_in(&mut range, 0, page, both).unwrap());
+        assert_eq!(parts[0].pointer(), base);
+        // SAFETY: both mappings are live, one behind the other.
+        unsafe {
+            base.cast::<u16>().byte_add(page - 2).write_volatile(7);
+            base.cast::<u16>().byte_add(page).write_volatile(8);
+            assert_eq!(parts[1].pointer().cast::<u16>().read_volatile(), 8);
+        }
+        let again = files[0].map(0, page, Protection::READ).unwrap();
+        // SAFETY: the mapping is live.
+        assert_eq!(unsafe { again.pointer().cast::<u16>().byte_add(page - 2).read_volatile() }, 7);
+        // What a failed call may have unmapped is not the range's any more.
+        let closed = self::page();
+        assert_eq!(closed.map_in(&mut range, 1, page, both).unwrap_err(), Errno::INVAL);
+        assert_eq!(range.left, 0);
+        let [first, second] = parts;
+        drop((range, first));
+        // SAFETY: the mapping is live.
+        assert_eq!(unsafe { second.pointer().cast::<u16>().read_volatile() }, 8);
     }
 }

@@ -1,9 +1,10 @@
 //! Errors of the driver interface, with remedies.
 
+use gpu_hal::Shortage;
 use kernel_door::Errno;
 use kernel_door::cure::{self, Tail};
 use nvgpu_sys::cure::of_open;
-use nvgpu_sys::{Release, channel, ctrl, paths, sync_file, tsg};
+use nvgpu_sys::{Release, address_space, channel, ctrl, paths, sync_file, tsg};
 
 use crate::fault::Fault;
 use crate::va::GpuVa;
@@ -155,9 +156,16 @@ impl Error {
     }
 }
 
+/// Requests whose `ENOMEM` means that no range of addresses is free (`ioctl_as.c`).
+const ADDRESSED: [&str; 2] = [address_space::ALLOC_SPACE.name(), address_space::MAP_BUFFER_EX.name()];
+
 impl From<Error> for gpu_hal::Error {
     fn from(error: Error) -> Self {
-        if error.errno() == Some(Errno::NOMEM) { Self::out_of_memory(error) } else { Self::driver(error) }
+        if error.errno() != Some(Errno::NOMEM) {
+            return Self::driver(error);
+        }
+        let needs_addresses = matches!(&error, Error::Call { call, .. } if ADDRESSED.contains(call));
+        Self::out_of_memory(error, needs_addresses.then_some(Shortage::Addresses))
     }
 }
 

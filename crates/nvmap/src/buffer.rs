@@ -5,6 +5,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use bytemuck::{AnyBitPattern, NoUninit};
+use kernel_door::DoorRange;
 use nvgpu_sys::nvmap as sys;
 
 use crate::attributes::{Access, CacheMode, CacheOperation, DEFAULT_TAG};
@@ -122,6 +123,49 @@ impl Buffer {
     /// Maps all of `dma_buf` with the access rights of its handle.
     pub(crate) fn mapped(dma_buf: DmaBuf, cache: CacheMode) -> Result<Self, Error> {
         Ok(Self { memory: Memory::Mapped(dma_buf.map_whole()?), dma_buf, cache })
+    }
+
+    /// Maps all of each dma-buf, side by side: the first byte of a buffer follows the last byte of the one before it.
+    /// While all of them live, [`Buffer::pointer`] of the first is valid for the sum of their sizes.
+    ///
+    /// ```
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # use std::sync::Arc;
+    /// # let door: Arc<dyn kernel_door::Door> = Arc::new(orin_sim::SoftwareOrin::new(orin_sim::Config::default())?);
+    /// # let nvmap = nvmap::Nvmap::open(&door)?;
+    /// let parts = vec![nvmap.buffer(4096).allocate_unmapped()?, nvmap.buffer(8192).allocate_unmapped()?];
+    /// let parts = nvmap::Buffer::side_by_side(parts)?;
+    /// assert_eq!(unsafe { parts[0].pointer().add(4096) }, parts[1].pointer());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`DmaBuf::map`]; nothing stays mapped then. [`Error::Size`] without a part, or if the sizes do not fit the
+    /// CPU's address space.
+    pub fn side_by_side(parts: Vec<DmaBuf>) -> Result<Vec<Self>, Error> {
+        let label = || parts.first().map_or("", DmaBuf::label).to_owned();
+        let sum = parts.iter().try_fold(0_usize, |sum, part| sum.checked_add(part.size()));
+        let len = sum.filter(|len| *len > 0).ok_or_else(|| Error::Size {
+            label: label(),
+            size: 0,
+            alignment: sys::PAGE_SIZE,
+        })?;
+        // CAST: a size has at most 64 bits.
+        let mut range = DoorRange::reserve(len).map_err(|errno| Error::Buffer {
+            call: "mmap",
+            label: label(),
+            size: len as u64,
+            errno,
+        })?;
+        parts
+            .into_iter()
+            .map(|dma_buf| {
+                let memory = Memory::Mapped(dma_buf.map_in(&mut range)?);
+                Ok(Self { memory, cache: dma_buf.parameters()?.cache, dma_buf })
+            })
+            .collect()
     }
 
     /// Creates a buffer for host memory.

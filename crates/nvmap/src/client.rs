@@ -51,6 +51,18 @@ pub struct HeapUsage {
     pub contiguous: bool,
 }
 
+impl HeapUsage {
+    /// The most that one allocation may take of system memory now, in bytes: a multiple of 2 MiB.
+    ///
+    /// From r36.4.7 on, the kernel refuses more than 0.999 of the free bytes with `ENOMEM`
+    /// (`nvmap_dev.c`, `is_nvmap_memory_available`). Older kernels try up to the size of the machine's memory, and end
+    /// other programs if that is not there.
+    pub fn largest_allocation(&self) -> u64 {
+        const GRANULE: u64 = 2 << 20;
+        self.free_bytes / 1000 * 999 / GRANULE * GRANULE
+    }
+}
+
 /// The memory allocator of a Jetson.
 ///
 /// Clones share the descriptor, which closes with the last clone and the last buffer. The kernel keeps

@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
-use kernel_door::{DoorFd, Errno};
+use kernel_door::{DoorFd, DoorRange, Errno};
 use nvgpu_sys::nvmap::{self as sys, Heaps};
 
 use crate::attributes::{Access, CacheMode, CacheOperation};
@@ -236,6 +236,18 @@ impl DmaBuf {
     /// As [`DmaBuf::map`].
     pub fn map_whole(&self) -> Result<CpuMapping, Error> {
         self.map(0, self.size, self.access)
+    }
+
+    /// Maps all of the memory at the first free addresses of `range`.
+    pub(crate) fn map_in(&self, range: &mut DoorRange) -> Result<CpuMapping, Error> {
+        if self.host {
+            return Err(Error::HostMapping { label: self.label.clone() });
+        }
+        let mapping = self
+            .fd
+            .map_in(range, 0, self.size, self.access.protection())
+            .map_err(|errno| self.failed("mmap", errno))?;
+        Ok(CpuMapping::new(mapping, self.access, self.label.clone()))
     }
 
     /// Copies out of the memory with a system call, without a CPU mapping. Useful for memory that is

@@ -1,5 +1,6 @@
 //! Errors of the allocator, with remedies.
 
+use gpu_hal::Shortage;
 use kernel_door::Errno;
 use kernel_door::cure::{self, Tail};
 use nvgpu_sys::cure::of_open;
@@ -28,6 +29,14 @@ pub enum Error {
         size: u64,
         /// The kernel's answer.
         errno: Errno,
+    },
+    /// A caller needs more memory than is available: [`HeapUsage::largest_allocation`](crate::HeapUsage::largest_allocation).
+    #[error("{size} bytes of memory do not fit: {available} bytes are available for one allocation now")]
+    Unavailable {
+        /// Requested size in bytes.
+        size: u64,
+        /// The most that one allocation may take, in bytes.
+        available: u64,
     },
     /// A query about the allocator failed.
     #[error("{call} on {path} failed: {errno}")]
@@ -181,7 +190,15 @@ impl Error {
 
 impl From<Error> for gpu_hal::Error {
     fn from(error: Error) -> Self {
-        if error.errno() == Some(Errno::NOMEM) { Self::out_of_memory(error) } else { Self::driver(error) }
+        match &error {
+            Error::Unavailable { .. } => Self::out_of_memory(error, Some(Shortage::Available)),
+            // What is available suffices, or the caller reports that: the kernel found no pages.
+            Error::Buffer { call, errno: Errno::NOMEM, .. } if *call == sys::ALLOC.name() => {
+                Self::out_of_memory(error, Some(Shortage::Fragments))
+            }
+            _ if error.errno() == Some(Errno::NOMEM) => Self::out_of_memory(error, None),
+            _ => Self::driver(error),
+        }
     }
 }
 

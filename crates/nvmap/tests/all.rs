@@ -5,5 +5,6 @@
 mod access;
 mod buffers;
 mod join;
+mod parts;
 mod rare_requests;
 mod sharing;

@@ -69,7 +69,8 @@ fn a_read_only_duplicate_cannot_be_written_by_any_way() {
     assert!(matches!(shared.map(0, 4096, Access::ReadWrite), Err(Error::ReadOnly { .. })));
     // The system rejects a writable mapping too: the descriptor is read-only.
     let door = nvmap.door();
-    let request = MapRequest { fd: shared.raw_fd(), offset: 0, len: 4096, protection: Protection::all() };
+    let request =
+        MapRequest { fd: shared.raw_fd(), offset: 0, len: 4096, protection: Protection::all(), place: None };
     // SAFETY: the descriptor is `shared`'s.
     assert_eq!(unsafe { door.mmap(&request) }.unwrap_err(), Errno::ACCESS);
     assert_eq!(shared.duplicate(Access::ReadWrite).unwrap_err().errno(), Some(Errno::PERM));

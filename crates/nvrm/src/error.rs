@@ -265,7 +265,11 @@ impl Error {
 
 impl From<Error> for gpu_hal::Error {
     fn from(error: Error) -> Self {
-        if error.is_out_of_memory() { Self::out_of_memory(error) } else { Self::driver(error) }
+        if !error.is_out_of_memory() {
+            return Self::driver(error);
+        }
+        let shortage = matches!(error, Error::AddressSpace { .. }).then_some(gpu_hal::Shortage::Addresses);
+        Self::out_of_memory(error, shortage)
     }
 }
 

@@ -177,6 +177,8 @@ pub(crate) fn draw(seed: u64, number: u64) -> u64 {
 pub struct Config {
     /// System memory in bytes; the sum of all nvmap allocations cannot exceed it.
     pub memory_bytes: u64,
+    /// Length of the longest free range of system memory in bytes; a larger buffer is refused with ENOMEM.
+    pub largest_free_range: u64,
     /// Protected memory (VPR carveout) in bytes. The carveout exists on a real board; its size is an assumption.
     pub vpr_bytes: u64,
     /// The result of GET_CHARACTERISTICS, except the instance id. The `*_ioctl_nr_last` fields also limit the request
@@ -230,6 +232,7 @@ impl Config {
     pub fn of(profile: Profile) -> Self {
         Self {
             memory_bytes: profile.board.memory_bytes,
+            largest_free_range: u64::MAX,
             vpr_bytes: 64 << 20,
             characteristics: characteristics(profile),
             tpc_masks: profile.mode.tpc_masks(),

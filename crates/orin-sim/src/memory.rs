@@ -273,7 +273,7 @@ impl Memory {
     /// The errno of mmap.
     pub(crate) fn join(parts: Vec<Part>) -> Result<Self, Errno> {
         let len = parts.iter().map(|part| part.len).sum();
-        let pointer = map_parts(&parts, ProtFlags::READ | ProtFlags::WRITE)?;
+        let pointer = map_parts(&parts, ProtFlags::READ | ProtFlags::WRITE, None)?;
         Ok(Self::over(Backing::Parts(parts), pointer, len))
     }
 
@@ -336,33 +336,55 @@ impl Memory {
     }
 }
 
-/// Maps the parts consecutively, at an address that the kernel chooses. One munmap unmaps all of them.
+/// Maps the parts consecutively, at `place`, or at an address that the kernel chooses. One munmap unmaps all of them.
 ///
 /// # Errors
 ///
 /// The errno of mmap; EINVAL without parts.
-pub(crate) fn map_parts(parts: &[Part], protection: ProtFlags) -> Result<NonNull<u8>, Errno> {
+pub(crate) fn map_parts(
+    parts: &[Part],
+    protection: ProtFlags,
+    place: Option<NonNull<u8>>,
+) -> Result<NonNull<u8>, Errno> {
     let len: usize = parts.iter().map(|part| part.len).sum();
-    // SAFETY: a fresh mapping at an address that the kernel chooses affects no other memory.
-    let base = unsafe {
-        rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE)?
-    };
+    let base = untouchable(len, place)?;
     let mut at = 0;
     for part in parts {
         // SAFETY: the range is part of the fresh, still unused mapping.
         let mapped = unsafe {
-            let place = base.cast::<u8>().add(at).cast();
+            let place = base.as_ptr().add(at).cast();
             let flags = MapFlags::SHARED | MapFlags::FIXED;
             rustix::mm::mmap(place, part.len, protection, flags, &part.file, part.offset)
         };
         if let Err(errno) = mapped {
             // SAFETY: the mapping is fresh and unused.
-            let _ = unsafe { rustix::mm::munmap(base, len) };
+            let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), len) };
             return Err(errno);
         }
         at += part.len;
     }
-    NonNull::new(base.cast()).ok_or(Errno::NOMEM)
+    Ok(base)
+}
+
+/// Maps `len` bytes that trap, at `place`, whose addresses belong to the caller of the mmap, or at an address that the
+/// kernel chooses.
+///
+/// # Errors
+///
+/// The errno of mmap.
+pub(crate) fn untouchable(len: usize, place: Option<NonNull<u8>>) -> Result<NonNull<u8>, Errno> {
+    let (address, flags) = placed(place, MapFlags::PRIVATE);
+    // SAFETY: the caller owns the addresses at the place; without one, a fresh mapping affects no other memory.
+    let pointer = unsafe { rustix::mm::mmap_anonymous(address, len, ProtFlags::empty(), flags)? };
+    NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)
+}
+
+/// Address and flags of a mapping at `place`.
+pub(crate) fn placed(place: Option<NonNull<u8>>, flags: MapFlags) -> (*mut core::ffi::c_void, MapFlags) {
+    match place {
+        Some(place) => (place.as_ptr().cast(), flags | MapFlags::FIXED),
+        None => (core::ptr::null_mut(), flags),
+    }
 }
 
 impl Drop for Memory {

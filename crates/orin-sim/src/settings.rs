@@ -94,6 +94,9 @@ pub struct Settings {
     /// System memory in bytes: [`Config::memory_bytes`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
+    /// Longest free range of system memory in bytes: [`Config::largest_free_range`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub largest_free_range: Option<u64>,
     /// The bytes of GET_CHARACTERISTICS, as hexadecimal digits, in the layout of either release:
     /// [`Config::characteristics`].
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -231,6 +234,7 @@ impl Settings {
             changed.memory_bytes =
                 Some(bytes).filter(|_| possible).ok_or_else(|| invalid("memory_bytes", bytes, rule))?;
         }
+        changed.largest_free_range = self.largest_free_range.unwrap_or(changed.largest_free_range);
         if let Some(digits) = &self.characteristics {
             changed.characteristics = characteristics(digits)?;
         }
@@ -337,6 +341,7 @@ mod tests {
     fn settings_survive_a_file_and_change_the_configuration() {
         let settings = Settings {
             memory_bytes: Some(32 << 30),
+            largest_free_range: Some(64 << 20),
             characteristics: Some(Settings::characteristics_digits(
                 &Characteristics { max_freq: 918_000_000, ..agx_orin() },
                 Release::R36_4_3,
@@ -361,6 +366,7 @@ mod tests {
         let mut config = Config::default();
         read.apply(&mut config).unwrap();
         assert_eq!((config.memory_bytes, config.tpc_masks), (32 << 30, [0b111, 0b1]));
+        assert_eq!(config.largest_free_range, 64 << 20);
         assert_eq!(config.characteristics.max_freq, 918_000_000);
         assert_eq!(config.faults.slow_fetch, Duration::from_micros(3));
         assert_eq!(config.faults.power_up, Duration::from_millis(90));

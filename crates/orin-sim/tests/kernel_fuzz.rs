@@ -166,6 +166,7 @@ proptest! {
                         offset,
                         len,
                         protection: Protection::READ | Protection::WRITE,
+                        place: None,
                     };
                     if let Ok(pointer) = mmap(&bench.door, &request) {
                         maps.push((pointer, len));

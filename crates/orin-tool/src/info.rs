@@ -32,6 +32,7 @@ pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
             rows.insert("preemption".to_owned(), json!(format!("unknown: no queue can be opened: {error}")));
         }
     }
+    add_memory(&mut rows, &device);
     let mut out = stdout();
     if options.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&Value::Object(rows))?)?;
@@ -126,6 +127,22 @@ fn add_peers(rows: &mut Map<String, Value>, device: &Device) {
     }
 }
 
+/// Adds the memory of the machine or GPU, and what the device holds of it, with one queue at most.
+fn add_memory(rows: &mut Map<String, Value>, device: &Device) {
+    let Some(memory) = device.memory() else {
+        rows.insert("memory".to_owned(), json!("not reported by the driver"));
+        return;
+    };
+    for (name, bytes) in [
+        ("total", memory.total),
+        ("available", memory.available),
+        ("largest_allocation", memory.largest),
+        ("held", memory.held),
+    ] {
+        rows.insert(format!("memory.{name}_bytes"), json!(bytes));
+    }
+}
+
 /// Adds the encodings that the device uses, and where each was seen working.
 fn add_encodings(rows: &mut Map<String, Value>, encodings: &Encodings) {
     for (name, value, seen) in encodings.report() {
@@ -161,6 +178,18 @@ mod tests {
         assert!(
             rows(&info)["tried"].as_str().unwrap().contains("SM 8.6 (GeForce RTX 30, A40) was never tried")
         );
+    }
+
+    #[test]
+    fn memory_is_what_the_machine_has_and_the_device_holds() {
+        let device = Device::open(DeviceKind::Sim).unwrap();
+        let _buffer = device.alloc::<u8>(3 << 20).unwrap();
+        let mut rows = Map::new();
+        add_memory(&mut rows, &device);
+        let bytes = |name: &str| rows[&format!("memory.{name}_bytes")].as_u64().unwrap();
+        assert_eq!(bytes("held"), 3 << 20);
+        assert!(bytes("available") + bytes("held") <= bytes("total"));
+        assert!(bytes("available") / 1000 * 999 - bytes("largest_allocation") < 2 << 20);
     }
 
     #[test]

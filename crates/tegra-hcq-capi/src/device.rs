@@ -103,7 +103,7 @@ pub unsafe extern "C" fn tegra_hcq_device_properties(
     })
 }
 
-/// Total and free memory of the machine or GPU, in bytes. Thread-safe.
+/// Total and free memory of the machine or GPU, in bytes. Free is what allocations can get now. Thread-safe.
 ///
 /// Returns TEGRA_HCQ_STATUS_UNSUPPORTED if the driver does not report it.
 ///
@@ -120,11 +120,11 @@ pub unsafe extern "C" fn tegra_hcq_device_memory(
         let (_, device) = self::device(device)?;
         // SAFETY: the caller's promises.
         let (total, free) = unsafe { (pass::out(total, "total")?, pass::out(free, "free")?) };
-        let info = device
-            .memory_info()
+        let memory = device
+            .memory()
             .ok_or_else(|| Failure::new(Status::Unsupported, "the driver does not report its memory"))?;
-        total.put(info.total);
-        free.put(info.free);
+        total.put(memory.total);
+        free.put(memory.available);
         Ok(())
     })
 }

@@ -137,9 +137,21 @@ impl Device {
         self.shared.heap().pool().usage()
     }
 
-    /// Total and free memory of the machine or GPU; `None` if the driver does not report it.
-    pub fn memory_info(&self) -> Option<MemoryInfo> {
-        self.shared.driver().memory_info()
+    /// Memory of the machine or GPU, and what this device holds of it; `None` if the driver does not report it.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// let buffer = device.alloc::<u8>(1 << 20)?;
+    /// let memory = device.memory().expect("the software Orin reports its memory");
+    /// assert!(memory.held >= 1 << 20 && memory.largest <= memory.available && memory.available < memory.total);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    pub fn memory(&self) -> Option<MemoryFigures> {
+        let MemoryInfo { total, available, largest } = self.shared.driver().memory_info()?;
+        Some(MemoryFigures { total, available, largest, held: self.memory_usage().reserved })
     }
 
     /// Returns idle memory of the allocator to the system. Returns the number of bytes released.
@@ -163,6 +175,21 @@ impl Device {
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
+}
+
+/// Memory of the machine or GPU, in bytes: [`Device::memory`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryFigures {
+    /// Total size.
+    pub total: u64,
+    /// What allocations can get now. On an Orin it is what Linux reports as available, less what is free only for
+    /// contiguous allocations.
+    pub available: u64,
+    /// The most that one allocation may take now, beside idle memory of the device ([`PoolUsage::idle`]).
+    pub largest: u64,
+    /// What this device has allocated, idle memory included.
+    pub held: u64,
 }
 
 impl fmt::Debug for Device {

@@ -5,7 +5,7 @@
 //!   encodings that a board may need: [`Encodings`], [`PcasAction`], [`Chaining`], [`Mapping`], [`ReleaseBy`].
 //! - Several devices: [`PeerAccess`], [`PeerLink`], [`Link`], [`Transfer`].
 //! - Memory: [`Buffer`], [`Slice`], [`SliceMut`], [`Plane`], [`PlaneMut`], [`View`], [`HostMemory`], [`MemoryUse`],
-//!   [`MemoryInfo`], [`PoolUsage`], [`Pod`].
+//!   [`MemoryFigures`], [`PoolUsage`], [`Pod`].
 //! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`], [`Limit`].
 //! - Parameters of typed kernels: [`Signature`], [`KernelArg`], [`Count`], [`ByValue`], [`Arguments`], [`Pass`],
 //!   [`LaunchSize`]; of others: [`args!`], [`Arg`], [`BufferUse`].
@@ -13,7 +13,7 @@
 //!   [`Until`], [`Download`], [`MAX_QUEUES`].
 //! - Waiting: [`Fence`], [`FenceFuture`], [`Signal`], [`DEFAULT_TIMEOUT`].
 //! - Recorded work: [`GraphBuilder`], [`Graph`], [`NodeId`], [`TypedNode`].
-//! - Failures: [`Error`], [`Result`], [`LaunchError`], [`RangeError`], [`CompileRequestError`],
+//! - Failures: [`Error`], [`Shortage`], [`MemoryInfo`], [`Result`], [`LaunchError`], [`RangeError`], [`CompileRequestError`],
 //!   [`ErrorCode`]; [`Fault`], [`FaultKind`], [`WarpError`], [`MmuFaultType`], [`MmuAccess`], [`CodeLocation`],
 //!   [`NearBuffer`], [`Submission`], [`LaunchRecord`].
 //! - Times: [`Profile`], [`Span`], [`SpanGuard`], [`Range`], [`Work`], [`Unfinished`].
@@ -63,7 +63,7 @@ pub use ampere_cmd::command::PcasAction;
 pub use args::{Arg, BufferUse, FillValue};
 #[cfg(feature = "nvrtc")]
 pub use compile::{Cache, Compiled, Compiler, Linker, Source};
-pub use device::Device;
+pub use device::{Device, MemoryFigures};
 pub use encodings::{Chaining, DeviceOptions, Encodings, Mapping, ReleaseBy};
 pub use error::{CompileRequestError, Error, LaunchError, RangeError, Result};
 pub use fault::{
@@ -71,7 +71,7 @@ pub use fault::{
 };
 pub use future::FenceFuture;
 pub use gpu_hal::chip::MAX_BLOCK_THREADS;
-pub use gpu_hal::{ErrorCode, MemoryInfo, MemoryUse, PeerLink, Preemption};
+pub use gpu_hal::{ErrorCode, MemoryInfo, MemoryUse, PeerLink, Preemption, Shortage};
 pub use graph::{Graph, GraphBuilder, NodeId};
 pub use heap::PoolUsage;
 pub use kind::{DeviceKind, DeviceName, Properties, Which};

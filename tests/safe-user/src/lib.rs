@@ -80,7 +80,7 @@ hole! {
     map, "E0133", ["", "unsafe"],
     "use kernel_door::{Door, LinuxDoor, MapRequest, Protection};
     fn map() -> core::ptr::NonNull<u8> {",
-    "{ LinuxDoor.mmap(&MapRequest { fd: 3, offset: 0, len: 4096, protection: Protection::READ }) }.unwrap() }"
+    "{ LinuxDoor.mmap(&MapRequest { fd: 3, offset: 0, len: 4096, protection: Protection::READ, place: None }) }.unwrap() }"
 }
 
 hole! {

@@ -132,7 +132,7 @@ fn a_queue_whose_work_cannot_be_aborted_closes_its_channels_before_it_completes_
 #[test]
 fn every_counter_counts() {
     let (device, counts) = device();
-    let (_, asking) = counts.during(|| device.memory_info());
+    let (_, asking) = counts.during(|| device.memory());
     assert_eq!((asking.other_queries, asking.total()), (1, 1), "{asking:?}");
     // A waiting queue sleeps in the driver while a kernel runs.
     let program = Program::load(&device, &cubin("faults")).unwrap();

@@ -51,8 +51,10 @@ impl Memory {
     ///
     /// [`Error::Memory`] with all figures.
     pub fn check(&self, device: &Device) -> Result<()> {
-        match device.memory_info() {
-            Some(info) if info.free < self.total() => Err(Error::Memory { needed: *self, free: info.free }),
+        match device.memory() {
+            Some(memory) if memory.available < self.total() => {
+                Err(Error::Memory { needed: *self, free: memory.available })
+            }
             _ => Ok(()),
         }
     }

@@ -92,8 +92,10 @@ fn features(report: &mut Report, chip: &Characteristics) {
 fn memory(report: &mut Report, gpu: &Gpu) {
     match gpu.nvmap().system_memory() {
         Ok(usage) => {
-            let (free, total) = (usage.free_bytes >> 20, usage.total_bytes >> 20);
-            let text = format!("{free} of {total} MiB free");
+            let [available, total, largest] =
+                [usage.free_bytes, usage.total_bytes, usage.largest_allocation()].map(|bytes| bytes >> 20);
+            let text =
+                format!("{available} of {total} MiB available; one allocation may take {largest} MiB now");
             if usage.free_bytes < LITTLE_MEMORY {
                 report.warning("memory", text, "end programs that use it: CPU and GPU share one memory");
             } else {

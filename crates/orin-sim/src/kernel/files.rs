@@ -18,7 +18,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::caller::CallerMapping;
 use crate::config::{Call, Node};
-use crate::memory::{Memory, Part, map_parts};
+use crate::memory::{Memory, Part, map_parts, placed, untouchable};
 
 use super::Kernel;
 use super::channel::RUNLIST_GR;
@@ -309,9 +309,9 @@ impl Kernel {
         let pointer = if memory.fd().is_some() {
             host_mmap(request, descriptor)?
         } else if let Some(parts) = parts_of(memory, request) {
-            map_parts(&parts, protection(request))?
+            map_parts(&parts, protection(request), request.place)?
         } else {
-            untouchable(request.len)?
+            untouchable(request.len, request.place)?
         };
         state.nvmap.mapped(task, &self.log, &buffer);
         let owner = task.process;
@@ -525,15 +525,6 @@ fn map_rules(request: &MapRequest, buffer: &Buffer) -> Result<(), Errno> {
     if storage.cpu_access() { Ok(()) } else { Err(Errno::PERM) }
 }
 
-/// Maps addresses that trap, for mappings of imported memory.
-fn untouchable(len: usize) -> Result<NonNull<u8>, Errno> {
-    // SAFETY: a fresh mapping at an address that the kernel chooses affects no other memory.
-    let pointer = unsafe {
-        rustix::mm::mmap_anonymous(core::ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE)?
-    };
-    NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)
-}
-
 /// The files behind a request, for memory composed of parts of others; `None` if it has no files.
 fn parts_of(memory: &Memory, request: &MapRequest) -> Option<Vec<Part>> {
     // CAST: a page fits usize.
@@ -550,16 +541,11 @@ fn protection(request: &MapRequest) -> ProtFlags {
 
 /// Maps a descriptor of the host as shared memory.
 fn host_mmap(request: &MapRequest, descriptor: impl std::os::fd::AsFd) -> Result<NonNull<u8>, Errno> {
-    // SAFETY: a fresh mapping at an address that the kernel chooses affects no other memory.
+    let (address, flags) = placed(request.place, MapFlags::SHARED);
+    // SAFETY: the caller of the mmap owns the addresses at the place; without one, a fresh mapping affects no other
+    // memory.
     let pointer = unsafe {
-        rustix::mm::mmap(
-            core::ptr::null_mut(),
-            request.len,
-            protection(request),
-            MapFlags::SHARED,
-            descriptor,
-            request.offset,
-        )?
+        rustix::mm::mmap(address, request.len, protection(request), flags, descriptor, request.offset)?
     };
     NonNull::new(pointer.cast()).ok_or(Errno::NOMEM)
 }

@@ -232,7 +232,7 @@ impl Calls {
         rights.set(Protection::READ, asked(libc::PROT_READ));
         rights.set(Protection::WRITE, asked(libc::PROT_WRITE));
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        let request = MapRequest { fd: number(descriptor), offset, len, protection: rights };
+        let request = MapRequest { fd: number(descriptor), offset, len, protection: rights, place: None };
         let result = self.board.served(&client).approve_mmap(&request);
         if result != Ok(false) {
             self.observe(&client, Detail::Map(request), result.map(|_| 0));

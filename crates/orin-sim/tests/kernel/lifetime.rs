@@ -360,7 +360,7 @@ fn mappings_are_checked() {
     assert_eq!(fails(&buffer, 100, 100), Errno::INVAL);
     assert!(buffer.map(4096, 4096, READ_WRITE).is_ok());
     assert_eq!(fails(&bench.tsg(), 0, 4096), Errno::NODEV);
-    let request = MapRequest { fd: 0x7fff_0000, offset: 0, len: 4096, protection: READ_WRITE };
+    let request = MapRequest { fd: 0x7fff_0000, offset: 0, len: 4096, protection: READ_WRITE, place: None };
     assert_eq!(mmap(&bench.door, &request), Err(Errno::BADF));
 }
 

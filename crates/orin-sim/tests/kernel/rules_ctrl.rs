@@ -522,7 +522,7 @@ pub(crate) const DESCRIPTORS: &[Rule] = &[
         let copy = adopt(&door, bench.orin.send(space.raw(), &child).unwrap());
         drop(space);
         assert_eq!(bench.orin.live().address_spaces, 1);
-        let theirs = MapRequest { fd: copy.raw(), offset: 0, len: 4096, protection: BOTH };
+        let theirs = MapRequest { fd: copy.raw(), offset: 0, len: 4096, protection: BOTH, place: None };
         assert_eq!(mmap(&bench.door, &theirs).err(), Some(Errno::BADF), "it is the other one's number");
         drop(copy);
         assert_eq!(bench.orin.live().address_spaces, 0);

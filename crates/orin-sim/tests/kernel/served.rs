@@ -246,7 +246,7 @@ fn mappings_follow_the_rules_of_the_board() {
     assert_eq!(bench.ctrl.map(0, ctrl::USERMODE_PAGE_SIZE + 4096, both).err(), Some(Errno::INVAL));
     drop(bench.doorbell());
     // Any other file is the host's.
-    let file = MapRequest { fd: memory().as_raw_fd(), offset: 0, len: 4096, protection: both };
+    let file = MapRequest { fd: memory().as_raw_fd(), offset: 0, len: 4096, protection: both, place: None };
     assert_eq!(bench.orin.served(&Myself::default()).approve_mmap(&file), Ok(false));
     // Cache maintenance looks for the address in the mappings of the caller.
     let view = cpu(&empty, 8192);

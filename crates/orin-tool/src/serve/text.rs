@@ -76,7 +76,7 @@ pub(super) fn trace(call: &ServedCall<'_>) -> String {
             };
             write!(line, "ioctl({descriptor}, {name}, {argument})")
         }
-        Detail::Map(MapRequest { fd, offset, len, protection }) => {
+        Detail::Map(MapRequest { fd, offset, len, protection, .. }) => {
             write!(line, "mmap(NULL, {len}, {}, MAP_SHARED, {fd}, {offset:#x})", protection_name(*protection))
         }
         _ => Ok(()),
@@ -197,7 +197,13 @@ mod tests {
 
     #[test]
     fn the_log_has_what_changes_and_what_fails() {
-        let map = Detail::Map(MapRequest { fd: 4, offset: 0, len: 4096, protection: Protection::READ });
+        let map = Detail::Map(MapRequest {
+            fd: 4,
+            offset: 0,
+            len: 4096,
+            protection: Protection::READ,
+            place: None,
+        });
         assert_eq!(log(&call(map, Ok(0))).unwrap(), "7 program: map 4096 bytes at 0x0 of 4: ok\n");
         let request = Detail::Request { descriptor: 3, code: 0x4e63, address: 0, before: &[], after: &[] };
         assert_eq!(log(&call(request, Ok(0))), None);

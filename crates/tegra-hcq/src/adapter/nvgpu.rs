@@ -11,15 +11,19 @@ use gpu_hal::{
 use kernel_door::layout::Uapi;
 use kernel_door::{Door, KernelLog};
 use nvgpu_channel::{
-    AddressSpace, Channel, ErrorNotifier, Gpu, LOCAL_WINDOW, MapOptions, Mapping, SHARED_WINDOW, SMS_PER_TPC,
-    Tsg, TsgEvent, VA_END, VA_START, open_kernel_log,
+    AddressSpace, Channel, ErrorNotifier, Gpu, LOCAL_WINDOW, MapOptions, SHARED_WINDOW, SMS_PER_TPC, Tsg,
+    TsgEvent, VA_END, VA_START, open_kernel_log,
 };
-use nvmap::{Buffer, CacheMode};
+use nvmap::CacheMode;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use crate::encodings::Mapping as Flags;
+
+mod memory;
+
+use memory::NvgpuMemory;
 
 /// The bits of a work-submit token that hold the channel id.
 const CHANNEL_BITS: u32 = 0xfff;
@@ -46,16 +50,15 @@ impl Nvgpu {
         Ok(Self { properties, log, space, mapping: mapping.unwrap_or(Flags::Plain), gpu })
     }
 
-    fn map(&self, buffer: Buffer, purpose: MemoryUse) -> Result<Box<dyn DeviceMemory>> {
+    /// How memory for a purpose is mapped on the GPU.
+    fn options(&self, purpose: MemoryUse) -> MapOptions {
         // The host engine polls signals and reads commands, and no command can invalidate before it is read.
         let shared = matches!(purpose, MemoryUse::Signals | MemoryUse::Commands);
-        let options = MapOptions {
+        MapOptions {
             gpu_cached: self.mapping == Flags::L2Cached && !shared,
             coherent: self.mapping == Flags::SystemCoherent,
             ..MapOptions::default()
-        };
-        let mapping = self.space.map(&Arc::new(buffer), options)?;
-        Ok(Box::new(NvgpuMemory { mapping }))
+        }
     }
 }
 
@@ -109,28 +112,6 @@ fn driver_fields(raw: &nvgpu_sys::ctrl::Characteristics) -> Vec<(&'static str, i
             (field.name, if none { -1 } else { value.cast_signed() })
         })
         .collect()
-}
-
-/// One nvmap buffer with its GPU mapping.
-#[derive(Debug)]
-struct NvgpuMemory {
-    mapping: Mapping,
-}
-
-// SAFETY: the mapping keeps the buffer allocated, mapped for the CPU and mapped at its GPU address.
-unsafe impl DeviceMemory for NvgpuMemory {
-    fn gpu_va(&self) -> u64 {
-        self.mapping.va().0
-    }
-
-    fn cpu(&self) -> Result<NonNull<u8>> {
-        Ok(self.mapping.buffer().pointer())
-    }
-
-    fn bytes(&self) -> u64 {
-        // CAST: usize is at most 64 bits.
-        self.mapping.buffer().size() as u64
-    }
 }
 
 /// A compute and a copy channel on a separate TSG.
@@ -239,8 +220,10 @@ unsafe impl Driver for Nvgpu {
             // Cached by the CPU, kept coherent by the SoC.
             _ => CacheMode::InnerCacheable,
         };
-        let buffer: Buffer = self.gpu.nvmap().buffer(bytes).cache(cache).label(label).allocate()?;
-        self.map(buffer, purpose)
+        let nvmap = self.gpu.nvmap();
+        let buffer = |bytes| nvmap.buffer(bytes).cache(cache).label(label);
+        let options = self.options(purpose);
+        Ok(Box::new(NvgpuMemory::allocate(nvmap, &self.space, bytes, buffer, options)?))
     }
 
     unsafe fn import(
@@ -251,12 +234,13 @@ unsafe impl Driver for Nvgpu {
     ) -> Result<Box<dyn DeviceMemory>> {
         // SAFETY: the contract of `Driver::import` is that of `import_host`.
         let buffer = unsafe { self.gpu.nvmap().import_host(pointer, bytes, label)? };
-        self.map(buffer, MemoryUse::Device)
+        Ok(Box::new(NvgpuMemory::map(&self.space, buffer, self.options(MemoryUse::Device))?))
     }
 
     fn memory_info(&self) -> Option<MemoryInfo> {
         let usage = self.gpu.nvmap().system_memory().ok()?;
-        Some(MemoryInfo { total: usage.total_bytes, free: usage.free_bytes })
+        let largest = usage.largest_allocation();
+        Some(MemoryInfo { total: usage.total_bytes, available: usage.free_bytes, largest })
     }
 
     fn clock_pair(&self) -> Result<(u64, SystemTime)> {

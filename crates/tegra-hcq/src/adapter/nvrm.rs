@@ -210,7 +210,7 @@ unsafe impl Driver for Nvrm {
 
     fn memory_info(&self) -> Option<MemoryInfo> {
         let (total, free) = self.gpu.video_memory().ok()?;
-        Some(MemoryInfo { total, free })
+        Some(MemoryInfo { total, available: free, largest: free })
     }
 
     fn clock_pair(&self) -> Result<(u64, SystemTime)> {

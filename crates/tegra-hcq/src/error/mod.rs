@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::fault::Fault;
 use crate::kind::DeviceName;
-use gpu_hal::MemoryInfo;
+use gpu_hal::{MemoryInfo, Shortage};
 pub use request::{CompileRequestError, LaunchError, RangeError};
 
 /// Result of this crate's calls.
@@ -85,16 +85,19 @@ pub enum Error {
 
     /// There is not enough memory, even after idle memory was returned to the driver.
     #[error(
-        "cannot allocate {wanted} bytes of memory: buffers of this device use {in_use} bytes{}; free buffers that are \
-         not needed, or close other programs", free_text(*free)
+        "cannot allocate {wanted} bytes of memory: {}buffers of this device use {in_use} bytes{}; free buffers that are \
+         not needed, or close other programs", shortage_text(*shortage, *memory), memory_text(*memory)
     )]
     OutOfMemory {
         /// Requested size in bytes.
         wanted: u64,
         /// Bytes used by this device's buffers.
         in_use: u64,
-        /// Free and total bytes of the machine or GPU, if the driver reports them.
-        free: Option<MemoryInfo>,
+        /// What was short; `None` if unknown.
+        shortage: Option<Shortage>,
+        /// Memory of the machine or GPU, if the driver reports it. `largest` is the size that would fit now, in bytes;
+        /// 0 if that is unknown.
+        memory: Option<MemoryInfo>,
         /// The driver's error.
         source: Box<Error>,
     },
@@ -250,10 +253,19 @@ pub enum Error {
     },
 }
 
+/// The part of a message that gives what is short, and what would fit.
+fn shortage_text(shortage: Option<Shortage>, info: Option<MemoryInfo>) -> String {
+    let short = shortage.map_or_else(String::new, |shortage| format!("{shortage}; "));
+    match info.map_or(0, |info| info.largest) {
+        0 => short,
+        fits => format!("{short}{fits} bytes would fit now; "),
+    }
+}
+
 /// The part of a message that gives the machine's memory.
-fn free_text(info: Option<MemoryInfo>) -> String {
+fn memory_text(info: Option<MemoryInfo>) -> String {
     info.map_or_else(String::new, |info| {
-        format!(", the system has {} of {} bytes free", info.free, info.total)
+        format!(", the system has {} of {} bytes available", info.available, info.total)
     })
 }
 

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use gpu_hal::{DeviceMemory, Driver, MemoryUse};
+use gpu_hal::{DeviceMemory, Driver, MemoryInfo, MemoryUse};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
@@ -258,12 +258,12 @@ impl Heap {
             self.end_quarantine();
             allocated = take();
         }
-        let memory = allocated.map_err(|error| match error {
+        let memory = allocated.map_err(|mut error| {
             // The program has not asked for the red zone.
-            Error::OutOfMemory { in_use, free, source, .. } => {
-                Error::OutOfMemory { wanted: bytes, in_use, free, source }
+            if let Error::OutOfMemory { wanted, .. } = &mut error {
+                *wanted = bytes;
             }
-            error => error,
+            error
         })?;
         memory.set_wanted(bytes);
         observer.allocated(&memory, bytes);
@@ -304,19 +304,22 @@ impl Heap {
                 None => self.pool.allocate(&*self.driver, bytes, purpose, content),
             };
         }
-        let error = match allocated {
-            Ok(memory) => return Ok(memory),
-            Err(error) => error,
+        allocated.map_err(|error| self.out_of_memory(bytes, error))
+    }
+
+    /// Adds the figures to an error of the driver about a lack of memory.
+    fn out_of_memory(&self, wanted: u64, error: Error) -> Error {
+        let Error::Driver(gpu_hal::Error::OutOfMemory { shortage, fits, .. }) = &error else { return error };
+        let memory = self.driver.memory_info();
+        // Figures before what the driver assumes.
+        let of_figures = memory.and_then(|info| info.shortage(wanted));
+        let shortage = of_figures.or(*shortage);
+        let memory = match of_figures {
+            Some(_) => memory,
+            None => memory.map(|info| MemoryInfo { largest: *fits, ..info }),
         };
-        if !error.is_out_of_memory() {
-            return Err(error);
-        }
-        Err(Error::OutOfMemory {
-            wanted: bytes,
-            in_use: self.pool.usage().in_use,
-            free: self.driver.memory_info(),
-            source: Box::new(error),
-        })
+        let in_use = self.pool.usage().in_use;
+        Error::OutOfMemory { wanted, in_use, shortage, memory, source: Box::new(error) }
     }
 
     /// Takes ownership of `bytes` bytes of memory that the driver has imported.

@@ -18,6 +18,7 @@ mod imports;
 mod kernel_log;
 mod kernel_sources;
 mod kernels;
+mod memory;
 mod peers;
 mod preemption;
 mod profiling;

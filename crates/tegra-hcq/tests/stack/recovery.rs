@@ -157,9 +157,9 @@ fn out_of_memory_is_an_error_with_figures() {
         }
         assert!(kept.len() < 16, "256 MiB cannot hold that much");
     };
-    let Error::OutOfMemory { wanted, in_use, free, .. } = &error else { panic!("{error}") };
+    let Error::OutOfMemory { wanted, in_use, memory, .. } = &error else { panic!("{error}") };
     assert_eq!(*wanted, 16 << 20);
-    assert!(*in_use >= (kept.len() as u64) << 24 && free.is_some(), "{error}");
+    assert!(*in_use >= (kept.len() as u64) << 24 && memory.is_some(), "{error}");
     // Idle memory of another size is freed for the request.
     kept.truncate(1);
     let large = device.alloc::<u8>(100 << 20).unwrap();

@@ -247,6 +247,32 @@ fn errors_name_the_bytes_without_the_red_zone() {
     assert!(matches!(error, Error::OutOfMemory { wanted, .. } if wanted == 1 << 40), "{error}");
 }
 
+/// The driver composes buffers above 128 MiB of several.
+#[test]
+fn a_buffer_of_several_parts_is_one_object() {
+    const LEN: usize = (200 << 20) / 4;
+    const SEAM: usize = (128 << 20) / 4;
+    let cubin = fs::read(workspace().join("kernels/basics.cubin")).unwrap();
+    let device = check::open(Tools::MEMCHECK).unwrap();
+    let kernel = Program::load(&device, &cubin).unwrap().kernel("increment").unwrap();
+    let buffer = device.alloc::<u32>(LEN).unwrap().named("composed");
+    let mut queue = device.queue().unwrap();
+    for (start, beyond) in [(SEAM - 16, 0_u32), (LEN - 32, 3)] {
+        let arguments = args![buffer.slice(start..start + 32).unwrap(), 32 + beyond];
+        // SAFETY: the software Orin drops stores outside of live objects.
+        unsafe { queue.launch(&kernel, 1, 64, &arguments) }.unwrap();
+        queue.wait(TIMEOUT).unwrap();
+    }
+    let found = check::findings_at_end(&device);
+    let text = check::text(&found);
+    assert!(found.iter().all(|finding| finding.kind == Kind::OutOfBounds), "{text}");
+    let objects: Vec<_> = found.iter().filter_map(|finding| finding.object.as_ref()).collect();
+    assert!(!objects.is_empty(), "{text}");
+    let whole =
+        |near: &&orin_sim::check::NearObject| near.name == "composed" && near.bytes == (LEN * 4) as u64;
+    assert!(objects.iter().all(whole), "{text}");
+}
+
 #[test]
 fn without_other_memory_that_in_quarantine_is_used_again() {
     const BYTES: usize = 24 << 20;

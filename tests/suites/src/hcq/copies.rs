@@ -39,7 +39,7 @@ pub(super) fn long(context: &Context) -> Check {
 pub(super) fn beyond_32_bits(context: &Context) -> Check {
     let device = context.device()?;
     let largest = 6_u64 << 30;
-    let free = device.memory_info().map_or(0, |info| info.free);
+    let free = device.memory().map_or(0, |memory| memory.available);
     if context.is_model() || free < 2 * largest + (2 << 30) {
         let reason = format!(
             "needs 14 GiB of memory that a copy engine fills in seconds; {}",

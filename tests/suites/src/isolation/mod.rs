@@ -146,7 +146,7 @@ fn many_short_lives(context: &Context) -> Check {
     let mut survivor = Survivor::new(context)?;
     survivor.beside(roles::WORKS, 0)?;
     let live = || context.orin().map(orin_sim::SoftwareOrin::live);
-    let free = || survivor.device.memory_info().map_or(0, |info| info.free);
+    let free = || survivor.device.memory().map_or(0, |memory| memory.available);
     let (before, had) = (live(), free());
     let rounds = context.rounds(100, 25);
     for round in 0..rounds {
@@ -154,7 +154,7 @@ fn many_short_lives(context: &Context) -> Check {
         let now = live();
         ensure(now == before, || format!("process {round} leaked: {before:?}, now {now:?}"))?;
     }
-    let has = survivor.device.memory_info().map_or(0, |info| info.free);
+    let has = survivor.device.memory().map_or(0, |memory| memory.available);
     ensure(has + SLACK > had, || format!("{had} bytes were free, now {has} are"))?;
     context.note(format!("{rounds} processes"));
     Ok(())

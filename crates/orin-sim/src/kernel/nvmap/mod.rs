@@ -250,6 +250,8 @@ pub(super) struct Nvmap {
     next_serial: u64,
     live: Arc<AtomicUsize>,
     system: Arc<Pool>,
+    /// Length of the longest free range of system memory, in bytes.
+    longest_range: u64,
     protected: Arc<Pool>,
     /// Texts of allocation tags, set by SET_TAG_LABEL.
     labels: BTreeMap<u16, String>,
@@ -272,6 +274,7 @@ impl Nvmap {
             next_serial: 0,
             live: Arc::default(),
             system: Arc::new(system),
+            longest_range: config.largest_free_range,
             protected: Arc::new(Pool::new(config.vpr_bytes)),
             labels: BTreeMap::new(),
             watched: config.checks(Tools::ORDERING),
@@ -398,7 +401,10 @@ impl Nvmap {
         // island.
         let (heap, pool) = if heaps.contains(Heaps::VPR) && self.protected.take(handle.size) {
             (Heaps::VPR, &self.protected)
-        } else if heaps.intersects(SYSTEM) && self.system.take(handle.size) {
+        } else if heaps.intersects(SYSTEM)
+            && handle.size <= self.longest_range
+            && self.system.take(handle.size)
+        {
             (Heaps::IOVMM, &self.system)
         } else {
             return Err(Errno::NOMEM);

@@ -188,7 +188,7 @@ impl Replay<'_> {
             }
             Call::Mmap { fd, offset, len, protection } => {
                 let protection = Protection::from_bits_truncate(*protection);
-                let request = MapRequest { fd: *fd, offset: *offset, len: *len, protection };
+                let request = MapRequest { fd: *fd, offset: *offset, len: *len, protection, place: None };
                 served.approve_mmap(&request).map(|_| 0)
             }
         };

@@ -100,12 +100,12 @@ pub(crate) const MAPPINGS: &[Rule] = &[
     ("mmap: a sum that wraps", INVAL, &[], |bench| map_cpu(bench, u64::MAX - 0xfff, 8192, READ)),
     ("mmap: an unaligned offset wins over a closed descriptor", INVAL, &[], |bench| {
         let fd = i32::try_from(CLOSED).unwrap();
-        let request = kernel_door::MapRequest { fd, offset: 8, len: 4096, protection: READ };
+        let request = kernel_door::MapRequest { fd, offset: 8, len: 4096, protection: READ, place: None };
         mmap(&bench.door, &request).map(|_| 0)
     }),
     ("mmap: a closed descriptor wins over length 0", BADF, &[], |bench| {
         let fd = i32::try_from(CLOSED).unwrap();
-        let request = kernel_door::MapRequest { fd, offset: 0, len: 0, protection: READ };
+        let request = kernel_door::MapRequest { fd, offset: 0, len: 0, protection: READ, place: None };
         mmap(&bench.door, &request).map(|_| 0)
     }),
     ("mmap: writing through a read-only descriptor wins over the range", Err(Errno::ACCESS), &[], |bench| {

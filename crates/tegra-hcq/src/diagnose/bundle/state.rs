@@ -83,7 +83,7 @@ pub(super) fn state(contents: &Contents<'_>) -> String {
         Event::TimeOut { slot, .. } => ("time-out", Some(slot)),
     };
     let queues: Vec<Value> = contents.queues.iter().map(|queue| self::queue(contents, queue)).collect();
-    let usage = device.heap().pool().usage();
+    let (usage, memory) = (device.heap().pool().usage(), device.driver().memory_info());
     let clocks = device.driver().clock_pair().ok().map(|(gpu, _)| gpu);
     pretty(&json!({
         "about": "Timelines, submissions and health of each queue. A submission is complete once 'timeline' has \
@@ -97,8 +97,9 @@ pub(super) fn state(contents: &Contents<'_>) -> String {
             "reserved_bytes": usage.reserved,
             "in_use_bytes": usage.in_use,
             "idle_bytes": usage.idle,
-            "system_total_bytes": device.driver().memory_info().map(|info| info.total),
-            "system_free_bytes": device.driver().memory_info().map(|info| info.free),
+            "system_total_bytes": memory.map(|info| info.total),
+            "system_available_bytes": memory.map(|info| info.available),
+            "largest_allocation_bytes": memory.map(|info| info.largest),
         },
         "queues": queues,
     }))
