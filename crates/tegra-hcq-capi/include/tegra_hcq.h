@@ -699,7 +699,7 @@ tegra_hcq_status tegra_hcq_device_properties(struct tegra_hcq_device *device,
                                              struct tegra_hcq_properties *properties);
 
 /**
- * Total and free memory of the machine or GPU, in bytes. Thread-safe.
+ * Total and free memory of the machine or GPU, in bytes. Free is what allocations can get now. Thread-safe.
  *
  * Returns TEGRA_HCQ_STATUS_UNSUPPORTED if the driver does not report it.
  *
