@@ -65,7 +65,8 @@ impl DoorFd {
     ///
     /// # Errors
     ///
-    /// The errno of the mmap. The range loses its first `len` addresses all the same: the kernel may have unmapped them.
+    /// The errno of the mmap. The range loses its first `len` addresses all the same, because the kernel may have
+    /// unmapped them.
     pub fn map_in(
         &self,
         range: &mut DoorRange,

@@ -30,7 +30,7 @@ pub enum Error {
         /// The kernel's answer.
         errno: Errno,
     },
-    /// A caller needs more memory than is available: [`HeapUsage::largest_allocation`](crate::HeapUsage::largest_allocation).
+    /// More memory is needed than [`HeapUsage::largest_allocation`](crate::HeapUsage::largest_allocation).
     #[error("{size} bytes of memory do not fit: {available} bytes are available for one allocation now")]
     Unavailable {
         /// Requested size in bytes.
