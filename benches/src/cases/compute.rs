@@ -196,6 +196,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_the_shortest_cases_need_no_patience() {
+        let quick = cases().into_iter().filter(|case| !case.needs.patience).map(|case| case.name);
+        assert!(quick.eq(["elementwise/add/1M", "matmul/f32/256", "matmul/f16/256"]));
+    }
+
+    #[test]
     fn a_wrong_product_is_found() {
         let edge = 64;
         let element = |row, column| -> u32 {
