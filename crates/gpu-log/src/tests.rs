@@ -91,11 +91,18 @@ fn lines_of_a_board() {
         ("nvgpu: 17000000.gpu f:1 [WRN]  error reporting not supported", Class::Harmless, Kind::None),
         ("gpu 17000000.gpu: tpc_pg_mask_store: x", Class::Harmless, Kind::None),
         ("nvmap_ioctl: Unknown NVMAP_IOC = 0xc0104e99", Class::Error, Kind::Refused),
+        (
+            "nvgpu: 17000000.gpu f:1 [ERR]  error notifier set to 13 for ch 511 owned by demo",
+            Class::Error,
+            Kind::Notifier,
+        ),
         ("NVRM: Xid (PCI:0000:01:00): 31, pid=7, name=a, Ch 00000008, MMU Fault", Class::Error, Kind::Mmu),
     ] {
         let found = events(line);
         assert_eq!((found.len(), found[0].class()), (1, class), "{line}");
         assert_eq!(found[0].row().kind, kind, "{line}");
+        let told = [kind].into_iter().filter(|kind| *kind != Kind::None);
+        assert!(kinds(&found[0]).into_iter().eq(told), "{line}: alone it explains itself");
     }
 }
 
