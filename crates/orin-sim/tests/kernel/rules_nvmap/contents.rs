@@ -6,7 +6,7 @@ use crate::support::*;
 use kernel_door::Errno;
 use nvgpu_sys::nvmap::{
     self, CACHE_LIST_ELEM_SIZE_U64, CACHE_OP_WB_INV, CacheOp, CacheOp64, CacheOpList, HandleFlags, Heaps,
-    RwHandle,
+    RwHandle, RwHandle32,
 };
 use zerocopy::IntoBytes;
 
@@ -88,6 +88,21 @@ pub(crate) const TRANSFERS: &[Rule] = &[
         transfer(bench, true, 2, |args| args.elem_size = 0)
     }),
     ("WRITE: an unknown handle", INVAL, &[], |bench| transfer(bench, false, 2, |args| args.handle = 1)),
+    ("READ_32: has the fields of READ", Err(Errno::INTR), &[], |bench| {
+        let mut args = RwHandle32 {
+            addr: 8,
+            handle: allocated(bench, 0),
+            elem_size: 8,
+            hmem_stride: 16,
+            user_stride: 8,
+            count: 2,
+            ..RwHandle32::default()
+        };
+        // SAFETY: nothing is mapped at the address, and the software kernel checks every address.
+        let result = unsafe { nvmap::READ_32.send_pointing(&bench.nvmap, &mut args) };
+        assert_eq!(args.count, 8, "the bytes left of the first element");
+        result
+    }),
 ];
 
 /// CACHE_LIST of handles with 64-bit ranges.
