@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
+use infer::chat::{Format, Message, Role};
 use infer::decode::{Engine, Memory};
 use infer::model::Model;
 use infer::reference::{CacheFormat, Reference};
@@ -179,7 +180,14 @@ fn run_prints_the_text_and_the_statistics() {
     let output = child.wait_with_output().unwrap();
     let errors = text(&output.stderr);
     assert!(output.status.success() && errors.contains("decode   2 tokens"), "{errors}");
-    assert_eq!(text(&output.stdout).lines().count(), 2);
+    let answers: Vec<String> = text(&output.stdout).lines().map(str::to_owned).collect();
+    assert_eq!(answers.len(), 2);
+    let turns = [(Role::User, "a"), (Role::Assistant, answers[0].as_str()), (Role::User, "b")];
+    let turns = turns.map(|(role, text)| Message::new(role, text));
+    let model = Model::open(folder.path().join("m.gguf")).unwrap();
+    let tokenizer = Tokenizer::new(model.file()).unwrap();
+    let whole = Format::of(model.file()).unwrap().encode(&tokenizer, &turns).unwrap().len();
+    assert!(errors.contains(&format!("prefill  {whole} tokens")), "each is read once, of {whole}: {errors}");
 }
 
 #[test]
