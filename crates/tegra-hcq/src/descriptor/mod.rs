@@ -201,3 +201,22 @@ fn seen<V: Layout>(qmd: &Qmd<V>) -> Seen {
         release: (enable != 0).then(|| (join(va_high, va_low), join(value_high, value_low))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use gpu_hal::chip::SM_9_0;
+
+    use super::*;
+    use crate::{Device, DeviceKind};
+
+    #[test]
+    fn each_block_on_hopper_is_its_own_cluster() {
+        let device = Device::open(DeviceKind::Sim).unwrap();
+        let bank = bank0(&SM_9_0, 0, 0, device.info());
+        let word = |at: usize| u32::from_le_bytes(bank[at..at + 4].try_into().unwrap());
+        let cluster = SM_9_0.bank0.value.cluster.unwrap();
+        assert_eq!([0, 4, 8].map(|axis| word(cluster.shape + axis)), [1; 3]);
+        assert_eq!((word(cluster.blocks), word(cluster.reciprocal)), (1, 1_f32.to_bits()));
+        assert_eq!(word(cluster.reserved_shared_end), SM_9_0.shared.reserved);
+    }
+}
