@@ -72,6 +72,11 @@ pub static SUITE: Suite = Suite {
         case!(multidevice, "two GPUs work side by side", peers::side_by_side),
         case!(multidevice_p2p, "memory of one GPU used by another", peers::peer_memory),
         case!(multidevice_signal_wait, "two GPUs wait for each other without the CPU", peers::signal_wait),
+        case!(
+            channel_ids,
+            "no two queues' channels have the same number in the kernel log",
+            signals::channel_ids
+        ),
         case!(on_device_hang, "a hang is reported with its cause and recovered from", signals::hang),
     ],
 };

@@ -1,8 +1,9 @@
 //! Signals, waits and the timeline.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use tegra_hcq::{Error, QueueOptions, args};
+use tegra_hcq::{Device, Error, QueueOptions, args};
 
 use crate::fixtures::{ensure, equal, kernel, patience};
 use test_harness::{Check, Context};
@@ -108,4 +109,12 @@ pub(super) fn hang(context: &Context) -> Check {
     unsafe { queue.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
     queue.wait(patience(context))?;
     equal("data after recovery", &data.to_vec()?, &[1; 32])
+}
+
+pub(super) fn channel_ids(context: &Context) -> Check {
+    let driver = Device::driver_through(Arc::clone(context.door()), context.name())?;
+    let (one, other) = (driver.open_channels()?, driver.open_channels()?);
+    let [one, other] = [one, other].map(|channels| channels.group.channel_ids());
+    let are_apart = one.iter().all(|id| !other.contains(id)) && !one.is_empty() && !other.is_empty();
+    ensure(are_apart, || format!("the channels are {one:?} and {other:?}"))
 }
