@@ -238,6 +238,19 @@ fn with_block_preemption_other_tsgs_are_served_between_blocks() {
         std::thread::sleep(Duration::from_millis(1));
     }
     assert_eq!(rig.semaphores.load(0x10), 0);
+    let ended = || {
+        let (view, mut word) = (rig.space.view(), [0; 4]);
+        let mut has_run = |block| view.read(DATA + block * 128, &mut word).is_ok() && word != [0; 4];
+        (0..u64::from(blocks)).filter(|block| has_run(*block)).count()
+    };
+    let stands_still = || {
+        let before = ended();
+        std::thread::sleep(Duration::from_millis(50));
+        ended() == before
+    };
+    // A slice that has begun may start more blocks.
+    while !stands_still() {}
+    assert_eq!(rig.semaphores.load(0x10), 0, "the grid has ended");
     rig.gpu.preempt(1, false);
     rig.wait_for(0x10, 1);
     let view = rig.space.view();
