@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //! # Where to find what
 //!
-//! - The frame of a program: [`main()`], [`parse`], [`init_log`], [`ExitStatus`],
+//! - The frame of a program: [`main()`], [`parse`], [`own_program`], [`init_log`], [`ExitStatus`],
 //!   [`UsageError`], [`report`], [`warn`].
 //! - Files: [`Output`], [`OutputError`], [`write_all`], [`write_file`].
 //! - Standard output: [`say!`], [`line`](line()), [`Stdout`], [`stdout`], [`Plain`], [`plain_stdout`], [`StdoutError`],
@@ -27,6 +27,6 @@ pub use exit::{ExitStatus, UsageError, report, warn};
 pub use output::{Output, OutputError, write_all, write_file};
 pub use progress::Progress;
 pub use range::{number, within};
-pub use start::{init_log, main, parse};
+pub use start::{init_log, main, own_program, parse};
 pub use stdout::{Plain, Stdout, StdoutError, is_closed_pipe, line, plain_stdout, stdout, unless_closed};
 pub use stop::Stop;

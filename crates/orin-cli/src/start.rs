@@ -1,6 +1,7 @@
 //! Start of a program: command line, log, exit code.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::ErrorKind;
@@ -57,6 +58,17 @@ fn with_negative_numbers(command: Command) -> Command {
             }
         })
         .mut_subcommands(with_negative_numbers)
+}
+
+/// The path of this program, to start it again. In a root file system without `/proc`, it is the path that the program
+/// was started with.
+///
+/// # Errors
+///
+/// Returns an error if neither is known.
+pub fn own_program() -> io::Result<PathBuf> {
+    let started = || std::env::args_os().next().map(PathBuf::from).filter(|path| path.is_file());
+    std::env::current_exe().or_else(|error| started().ok_or(error))
 }
 
 /// Logs to standard error as `RUST_LOG` requests, for example `debug` or `warn,tegra_hcq=trace`; logs nothing by

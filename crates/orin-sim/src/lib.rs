@@ -25,6 +25,7 @@ pub mod kernel;
 pub mod kernel_profile;
 pub mod memory;
 pub mod mmu;
+mod procfs;
 pub mod quirks;
 mod segments;
 #[cfg(feature = "serve")]

@@ -60,6 +60,11 @@ pub enum SettingsError {
         /// What is wrong.
         error: String,
     },
+    /// There is no `/proc`, and this process may not mount one for itself.
+    #[error(
+        "the software Orin needs /proc, which is missing here: mount it (mount -t proc proc /proc), or run as root"
+    )]
+    NoProc,
     /// The software Orin cannot be started.
     #[error("{0}")]
     Start(#[from] Errno),

@@ -86,7 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let device = Device::open(options.device).map_err(|error| UsageError(error.to_string()))?;
     let stop = Stop::on_signals().context("waiting for Ctrl-C")?;
     let start_up = StartUp {
-        program: std::env::current_exe().context("finding this program")?,
+        program: orin_cli::own_program().context("finding this program")?,
         arguments: vec!["bench".into(), "--first-result".into()],
         client: vec!["bench".into(), "--served-client".into()],
     };

@@ -1,5 +1,6 @@
 //! The mappings of the host process, from `/proc/self/maps`.
 
+use crate::procfs;
 use rustix::mm::MsyncFlags;
 
 /// One mapping of the process.
@@ -71,7 +72,7 @@ const READS: usize = 32;
 pub(crate) fn find(va: u64) -> Option<Vma> {
     let mut found = None;
     for _ in 0..READS {
-        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+        let maps = procfs::read_to_string("maps").ok()?;
         found = maps.lines().filter_map(parse).map(|(vma, _)| vma).find(|vma| vma.end > va);
         if found.is_some_and(|vma| vma.start <= va) || !exists(va) {
             break;
@@ -89,7 +90,7 @@ fn exists(va: u64) -> bool {
 
 /// The mappings whose file contains `name` in its path, by address.
 pub(crate) fn of_file(name: &str) -> Vec<Vma> {
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let maps = procfs::read_to_string("maps").unwrap_or_default();
     maps.lines().filter_map(parse).filter(|(_, rest)| rest.contains(name)).map(|(vma, _)| vma).collect()
 }
 

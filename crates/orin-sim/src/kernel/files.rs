@@ -19,6 +19,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::caller::CallerMapping;
 use crate::config::{Call, Node};
 use crate::memory::{Memory, Part, map_parts, placed, untouchable};
+use crate::procfs;
 
 use super::Kernel;
 use super::channel::RUNLIST_GR;
@@ -499,7 +500,7 @@ fn node_descriptor(task: &Task<'_>, path: &CStr, object: &Object) -> Result<Fres
         Object::Ctrl(_) => {
             // CAST: 64 KiB.
             let page = Memory::file("nvgpu usermode page", USERMODE_PAGE_SIZE as u64)?;
-            let descriptor = served::reopen(&page, OFlags::RDWR)?;
+            let descriptor = procfs::reopen(&page, OFlags::RDWR)?;
             Ok(Fresh::locked(task, descriptor, Arc::new(page)))
         }
         Object::Text { text, .. } => {

@@ -63,6 +63,7 @@ use crate::config::{Call, Config, Failure};
 use crate::gpu::{ChannelStatus, Gpu, GpuConfig};
 use crate::kernel_profile;
 use crate::memory::Memory;
+use crate::procfs;
 use crate::settings::SettingsError;
 
 use address_space::{Space, SpaceId};
@@ -216,8 +217,10 @@ impl SoftwareOrin {
     ///
     /// # Errors
     ///
-    /// As [`Config::from_environment`], and [`SettingsError::Start`] as [`SoftwareOrin::new`].
+    /// As [`Config::from_environment`]; [`SettingsError::NoProc`]; and [`SettingsError::Start`] as
+    /// [`SoftwareOrin::new`].
     pub fn from_environment() -> Result<Self, SettingsError> {
+        procfs::check().map_err(|_| SettingsError::NoProc)?;
         Ok(Self::new(Config::from_environment()?)?)
     }
 

@@ -78,7 +78,7 @@ impl Runner<'_> {
 
     fn child(&mut self, stage: &'static Stage) -> Result<Outcome> {
         let messages = self.folder.join(file_name(stage.number, "-messages.txt"));
-        let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+        let mut command = Command::new(orin_cli::own_program().context("finding this program")?);
         command.arg("bring-up-stage").arg(stage.number.to_string());
         let limit = stage.deadline(self.device.kind);
         command.args(["--device", &self.device.to_string(), "--limit", &limit.as_millis().to_string()]);

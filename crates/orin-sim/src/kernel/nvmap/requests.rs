@@ -1,6 +1,6 @@
 //! The requests of `/dev/nvmap`, by code (`nvmap_dev.c`, `nvmap_ioctl.c`).
 
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use gpu_log::{Level, MemoryLine, NoteLine};
@@ -9,7 +9,7 @@ use nvgpu_sys::nvmap::{
     CreateHandle64, CreateHandleFromVa, DuplicateHandle, FdForRangeFromList, HandleParameters, HeapSize,
     Heaps, QueryHeapParams, RwHandle, RwHandle32, code,
 };
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use super::super::Kernel;
@@ -20,6 +20,7 @@ use super::super::process::ProcessId;
 use super::super::process::fds::{Fresh, Object};
 use super::super::process::task::Task;
 use super::{Buffer, maintenance, range, refuse_unallocated, transfer};
+use crate::procfs;
 
 /// Highest request number.
 const LAST: u32 = 107;
@@ -53,8 +54,7 @@ fn check_address(code: Code, address: u64) -> Result<(), Errno> {
 pub(super) fn export(task: &Task<'_>, buffer: &Buffer) -> Result<Fresh, Errno> {
     let file = buffer.handle.file()?;
     let access = if buffer.read_only { OFlags::RDONLY } else { OFlags::RDWR };
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let descriptor = rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())?;
+    let descriptor = procfs::reopen(&**file, access)?;
     Ok(Fresh::locked(task, descriptor, Arc::clone(file)))
 }
 

@@ -14,10 +14,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawF
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::{MemfdFlags, OFlags};
 use rustix::io::{DupFlags, Errno};
 
 use crate::memory::Memory;
+use crate::procfs;
 
 use super::ProcessId;
 use super::served::{self, Served, Watch};
@@ -123,12 +124,6 @@ pub(in crate::kernel) fn inode_of(descriptor: impl AsFd) -> Option<Inode> {
 fn inode_of_number(fd: RawFd) -> Option<Inode> {
     // SAFETY: the borrow ends with the call, which fails if the number is not open.
     (fd >= 0).then(|| inode_of(unsafe { BorrowedFd::borrow_raw(fd) })).flatten()
-}
-
-/// Another open file of the same inode.
-fn reopened(descriptor: impl AsFd) -> Option<OwnedFd> {
-    let path = format!("/proc/self/fd/{}", descriptor.as_fd().as_raw_fd());
-    rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 fn lock(kind: i32, file: FileId) -> libc::flock {
@@ -281,9 +276,9 @@ impl Fds {
             return;
         }
         // A duplicate may still be open.
-        let probe = open_numbers().find(|fd| inode_of_number(*fd) == Some(inode)).and_then(|fd| {
+        let probe = procfs::open_numbers().find(|fd| inode_of_number(*fd) == Some(inode)).and_then(|fd| {
             // SAFETY: the borrow ends with the call, which fails if the number is not open.
-            reopened(unsafe { BorrowedFd::borrow_raw(fd) })
+            procfs::reopen(unsafe { BorrowedFd::borrow_raw(fd) }, OFlags::RDWR).ok()
         });
         match probe.filter(|probe| another_holds(probe.as_fd(), file)) {
             Some(probe) => self.orphans.push(Orphan { probe, inode, object, owner, file }),
@@ -368,7 +363,7 @@ impl Fds {
         if !self.is_last(file) {
             return Some(None);
         }
-        let probe = reopened(&descriptor);
+        let probe = procfs::reopen(&descriptor, OFlags::RDWR).ok();
         drop(descriptor);
         match probe.filter(|probe| another_holds(probe.as_fd(), file)) {
             Some(probe) => {
@@ -511,12 +506,6 @@ impl Drop for Fds {
 fn close_number(fd: RawFd) {
     // SAFETY: the caller of close() owns the number, which is open.
     drop(unsafe { OwnedFd::from_raw_fd(fd) });
-}
-
-/// The open numbers of the host process.
-fn open_numbers() -> impl Iterator<Item = RawFd> {
-    let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten();
-    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// The errno for a number that the model did not create: EBADF if it is not open, `otherwise` if it is.

@@ -11,19 +11,20 @@
 //! with its last descriptor and mapping. The host does not report the release, so the locks are queried periodically.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::thread::Thread;
 use std::time::Duration;
 
 use rustix::event::epoll;
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::{MemfdFlags, OFlags};
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
 use crate::caller::Caller;
 use crate::memory::Memory;
+use crate::procfs;
 
 use super::fds::{FileId, Inode, Object, another_holds, hold_open, inode_of};
 use crate::kernel::Kernel;
@@ -110,13 +111,7 @@ pub(in crate::kernel) fn log_pipe(blocking: bool) -> Result<(OwnedFd, OwnedFd), 
 pub(in crate::kernel) fn text(text: &str) -> Result<(OwnedFd, OwnedFd), Errno> {
     let keep = rustix::fs::memfd_create("sysfs", MemfdFlags::CLOEXEC)?;
     rustix::io::pwrite(&keep, text.as_bytes(), 0)?;
-    Ok((reopen(&keep, OFlags::RDONLY)?, keep))
-}
-
-/// Another open file of the same inode.
-pub(in crate::kernel) fn reopen(file: &OwnedFd, access: OFlags) -> Result<OwnedFd, Errno> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())
+    Ok((procfs::reopen(&keep, OFlags::RDONLY)?, keep))
 }
 
 impl Served {
@@ -289,7 +284,7 @@ impl Served {
     pub(in crate::kernel) fn drain(&mut self, (inode, at): Place) {
         let file = self.files.get(&inode).and_then(|files| files.get(at));
         let Some(File { watch: Watch::Pipe(keep), .. }) = file else { return };
-        let Ok(reader) = reopen(keep, OFlags::RDONLY | OFlags::NONBLOCK) else { return };
+        let Ok(reader) = procfs::reopen(keep, OFlags::RDONLY | OFlags::NONBLOCK) else { return };
         let mut discarded = vec![0; RECORD];
         while rustix::io::read(&reader, &mut discarded).is_ok_and(|len| len > 0) {}
     }

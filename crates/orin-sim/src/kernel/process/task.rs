@@ -7,6 +7,7 @@ use rustix::io::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::caller::{Caller, CallerMemory, OwnMemory};
+use crate::procfs;
 
 use super::ProcessId;
 
@@ -49,7 +50,7 @@ impl<'a> Task<'a> {
 
     /// Name of the process in the kernel.
     pub(in crate::kernel) fn command(&self) -> String {
-        let own = || std::fs::read_to_string("/proc/self/comm").unwrap_or_default().trim().to_owned();
+        let own = || procfs::read_to_string("comm").unwrap_or_default().trim().to_owned();
         self.caller.map_or_else(own, Caller::name)
     }
 

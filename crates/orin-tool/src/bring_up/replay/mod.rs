@@ -97,7 +97,7 @@ pub(super) fn run(path: &Path, target: Option<&Path>, json: bool) -> Result<Exit
 /// Runs the stages on the model without settings.
 fn reference(last: u8) -> Result<Run> {
     let folder = tempfile::tempdir().context("creating a folder")?;
-    let mut command = Command::new(std::env::current_exe().context("finding this program")?);
+    let mut command = Command::new(orin_cli::own_program().context("finding this program")?);
     command.args([
         "bring-up",
         "--device",
