@@ -26,7 +26,7 @@ const QMD: u64 = 4096;
 
 /// The fixture: `square_plus_one(float *out, unsigned n)`.
 fn fixture() -> Result<Cubin, cubin::Error> {
-    Cubin::parse(&test_support::cubin("square_plus_one"))
+    Cubin::parse(include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/square_plus_one.cubin")))
 }
 
 pub(super) fn cubin(context: &Context) -> Check {

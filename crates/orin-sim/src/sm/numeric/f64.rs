@@ -63,7 +63,11 @@ pub(crate) fn fma(a: u64, b: u64, c: u64, rounding: Rounding) -> u64 {
     {
         return a.times(b).plus(c, rounding).round(F64, rounding);
     }
-    canonical(f64::from_bits(a).mul_add(f64::from_bits(b), f64::from_bits(c)))
+    let (a, b, c) = (f64::from_bits(a), f64::from_bits(b), f64::from_bits(c));
+    let product = a * b;
+    // The sum of a zero and a product that underflows has the product's sign; musl's fma returns the zero.
+    let underflow = c == 0.0 && product == 0.0 && a != 0.0 && b != 0.0;
+    canonical(if underflow { product } else { a.mul_add(b, c) })
 }
 
 /// `a op b` (DSETP, all comparisons but `.MIN` and `.MAX`).
@@ -156,6 +160,10 @@ mod tests {
             assert_eq!(mul(0, minus_infinity, rounding), NAN);
             assert_eq!(fma(INFINITY, MIN_SUBNORMAL | SIGN, MAX, rounding), minus_infinity);
             assert_eq!(fma(1, 1, NAN | 5, rounding), NAN);
+        }
+        for (sign, zero) in [(SIGN, 0), (SIGN, SIGN), (0, 0), (0, SIGN)] {
+            let sum = fma(MIN_SUBNORMAL, MIN_SUBNORMAL | sign, zero, Rounding::Nearest);
+            assert_eq!(sum, sign, "{sign:#x} {zero:#x}");
         }
     }
 
