@@ -55,8 +55,8 @@ fn classes(raw: &ctrl::Characteristics) -> [(&'static str, u32, u32); 3] {
     ]
 }
 
-/// Whether flags and name of the chip are those of a driver. In another layout, the flags are classes or page sizes and
-/// the name begins with a zero.
+/// Whether flags and name of the chip are those of a driver. In another layout, the flags are classes or page sizes,
+/// and the name begins with a zero.
 fn is_plausible(raw: &ctrl::Characteristics) -> bool {
     GpuFlags::from_bits_retain(raw.flags).contains(GpuFlags::SUPPORT_TSG)
         && raw.chipname[0].is_ascii_alphabetic()
