@@ -13,9 +13,9 @@
 //!   [`Until`], [`Download`], [`MAX_QUEUES`].
 //! - Waiting: [`Fence`], [`FenceFuture`], [`Signal`], [`DEFAULT_TIMEOUT`].
 //! - Recorded work: [`GraphBuilder`], [`Graph`], [`NodeId`], [`TypedNode`].
-//! - Failures: [`Error`], [`Shortage`], [`MemoryInfo`], [`Result`], [`LaunchError`], [`RangeError`], [`CompileRequestError`],
-//!   [`ErrorCode`]; [`Fault`], [`FaultKind`], [`WarpError`], [`MmuFaultType`], [`MmuAccess`], [`CodeLocation`],
-//!   [`NearBuffer`], [`Submission`], [`LaunchRecord`].
+//! - Failures: [`Error`], [`Shortage`], [`MemoryInfo`], [`Result`], [`LaunchError`], [`RangeError`],
+//!   [`CompileRequestError`], [`ErrorCode`]; [`Fault`], [`FaultKind`], [`WarpError`], [`MmuFaultType`], [`MmuAccess`],
+//!   [`CodeLocation`], [`NearBuffer`], [`Submission`], [`LaunchRecord`].
 //! - Times: [`Profile`], [`Span`], [`SpanGuard`], [`Range`], [`Work`], [`Unfinished`].
 #![cfg_attr(
     feature = "nvrtc",

@@ -79,8 +79,9 @@ hole! {
     /// Mapping a number maps a file that its owner may truncate.
     map, "E0133", ["", "unsafe"],
     "use kernel_door::{Door, LinuxDoor, MapRequest, Protection};
-    fn map() -> core::ptr::NonNull<u8> {",
-    "{ LinuxDoor.mmap(&MapRequest { fd: 3, offset: 0, len: 4096, protection: Protection::READ, place: None }) }.unwrap() }"
+    fn map() -> core::ptr::NonNull<u8> {
+    let request = MapRequest { fd: 3, offset: 0, len: 4096, protection: Protection::READ, place: None };",
+    "{ LinuxDoor.mmap(&request) }.unwrap() }"
 }
 
 hole! {

@@ -85,8 +85,8 @@ pub enum Error {
 
     /// There is not enough memory, even after idle memory was returned to the driver.
     #[error(
-        "cannot allocate {wanted} bytes of memory: {}buffers of this device use {in_use} bytes{}; free buffers that are \
-         not needed, or close other programs", shortage_text(*shortage, *memory), memory_text(*memory)
+        "cannot allocate {wanted} bytes of memory: {}buffers of this device use {in_use} bytes{}; free buffers that \
+         are not needed, or close other programs", shortage_text(*shortage, *memory), memory_text(*memory)
     )]
     OutOfMemory {
         /// Requested size in bytes.
