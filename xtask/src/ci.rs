@@ -35,8 +35,16 @@ enum Group {
     Arm64,
 }
 
-/// One step: its group, its name, and a command line of cargo or a script, by its first word.
+/// One step: its group, its name, and a command line of cargo or a script, by its first word. Words with `=` before it
+/// are environment variables.
 type Step = (Group, &'static str, &'static [&'static str]);
+
+/// What depends on the kernel's release, on the newest one; the step `tests` runs it on the oldest one. Both have the
+/// whole workspace's features, so that nothing is compiled again.
+const NEWEST_KERNEL: &[&str] =
+    &["ORIN_SIM_KERNEL=r39.2", "test", "--workspace", "--test=suites", "--test=stack"];
+const NEWEST_BRING_UP: &[&str] =
+    &["ORIN_SIM_KERNEL=r39.2", "test", "--workspace", "--test=programs", "bring_up"];
 
 /// In order of cost: cheap checks fail first. The test command is the README's; the lints compile the
 /// benchmarks. The main job reuses the build of the tests: an optimised build takes minutes more and
@@ -48,6 +56,8 @@ const STEPS: &[Step] = &[
     (Group::Host, "generated command tables", &["xtask", "gen-classes", "--check"]),
     (Group::Host, "lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
     (Group::Host, "tests", &["test", "--workspace"]),
+    (Group::Host, "stack and suites on the newest kernel", NEWEST_KERNEL),
+    (Group::Host, "bring-up on the newest kernel", NEWEST_BRING_UP),
     (Group::Host, "kernels match their sources", &["xtask", "kernels", "--check"]),
     (Group::Host, "documentation", &["doc", "--workspace", "--no-deps", "--all-features"]),
     (Group::Host, "main job", &["run", "--example", "vector_add"]),
@@ -84,9 +94,12 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 }
 
 /// Runs one step.
-fn step(root: &Path, name: &str, words: &[&str]) -> Result<()> {
+fn step(root: &Path, name: &str, line: &[&str]) -> Result<()> {
+    let (variables, words) = line.split_at(line.iter().take_while(|word| word.contains('=')).count());
     let is_script = words[0].starts_with(".ci/");
-    say!("==> {name}: {}{}", if is_script { "" } else { "cargo " }, words.join(" "))?;
+    let variables = variables.iter().filter_map(|word| word.split_once('='));
+    let shown: String = variables.clone().map(|(name, value)| format!("{name}={value} ")).collect();
+    say!("==> {name}: {shown}{}{}", if is_script { "" } else { "cargo " }, words.join(" "))?;
     let mut command = match words {
         [script] if is_script => Command::new(root.join(script)),
         _ => {
@@ -95,5 +108,5 @@ fn step(root: &Path, name: &str, words: &[&str]) -> Result<()> {
             command
         }
     };
-    workspace::run_command(command.current_dir(root).env("RUSTDOCFLAGS", "-D warnings"))
+    workspace::run_command(command.current_dir(root).env("RUSTDOCFLAGS", "-D warnings").envs(variables))
 }

@@ -116,10 +116,7 @@ impl Nvmap {
 
     /// Code of NVMAP_IOC_ALLOC in the form that the kernel has; `None` before the first allocation.
     pub fn alloc_code(&self) -> Option<u32> {
-        self.interface().map(|release| match release {
-            Release::R39_2 => sys::ALLOC_R39.code(),
-            Release::R36_4_3 | Release::R36_4_7 => sys::ALLOC.code(),
-        })
+        self.interface().map(sys::alloc_code)
     }
 
     /// Backs a handle with memory, by the form of the request that the kernel has. The first call of a client finds it.

@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::collections::BTreeMap;
 
 use nvgpu_sys::ctrl::Characteristics;
+use nvgpu_sys::{Release, address_space, ctrl};
 use rustix::io::Errno;
 
 use crate::board::{Profile, SMS_PER_TPC};
@@ -11,6 +12,7 @@ use crate::check::{Checker, Tools};
 use crate::chip::CHIP;
 use crate::kernel_profile::Profiler;
 use crate::quirks::Quirks;
+use crate::release::{self, available_from_environment};
 use crate::segments::SegmentWatcher;
 use crate::settings::{SETTINGS_VARIABLE, Settings, SettingsError};
 use crate::sm::SmOptions;
@@ -105,8 +107,6 @@ impl MmuOrder {
 pub struct FaultPlan {
     /// Duration of the first request that needs the GPU, which powers it up.
     pub power_up: Duration,
-    /// Limit of nvmap's allocations in bytes, below the memory size.
-    pub allocation_limit: Option<u64>,
     /// Numbers of the doorbell writes that are lost; 1 is the first. Two tokens that are written before the GPU polls
     /// count as one.
     pub lost_doorbells: Vec<u64>,
@@ -171,14 +171,19 @@ pub(crate) fn draw(seed: u64, number: u64) -> u64 {
     state ^ state >> 31
 }
 
-/// The modelled board with L4T r36.4.3. The default is a Jetson AGX Orin 64 GB in its mode MAXN, with 16 SMs;
-/// [`Config::of`] makes other boards.
+/// The modelled board and its kernel. The default is a Jetson AGX Orin 64 GB in its mode MAXN, with 16 SMs, and the
+/// kernel of L4T R36.4.3; [`Config::of`] and [`Config::with_release`] make others.
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The kernel's release. [`Config::with_release`] changes it and the fields that depend on it.
+    pub release: Release,
     /// System memory in bytes; the sum of all nvmap allocations cannot exceed it.
     pub memory_bytes: u64,
     /// Length of the longest free range of system memory in bytes; a larger buffer is refused with ENOMEM.
     pub largest_free_range: u64,
+    /// Memory that is available to nvmap at boot (`MemAvailable` of `/proc/meminfo` less `CmaFree`), in bytes; all
+    /// memory if `None`. Allocations reduce it.
+    pub available_bytes: Option<u64>,
     /// Protected memory (VPR carveout) in bytes. The carveout exists on a real board; its size is an assumption.
     pub vpr_bytes: u64,
     /// The result of GET_CHARACTERISTICS, except the instance id. The `*_ioctl_nr_last` fields also limit the request
@@ -230,9 +235,11 @@ impl Default for Config {
 impl Config {
     /// A board in one of its power modes, without faults and failures.
     pub fn of(profile: Profile) -> Self {
-        Self {
+        let config = Self {
+            release: Release::R36_4_3,
             memory_bytes: profile.board.memory_bytes,
             largest_free_range: u64::MAX,
+            available_bytes: None,
             vpr_bytes: 64 << 20,
             characteristics: characteristics(profile),
             tpc_masks: profile.mode.tpc_masks(),
@@ -251,10 +258,23 @@ impl Config {
             event_latency: Duration::ZERO,
             quirks: Quirks::default(),
             segments: None,
-        }
+        };
+        config.with_release(Release::R36_4_3)
     }
 
-    /// The board that [`BOARD_VARIABLE`](crate::board::BOARD_VARIABLE) names, with the checks that
+    /// The same board with the kernel of this release.
+    #[must_use]
+    pub fn with_release(mut self, release: Release) -> Self {
+        self.release = release;
+        // CAST: request numbers have 8 bits.
+        self.characteristics.gpu_ioctl_nr_last = release.last(ctrl::ALL) as i16;
+        self.characteristics.as_ioctl_nr_last = release.last(address_space::ALL) as i16;
+        self
+    }
+
+    /// The board that [`BOARD_VARIABLE`](crate::board::BOARD_VARIABLE) names, with the release of
+    /// [`KERNEL_VARIABLE`](crate::release::KERNEL_VARIABLE), the available memory of
+    /// [`AVAILABLE_VARIABLE`](crate::release::AVAILABLE_VARIABLE), the checks that
     /// [`CHECK_VARIABLE`](crate::check::CHECK_VARIABLE) and [`STRICT_VARIABLE`](crate::check::STRICT_VARIABLE) select,
     /// with profiles of kernels if [`PROFILE_VARIABLE`](crate::kernel_profile::PROFILE_VARIABLE) is set, and with the
     /// settings of the file that [`SETTINGS_VARIABLE`] names, which apply on top of the board.
@@ -263,16 +283,17 @@ impl Config {
     ///
     /// As [`Settings::read`] and [`Settings::apply`].
     pub fn from_environment() -> Result<Self, SettingsError> {
-        Self::from_environment_on(Profile::from_environment()?)
+        Self::from_environment_on(Profile::from_environment()?, release::from_environment()?)
     }
 
-    /// As [`Config::from_environment`], on this board.
+    /// As [`Config::from_environment`], on this board with this release.
     ///
     /// # Errors
     ///
     /// As [`Settings::read`] and [`Settings::apply`].
-    pub fn from_environment_on(profile: Profile) -> Result<Self, SettingsError> {
-        let mut config = Self::of(profile);
+    pub fn from_environment_on(profile: Profile, release: Release) -> Result<Self, SettingsError> {
+        let mut config = Self::of(profile).with_release(release);
+        config.available_bytes = available_from_environment()?;
         config.sm.check = Checker::from_environment()?;
         config.sm.profile = Profiler::from_environment()?;
         if let Some(path) = std::env::var_os(SETTINGS_VARIABLE).filter(|path| !path.is_empty()) {

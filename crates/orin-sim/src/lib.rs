@@ -2,7 +2,7 @@
 //! # Where to find what
 //!
 //! - The board: [`SoftwareOrin`], [`Config`]; members of the family: [`Board`], [`PowerMode`], [`Profile`] in
-//!   [`board`].
+//!   [`board`]; the kernel's releases: [`release`].
 //! - Settings from the environment: [`Settings`], [`SettingsError`], [`RefusedRequest`] in [`settings`] and [`config`].
 //! - Disturbances: [`Failure`], [`Call`], [`RandomFailures`], [`FaultPlan`], [`Stall`], [`Refusal`], [`MmuOrder`],
 //!   [`Node`], [`Nodes`]; encodings that do not work in [`quirks`]: [`Quirks`], [`BrokenChain`], [`ChainEffect`].
@@ -27,6 +27,7 @@ pub mod memory;
 pub mod mmu;
 mod procfs;
 pub mod quirks;
+pub mod release;
 mod segments;
 #[cfg(feature = "serve")]
 pub mod serve;

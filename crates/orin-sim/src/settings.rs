@@ -9,8 +9,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use kernel_door::RequestInfo;
-use nvgpu_sys::Release;
 use nvgpu_sys::ctrl::Characteristics;
+use nvgpu_sys::{Release, UnknownRelease};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
@@ -50,11 +50,14 @@ pub enum SettingsError {
     /// `ORIN_SIM_BOARD` names no board.
     #[error("ORIN_SIM_BOARD: {0}")]
     Board(#[from] UnknownBoard),
-    /// A variable of the checks has a value that cannot be used.
-    #[error("{field} is '{value}': {error}")]
-    Check {
+    /// `ORIN_SIM_KERNEL`, or the file, names no release.
+    #[error("ORIN_SIM_KERNEL, or the settings' kernel: {0}")]
+    Release(#[from] UnknownRelease),
+    /// An environment variable has a value that cannot be used.
+    #[error("{variable} is '{value}': {error}")]
+    Variable {
         /// The variable.
-        field: &'static str,
+        variable: &'static str,
         /// Its value.
         value: String,
         /// What is wrong.
@@ -80,6 +83,12 @@ pub enum SettingsError {
     },
 }
 
+impl SettingsError {
+    pub(crate) fn variable(variable: &'static str, value: &str, error: impl ToString) -> Self {
+        Self::Variable { variable, value: value.to_owned(), error: error.to_string() }
+    }
+}
+
 /// What can be set; an absent field keeps the value of the configuration.
 ///
 /// ```
@@ -96,6 +105,9 @@ pub enum SettingsError {
 #[serde(deny_unknown_fields, default)]
 #[non_exhaustive]
 pub struct Settings {
+    /// Name of the release: [`Config::with_release`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
     /// System memory in bytes: [`Config::memory_bytes`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
@@ -233,6 +245,9 @@ impl Settings {
     /// [`SettingsError::Value`]; the configuration is unchanged then.
     pub fn apply(&self, config: &mut Config) -> Result<(), SettingsError> {
         let mut changed = config.clone();
+        if let Some(name) = &self.kernel {
+            changed = changed.with_release(name.parse()?);
+        }
         if let Some(bytes) = self.memory_bytes {
             let possible = bytes.is_multiple_of(4096) && (1 << 28..=1 << 40).contains(&bytes);
             let rule = "it must be a multiple of 4096 from 256 MiB to 1 TiB";
@@ -345,6 +360,7 @@ mod tests {
     #[test]
     fn settings_survive_a_file_and_change_the_configuration() {
         let settings = Settings {
+            kernel: Some("r39.2".to_owned()),
             memory_bytes: Some(32 << 30),
             largest_free_range: Some(64 << 20),
             characteristics: Some(Settings::characteristics_digits(
@@ -370,6 +386,7 @@ mod tests {
         assert_eq!(read, settings);
         let mut config = Config::default();
         read.apply(&mut config).unwrap();
+        assert_eq!((config.release, config.characteristics.gpu_va_bit_count), (Release::R39_2, 40));
         assert_eq!((config.memory_bytes, config.tpc_masks), (32 << 30, [0b111, 0b1]));
         assert_eq!(config.largest_free_range, 64 << 20);
         assert_eq!(config.characteristics.max_freq, 918_000_000);
@@ -397,6 +414,7 @@ mod tests {
         for (text, words) in [
             ("[", "not valid"),
             ("{\"memory\": 1}", "unknown field"),
+            ("{\"kernel\": \"r40\"}", "known are r36.4.3, r36.4.7, r39.2"),
             ("{\"memory_bytes\": 5000}", "multiple of 4096"),
             ("{\"memory_bytes\": 4611686018427387904}", "multiple of 4096"),
             ("{\"tpc_masks\": [0, 0]}", "one TPC"),

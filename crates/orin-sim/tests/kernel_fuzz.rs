@@ -191,7 +191,7 @@ proptest! {
                 let _ = close(&bench.door, fd);
             }
         }
-        let Bench { orin, door, nvmap, ctrl } = bench;
+        let Bench { orin, door, nvmap, ctrl, .. } = bench;
         drop((nvmap, ctrl));
         prop_assert_eq!(orin.live(), LiveCounts::default());
         drop(door);

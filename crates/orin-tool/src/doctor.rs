@@ -10,7 +10,7 @@ use kernel_door::{Door, LinuxDoor};
 use nvgpu_channel::doctor::{self, Finding, Report, Severity};
 use nvgpu_channel::{LinuxSystem, System, open_kernel_log};
 use orin_cli::{ExitStatus, UsageError, stdout, unless_closed};
-use orin_sim::{Config, SoftwareOrin};
+use orin_sim::SoftwareOrin;
 use serde_json::{Value, json};
 use tegra_hcq::{DeviceKind, DeviceName, Which};
 
@@ -44,7 +44,7 @@ fn examine(device: DeviceName, system: &dyn System) -> Result<Report> {
     }
     let here = doctor::is_orin(system);
     if kind == DeviceKind::Sim || kind == DeviceKind::Auto && !here {
-        let orin = SoftwareOrin::new(Config::default()).context("starting the software Orin")?;
+        let orin = SoftwareOrin::from_environment().context("starting the software Orin")?;
         let door: Arc<dyn Door> = Arc::new(orin);
         let mut report = doctor::examine(&door, None);
         if kind == DeviceKind::Auto {

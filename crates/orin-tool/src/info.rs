@@ -4,8 +4,10 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use nvgpu_sys::Release;
 use orin_cli::{UsageError, stdout};
 use orin_sim::board::{BOARD_VARIABLE, Profile};
+use orin_sim::release::{self, KERNEL_VARIABLE};
 use serde_json::{Map, Value, json};
 use tegra_hcq::{Device, DeviceKind, Encodings, Properties};
 
@@ -17,7 +19,7 @@ pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
     let mut rows = rows(device.info());
     add_peers(&mut rows, &device);
     if device.info().kind == DeviceKind::Sim {
-        add_board(&mut rows, Profile::from_environment()?);
+        add_board(&mut rows, Profile::from_environment()?, release::from_environment()?);
     }
     add_encodings(&mut rows, device.encodings());
     match device.queue() {
@@ -90,7 +92,7 @@ fn sm_note(info: &Properties) -> Option<String> {
 }
 
 /// Describes the board of a software Orin.
-fn add_board(rows: &mut Map<String, Value>, profile: Profile) {
+fn add_board(rows: &mut Map<String, Value>, profile: Profile, kernel: Release) {
     let Profile { board, mode } = profile;
     let note = format!(
         "{} of the chip's {}: a {} has {}, of which mode {} powers {}",
@@ -106,6 +108,7 @@ fn add_board(rows: &mut Map<String, Value>, profile: Profile) {
         "board".to_owned(),
         json!(format!("{profile} ({}); {BOARD_VARIABLE} selects another", board.title)),
     );
+    rows.insert("kernel".to_owned(), json!(format!("{kernel}; {KERNEL_VARIABLE} selects another")));
     rows.insert("clock_limit_hz".to_owned(), json!(profile.clock_hz()));
 }
 
@@ -224,9 +227,10 @@ mod tests {
                 .contains("8 of the chip's 16: the module and its power mode")
         );
         let mut of_board = rows(device.info());
-        add_board(&mut of_board, "nx-16:15w".parse().unwrap());
+        add_board(&mut of_board, "nx-16:15w".parse().unwrap(), Release::R39_2);
         let note = "4 of the chip's 16: a Jetson Orin NX 16 GB has 8, of which mode 15w powers 4";
         assert_eq!(of_board["sm_note"], note);
+        assert_eq!(of_board["kernel"], "r39.2; ORIN_SIM_KERNEL selects another");
         assert!(of_board["board"].as_str().unwrap().starts_with("nx-16:15w (Jetson Orin NX 16 GB)"));
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use gpu_hal::chip;
-use orin_sim::{Config, SoftwareOrin};
+use orin_sim::SoftwareOrin;
 use tegra_hcq::{Device, DeviceKind, Error, Program, args};
 
 /// Opens a software Orin that reports another SM version.
 fn open(major: u32, minor: u32) -> Result<Device, Error> {
-    let mut config = Config::default();
+    let mut config = test_support::config();
     config.characteristics.sm_arch_sm_version = major << 8 | minor;
     Device::open_through(Arc::new(SoftwareOrin::new(config).unwrap()), DeviceKind::Sim)
 }

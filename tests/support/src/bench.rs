@@ -41,6 +41,15 @@ pub fn assert_live(orin: &SoftwareOrin, expected: LiveCounts) {
     assert_eq!(orin.live(), expected);
 }
 
+/// The configuration of the environment, for tests that change it.
+///
+/// # Panics
+///
+/// If a variable has no valid value.
+pub fn config() -> Config {
+    Config::from_environment().expect("valid settings")
+}
+
 /// A software Orin with the given configuration and a device on it.
 ///
 /// # Panics

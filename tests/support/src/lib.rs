@@ -20,4 +20,4 @@ pub mod probe;
 pub mod process;
 
 #[cfg(feature = "device")]
-pub use bench::{Bench, Numbers, TIMEOUT, assert_live, cubin, try_open, workspace};
+pub use bench::{Bench, Numbers, TIMEOUT, assert_live, config, cubin, try_open, workspace};

@@ -27,6 +27,10 @@ lines! {
         => NumaNode { node: i32 } "numa id:{node} is invalid",
         "ALLOC names a NUMA node that does not exist.",
         "Pass node 0.";
+    Alone Error Refused "Incorrect input for numa_id"
+        => NumaQuery { node: i32 } "Incorrect input for numa_id:{node}",
+        "QUERY_HEAP_PARAMS_NUMA names a NUMA node that does not exist.",
+        "Pass node 0.";
     Alone Error Refused "duplicating unallocated handle"
         => Unallocated { command: String } "{command} duplicating unallocated handle",
         "GET_FD or FROM_FD before ALLOC.",

@@ -31,6 +31,16 @@ lines! {
         "NVMAP_IOC_GET_ID/FROM_ID pair is deprecated. Use the pair NVMAP_IOC_GET_FD/FROM_FD.",
         "A program shares a buffer by the deprecated id.",
         "";
+    Alone Harmless None "WRITE_32/READ_32 pair are deprecated"
+        => DeprecatedTransfer {}
+        "NVMAP_IOC_WRITE_32/READ_32 pair are deprecated. Use the pair NVMAP_IOC_WRITE/READ.",
+        "R39: a 32-bit program copies to or from a buffer.",
+        "";
+    Alone Harmless None "NVMAP_IOC_CACHE_32 is deprecated"
+        => DeprecatedCache {}
+        "NVMAP_IOC_CACHE_32 is deprecated. Use NVMAP_IOC_CACHE instead.",
+        "R39: a 32-bit program maintains caches.",
+        "";
     Alone Harmless None "error reporting not supported",
         "This build of the driver does not report to the safety processor.",
         "";

@@ -1,9 +1,10 @@
 //! Requests that access memory of the caller, as functions that take slices.
 
 use super::{
-    ALLOC_R39, AllocHandle, AllocHandleR39, CACHE_LIST, CACHE_LIST_ELEM_SIZE_U64, CacheOpList,
+    ALLOC, ALLOC_R39, AllocHandle, AllocHandleR39, CACHE_LIST, CACHE_LIST_ELEM_SIZE_U64, CacheOpList,
     FdForRangeFromList, GET_FD_FOR_RANGE_FROM_LIST, READ, RwHandle, SET_TAG_LABEL, SetTagLabel, WRITE,
 };
+use crate::Release;
 use kernel_door::{DoorFd, Errno};
 
 /// Layout of a [`read_rows`] or [`write_rows`]: rows of `row_bytes`, with a stride of `handle_stride` bytes in the
@@ -111,6 +112,14 @@ pub fn read_rows(fd: &DoorFd, handle: u32, rows: Rows, bytes: &mut [u8]) -> Resu
     // SAFETY: `addr` is the start of the exclusively borrowed `bytes`; the rows lie inside.
     unsafe { READ.send_pointing(fd, &mut argument) }?;
     Ok(argument.count)
+}
+
+/// Code of [`ALLOC`](super::ALLOC) in the form of a release.
+pub const fn alloc_code(release: Release) -> u32 {
+    match release {
+        Release::R36_4_3 | Release::R36_4_7 => ALLOC.code(),
+        Release::R39_2 => ALLOC_R39.code(),
+    }
 }
 
 /// Gives a handle memory, as [`ALLOC`](super::ALLOC) does, on a kernel since R39.

@@ -14,7 +14,8 @@ use crate::Release::{R36_4_7, R39_2};
 use crate::release::{since, until};
 
 pub use calls::{
-    Rows, alloc_r39, cache_list, fd_for_range_from_list, read, read_rows, set_tag_label, write, write_rows,
+    Rows, alloc_code, alloc_r39, cache_list, fd_for_range_from_list, read, read_rows, set_tag_label, write,
+    write_rows,
 };
 pub use rare::{AllocIvmHandle, CacheOp32, RwHandle32, SciIpcMap};
 

@@ -33,13 +33,12 @@ impl Checker {
     ///
     /// # Errors
     ///
-    /// [`SettingsError::Value`] for unknown tools and bad suppressions, [`SettingsError::File`].
+    /// [`SettingsError::Variable`] for unknown tools and bad suppressions, [`SettingsError::File`].
     pub(crate) fn from_environment() -> Result<Option<Self>, SettingsError> {
         let value = std::env::var(CHECK_VARIABLE).unwrap_or_default();
-        let invalid = |field, value: String, error: String| SettingsError::Check { field, value, error };
         let mut tools: Tools = value
             .parse()
-            .map_err(|error: super::UnknownTool| invalid(CHECK_VARIABLE, value.clone(), error.to_string()))?;
+            .map_err(|error: super::UnknownTool| SettingsError::variable(CHECK_VARIABLE, &value, error))?;
         let strict = std::env::var_os(STRICT_VARIABLE).unwrap_or_default();
         tools.set(Tools::ORDERING, tools.contains(Tools::ORDERING) || !strict.is_empty() && strict != "0");
         if tools.is_empty() {
@@ -51,8 +50,8 @@ impl Checker {
             let text = std::fs::read_to_string(&path)
                 .map_err(|source| SettingsError::File { path: path.clone(), source })?;
             let parsed = Suppressions::parse(&text);
-            checker
-                .suppress(parsed.map_err(|error| invalid(SUPPRESSIONS_VARIABLE, path, error.to_string()))?);
+            let wrong = |error| SettingsError::variable(SUPPRESSIONS_VARIABLE, &path, error);
+            checker.suppress(parsed.map_err(wrong)?);
         }
         watch_exit(&checker);
         Ok(Some(checker))

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use gpu_log::{ChannelLine, HangLine, MemoryLine};
 use nvgpu_sys::channel::{
-    self as abi, AllocGpfifoEx, AllocObjCtx, GetParam, GetUserSyncpoint, Notification, Open, PreemptionMode,
-    SetErrorNotifier, SetTimeout, SetTimeoutEx, SetupBind, SetupBindFlags, SubmitGpfifo,
+    self as abi, AllocGpfifoExR39, AllocObjCtx, GetParam, GetUserSyncpoint, Notification, Open,
+    PreemptionMode, SetErrorNotifier, SetTimeout, SetTimeoutEx, SetupBind, SetupBindFlags, SubmitGpfifo,
     TIMEOUT_DISABLE_DUMP_BIT, Wait, Wdt, ZcullBind, code,
 };
 use nvgpu_sys::ctrl::{DeterministicOpts, GpuFlags, OpenChannel, SetDeterministicOpts};
@@ -36,8 +36,6 @@ use super::{Kernel, State};
 
 /// Maximum number of channels of one SET_DETERMINISTIC_OPTS.
 const MAX_DETERMINISTIC: u32 = 512;
-/// Longest argument of the node, in bytes.
-const MAX_BYTES: usize = 104;
 /// Size of an error notification in bytes.
 pub(super) const NOTIFICATION_BYTES: u64 = size_of::<Notification>() as u64;
 /// Number of attempts to preempt a TSG before a channel is closed, each of one context-switch period.
@@ -407,7 +405,7 @@ impl Kernel {
         code: Code,
         address: u64,
     ) -> Result<i32, Errno> {
-        code.check(abi::FAMILY, self.config.characteristics.ioctl_channel_nr_last, MAX_BYTES)?;
+        self.check(code, abi::FAMILY, self.config.characteristics.ioctl_channel_nr_last, abi::ALL)?;
         let mut argument = Argument::copy_in(task, code, address)?;
         if code.code == code::WAIT {
             // WAIT releases the gate while it sleeps, so it does not take the gate.
@@ -431,9 +429,9 @@ impl Kernel {
                 drop(state);
                 argument.call(|args: &mut SetupBind| self.setup_bind(task, (id, serial), args))?;
             }
-            code::ALLOC_GPFIFO_EX => {
+            code::ALLOC_GPFIFO_EX | code::ALLOC_GPFIFO_EX_R39 if self.has(abi::ALL, code) => {
                 drop(state);
-                argument.call(|args: &mut AllocGpfifoEx| self.alloc_gpfifo(task, (id, serial), args))?;
+                argument.call(|args: &mut AllocGpfifoExR39| self.alloc_gpfifo(task, (id, serial), args))?;
             }
             code::SUBMIT_GPFIFO => {
                 drop(state);
@@ -543,9 +541,11 @@ impl Kernel {
             objects.iter().for_each(|class| gpu.add_object(channel.0, *class));
         });
         // A fault of another channel may have ended the TSG before the GPU knew this channel.
-        let ended = self.state.lock().channel(channel.0, channel.1)?.unserviceable;
-        if ended {
+        if self.state.lock().channel(channel.0, channel.1)?.unserviceable {
             self.gpu(|gpu| gpu.stop_channels(&[channel.0]));
+        }
+        if self.facts().returns_channel {
+            args.reserved[0] = channel.0;
         }
         Ok(())
     }

@@ -1,7 +1,6 @@
 //! The control node (`os/linux/ioctl_ctrl.c`): queries, and creation of all other objects.
 
 use gpu_log::{ChannelLine, MemoryLine};
-use nvgpu_sys::Release;
 use nvgpu_sys::ctrl::{
     self as abi, AllocAs, Characteristics, EngineInfoItem, FlushL2, FlushL2Operations, GetCharacteristics,
     GetCpuTimeCorrelationInfo, GetEngineInfo, GetFbpL2Masks, GetGpcLogicalMap, GetGpcPhysicalMap, GetGpuTime,
@@ -22,8 +21,6 @@ use super::log::DEVICE;
 use super::process::fds::{self, Object};
 use super::process::task::Task;
 
-/// Longest argument of the node, in bytes.
-const MAX_BYTES: usize = 264;
 /// Alignment of an address space's bounds: the range of one lowest-level page directory.
 const BOUNDS_ALIGNMENT: u64 = 2 << 20;
 /// Address range of the MMU, in bytes.
@@ -49,6 +46,14 @@ const FEATURE_OFF: [u32; 6] = [
     code::GET_POWER,
     code::GET_TEMPERATURE,
     code::SET_THERM_ALERT_LIMIT,
+];
+
+/// Requests of R39 that are not modelled.
+const NOT_MODELLED: [u32; 4] = [
+    code::GET_PPC_MASKS,
+    code::GET_ROP_MASKS,
+    code::GET_FBP_LOCAL_TO_PHYSICAL_MAP,
+    code::GET_FBP_LOCAL_TO_LOGICAL_MAP,
 ];
 
 /// Return value of this node's ioctls besides 0: the number of bytes that did not reach a user buffer.
@@ -84,7 +89,7 @@ impl Kernel {
         code: Code,
         address: u64,
     ) -> Result<i32, Errno> {
-        code.check(abi::FAMILY, self.config.characteristics.gpu_ioctl_nr_last, MAX_BYTES)?;
+        self.check(code, abi::FAMILY, self.config.characteristics.gpu_ioctl_nr_last, abi::ALL)?;
         let mut argument = Argument::copy_in(task, code, address)?;
         self.power_up();
         // Which requests work without the GPU is unknown; in the model none does.
@@ -121,7 +126,7 @@ impl Kernel {
         match code.code {
             code::GET_CHARACTERISTICS => argument.call(|args: &mut GetCharacteristics| {
                 let all = Characteristics { device_instance_id: instance, ..self.config.characteristics };
-                let bytes = all.write(Release::R36_4_3);
+                let bytes = all.write(self.config.release);
                 let capacity = args.gpu_characteristics_buf_size;
                 residue = copy_items(task, &bytes, capacity, args.gpu_characteristics_buf_addr);
                 args.gpu_characteristics_buf_size = bytes.len() as u64;
@@ -216,7 +221,7 @@ impl Kernel {
             }
             other if NOT_ON_GA10B.contains(&other) => return Err(Errno::NOSYS),
             other if FEATURE_OFF.contains(&other) => return Err(Errno::INVAL),
-            _ => return Err(Errno::NOTTY),
+            _ => return Err(self.unhandled(code, &NOT_MODELLED)),
         }
         Ok(residue)
     }

@@ -30,6 +30,7 @@ use super::process::fds::{self, Fresh, Object};
 use super::process::mappings::{Mapped, Mapping};
 use super::process::served;
 use super::process::task::Task;
+use super::texts::RUNTIME_STATUS;
 
 /// Nodes of a board that compute does not need.
 const OTHER_NODES: &[&CStr] = &[
@@ -128,7 +129,7 @@ impl Kernel {
             (nodes.host1x_fence, Object::Host1x)
         } else if path == paths::KMSG {
             (nodes.kernel_log, Object::Kmsg { cursor: self.log.first(), blocking })
-        } else if let Some(text) = self.sysfs(path) {
+        } else if let Some(text) = self.text(path) {
             (Node::ReadOnly, Object::Text { text, read: 0 })
         } else if TSG_NODES.contains(&path) {
             (nodes.ctrl, Object::Tsg(0))
@@ -154,7 +155,7 @@ impl Kernel {
             None if shown => {
                 return Some(NodeKind::Device { refused: self.config.nodes.ctrl == Node::Denied });
             }
-            None if folder(paths::CTRL) || folder(paths::DEVFREQ_MAX_FREQ) => return Some(NodeKind::Folder),
+            None if folder(paths::CTRL) || folder(RUNTIME_STATUS) => return Some(NodeKind::Folder),
             None => return None,
         };
         match (node, object) {
@@ -162,21 +163,6 @@ impl Kernel {
             (_, Object::Text { text, .. }) => Some(NodeKind::Text { bytes: text.len() }),
             (node, _) => Some(NodeKind::Device { refused: node == Node::Denied }),
         }
-    }
-
-    /// The text of the GPU's sysfs file.
-    fn sysfs(&self, path: &CStr) -> Option<String> {
-        let maximum = self.config.characteristics.max_freq;
-        let hz = if path == paths::DEVFREQ_MAX_FREQ {
-            maximum
-        } else if path == paths::DEVFREQ_MIN_FREQ {
-            0
-        } else if path == paths::DEVFREQ_CUR_FREQ {
-            self.frequency()
-        } else {
-            return None;
-        };
-        Some(format!("{hz}\n"))
     }
 
     pub(super) fn close(&self, task: &Task<'_>, fd: RawFd) -> Result<(), Errno> {

@@ -1,4 +1,5 @@
-//! The kernel half of the software Orin: nvmap and nvgpu of L4T r36.4.3.
+//! The kernel half of the software Orin: nvmap and nvgpu of L4T R36.4.3, and of other releases as far as
+//! [`release`](crate::release) lists what differs.
 //!
 //! A request passes the generic check of its node, is copied in, is dispatched by the exact 32-bit code, and is copied
 //! out. The order matters, because it determines which errno takes precedence (`os/linux/ioctl_*.c` of nvgpu,
@@ -36,6 +37,7 @@ mod state;
 mod submit;
 mod switching;
 mod syncpoint;
+mod texts;
 mod tsg;
 mod va_allocator;
 mod wait;
@@ -53,7 +55,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use gpu_log::{ChannelLine, HangLine};
-use kernel_door::{Door, Events, MapRequest, OpenFlags};
+use kernel_door::{Door, Events, MapRequest, OpenFlags, RequestInfo};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
@@ -64,6 +66,7 @@ use crate::gpu::{ChannelStatus, Gpu, GpuConfig};
 use crate::kernel_profile;
 use crate::memory::Memory;
 use crate::procfs;
+use crate::release::{self, Facts};
 use crate::settings::SettingsError;
 
 use address_space::{Space, SpaceId};
@@ -346,7 +349,7 @@ impl SoftwareOrin {
         self.board.kernel.silent_faults.store(silent, Ordering::Release);
     }
 
-    /// Limits the memory that nvmap allocates, in bytes, including memory already in use.
+    /// Changes [`Config::available_bytes`]; memory already in use counts.
     pub fn limit_allocations(&self, bytes: u64) {
         self.board.kernel.state.lock().nvmap.limit(bytes);
     }
@@ -504,6 +507,22 @@ impl Kernel {
             | Object::Kmsg { .. }
             | Object::Text { .. } => Err(Errno::NOTTY),
         }
+    }
+
+    /// The first check of nvgpu's nodes: [`Code::check`] with the limits of the release.
+    fn check(&self, code: Code, family: u8, last: i16, requests: &[RequestInfo]) -> Result<(), Errno> {
+        // CAST: a size has 14 bits.
+        code.check(family, last, self.config.release.longest_argument(requests) as usize)
+    }
+
+    /// Whether the release has the request, one of a node's.
+    fn has(&self, requests: &[RequestInfo], code: Code) -> bool {
+        self.config.release.requests(requests).any(|info| info.code == code.code)
+    }
+
+    /// What differs in the kernel's release.
+    fn facts(&self) -> &'static Facts {
+        release::facts(self.config.release)
     }
 
     /// Handles a request without a handler: ENOTTY, and a line in the log if the real driver has one.

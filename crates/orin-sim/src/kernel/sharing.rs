@@ -4,7 +4,6 @@
 //! with it. Closing either instance invalidates the token.
 
 use nvgpu_sys::ctrl::OpenTsg;
-use nvgpu_sys::tsg::{GetShareToken, RevokeShareToken};
 use rustix::io::Errno;
 
 use super::State;
@@ -32,9 +31,8 @@ impl State {
             || self.mappings.values().any(|mapping| is_doorbell(&mapping.mapped))
     }
 
-    /// GET_SHARE_TOKEN.
-    pub(super) fn share(&mut self, tsg: u32, args: &mut GetShareToken) -> Result<(), Errno> {
-        let (source, target) = (args.source_device_instance_id, args.target_device_instance_id);
+    /// GET_SHARE_TOKEN between two instances, `source` and `target`.
+    pub(super) fn share(&mut self, tsg: u32, (source, target): (u64, u64)) -> Result<u64, Errno> {
         if source == 0 || target == 0 || !self.may_share(tsg, source) {
             return Err(Errno::INVAL);
         }
@@ -47,18 +45,27 @@ impl State {
         self.next_token += 1;
         let number = self.next_token;
         self.tokens.push(Token { number, tsg, source, target });
-        args.share_token = number;
-        Ok(())
+        Ok(number)
+    }
+
+    /// GET_SHARE_TOKEN of R39. Which instance of a shared TSG counts as the creator is unknown; here the oldest one.
+    pub(super) fn share_jointly(&mut self, tsg: u32, target: u64) -> Result<[u64; 2], Errno> {
+        let source = self.tsgs.get(&tsg).and_then(|tsg| tsg.instances.first()).copied().unwrap_or(0);
+        Ok([source, self.share(tsg, (source, target))?])
     }
 
     /// REVOKE_SHARE_TOKEN.
-    pub(super) fn revoke(&mut self, tsg: u32, args: &RevokeShareToken) -> Result<(), Errno> {
-        let (source, target) = (args.source_device_instance_id, args.target_device_instance_id);
-        if source == 0 || target == 0 || args.share_token == 0 || !self.may_share(tsg, source) {
+    pub(super) fn revoke(
+        &mut self,
+        tsg: u32,
+        (source, target): (u64, u64),
+        number: u64,
+    ) -> Result<(), Errno> {
+        if source == 0 || target == 0 || number == 0 || !self.may_share(tsg, source) {
             return Err(Errno::INVAL);
         }
         let wanted = |token: &Token| {
-            (token.number, token.tsg, token.source, token.target) == (args.share_token, tsg, source, target)
+            (token.number, token.tsg, token.source, token.target) == (number, tsg, source, target)
         };
         let at = self.tokens.iter().position(wanted).ok_or(Errno::INVAL)?;
         self.tokens.remove(at);

@@ -11,7 +11,7 @@ use ampere_cmd::Encoder;
 use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, SemaphoreRelease};
 use ampere_cmd::gpfifo::{Entry, Segment, userd};
 use gpu_log::ChannelLine;
-use nvgpu_sys::channel::{AllocGpfifoEx, Gpfifo, SetupBind, SubmitFlags, SubmitGpfifo};
+use nvgpu_sys::channel::{AllocGpfifoExR39, Gpfifo, SetupBind, SubmitFlags, SubmitGpfifo};
 use nvgpu_sys::ctrl::{USERMODE_DOORBELL, USERMODE_PAGE_SIZE};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -293,12 +293,12 @@ impl State {
 }
 
 impl Kernel {
-    /// ALLOC_GPFIFO_EX: SETUP_BIND without outputs.
+    /// ALLOC_GPFIFO_EX: SETUP_BIND whose only output is the channel's id, which up to R36 is not copied out.
     pub(super) fn alloc_gpfifo(
         &self,
         task: &Task<'_>,
         channel: (u32, u64),
-        args: &AllocGpfifoEx,
+        args: &mut AllocGpfifoExR39,
     ) -> Result<(), Errno> {
         let mut setup = SetupBind {
             num_gpfifo_entries: args.num_entries,
@@ -307,7 +307,9 @@ impl Kernel {
             flags: args.flags & nvgpu_sys::channel::AllocGpfifoExFlags::all().bits(),
             ..SetupBind::default()
         };
-        self.setup_bind(task, channel, &mut setup)
+        self.setup_bind(task, channel, &mut setup)?;
+        args.hw_channel_id = channel.0;
+        Ok(())
     }
 
     /// SUBMIT_GPFIFO.

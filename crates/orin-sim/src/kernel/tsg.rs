@@ -13,9 +13,10 @@ use gpu_log::{ChannelLine, HangLine};
 use nvgpu_sys::tsg::{
     self as abi, BindChannelEx, BindSchedulingDomain, CreateSubcontext, DeleteSubcontext,
     EVENT_BLOCKING_SYNC, EVENT_CMD_ENABLE, EVENT_COUNT, EVENT_GR_SEMAPHORE_WRITE_AWAKEN, EventIdCtrl,
-    GetShareToken, INTERLEAVE_HIGH, L2_SECTOR_PROMOTE_64B, L2_SECTOR_PROMOTE_128B, L2_SECTOR_PROMOTE_NONE,
-    L2MaxWaysEvictLast, ReadSingleSmErrorState, RevokeShareToken, RunlistInterleave, SUBCONTEXT_ASYNC,
-    SUBCONTEXT_SYNC, SetL2SectorPromotion, SmErrorStateRecord, Timeslice, VEID_COUNT, code,
+    GetShareToken, GetShareTokenR39, INTERLEAVE_HIGH, L2_SECTOR_PROMOTE_64B, L2_SECTOR_PROMOTE_128B,
+    L2_SECTOR_PROMOTE_NONE, L2MaxWaysEvictLast, ReadSingleSmErrorState, RevokeShareToken,
+    RevokeShareTokenR39, RunlistInterleave, SUBCONTEXT_ASYNC, SUBCONTEXT_SYNC, SetL2SectorPromotion,
+    SmErrorStateRecord, Timeslice, VEID_COUNT, code,
 };
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -28,8 +29,6 @@ use super::process::fds::{self, Object};
 use super::process::task::Task;
 use super::{Kernel, State};
 
-/// Longest argument of the node, in bytes.
-const MAX_BYTES: usize = 32;
 /// Maximum number of channels of a TSG (`hal/fifo/runlist_ram_gv11b_fusa.c`).
 const MAX_CHANNELS: usize = 128;
 /// Ways of the L2. Initially evict-last lines may use all of them.
@@ -151,7 +150,7 @@ impl Tsg {
     }
 
     /// Handles the requests that set or read a value of the TSG. Returns the residue of their own copies.
-    fn parameter(&mut self, argument: &mut Argument<'_>) -> Result<i32, Errno> {
+    fn parameter(&mut self, argument: &mut Argument<'_>, sm_record_bytes: usize) -> Result<i32, Errno> {
         let (task, mut residue) = (argument.task(), 0);
         match argument.code() {
             code::SET_RUNLIST_INTERLEAVE => {
@@ -194,7 +193,7 @@ impl Tsg {
                 self.need_context()
             })?,
             _ => argument.call(|args: &mut ReadSingleSmErrorState| {
-                residue = self.sm_error_state(task, args)?;
+                residue = self.sm_error_state(task, sm_record_bytes, args)?;
                 Ok(())
             })?,
         }
@@ -215,16 +214,23 @@ impl Tsg {
         }
     }
 
-    fn sm_error_state(&self, task: &Task<'_>, args: &mut ReadSingleSmErrorState) -> Result<i32, Errno> {
+    fn sm_error_state(
+        &self,
+        task: &Task<'_>,
+        record_bytes: usize,
+        args: &mut ReadSingleSmErrorState,
+    ) -> Result<i32, Errno> {
         let record = self.sm_errors.get(args.sm_id as usize).ok_or(Errno::INVAL)?;
-        let bytes = record.as_bytes();
-        // CAST: at most 24.
+        let mut bytes = record.as_bytes().to_vec();
+        // The fields that R39 appends are for clusters of thread blocks, which the chip does not have.
+        bytes.resize(record_bytes, 0);
+        // CAST: at most 32.
         let len = args.record_size.min(bytes.len() as u64) as usize;
         if len == 0 {
             return Ok(0);
         }
         args.record_size = len as u64;
-        // CAST: at most 24. The residue is the result, as in the kernel.
+        // CAST: at most 32. The residue is the result, as in the kernel.
         Ok(task.write_bytes(args.record_mem, &bytes[..len]) as i32)
     }
 }
@@ -354,9 +360,9 @@ impl State {
 
 impl Kernel {
     pub(super) fn tsg_ioctl(&self, task: &Task<'_>, id: u32, code: Code, address: u64) -> Result<i32, Errno> {
-        code.check(abi::FAMILY, self.config.characteristics.tsg_ioctl_nr_last, MAX_BYTES)?;
+        self.check(code, abi::FAMILY, self.config.characteristics.tsg_ioctl_nr_last, abi::ALL)?;
         let mut argument = Argument::copy_in(task, code, address)?;
-        let log = &self.log;
+        let (log, facts) = (&self.log, self.facts());
         if code.code == code::UNBIND_CHANNEL {
             argument.call(|fd: &mut RawFd| self.unbind_channel(task, id, *fd, code.code))?;
             return Ok(0);
@@ -386,10 +392,25 @@ impl Kernel {
                 }
                 return Ok(0);
             }
-            code::GET_SHARE_TOKEN => argument.call(|args: &mut GetShareToken| state.share(id, args))?,
-            code::REVOKE_SHARE_TOKEN => {
-                argument.call(|args: &mut RevokeShareToken| state.revoke(id, args))?
+            code::GET_SHARE_TOKEN if facts.joint_tokens => argument.call(|args: &mut GetShareTokenR39| {
+                args.share_token = state.share_jointly(id, args.target_device_instance_id)?;
+                Ok(())
+            })?,
+            code::REVOKE_SHARE_TOKEN if facts.joint_tokens => {
+                argument.call(|args: &mut RevokeShareTokenR39| {
+                    let [source, number] = args.share_token;
+                    state.revoke(id, (source, args.target_device_instance_id), number)
+                })?;
             }
+            code::GET_SHARE_TOKEN => argument.call(|args: &mut GetShareToken| {
+                let between = (args.source_device_instance_id, args.target_device_instance_id);
+                args.share_token = state.share(id, between)?;
+                Ok(())
+            })?,
+            code::REVOKE_SHARE_TOKEN => argument.call(|args: &mut RevokeShareToken| {
+                let between = (args.source_device_instance_id, args.target_device_instance_id);
+                state.revoke(id, between, args.share_token)
+            })?,
             // No scheduling domain can be created, so no descriptor refers to one.
             code::BIND_SCHEDULING_DOMAIN => argument.call(|args: &mut BindSchedulingDomain| {
                 let reserved = args.reserved0 != 0 || args.reserved != [0; 3];
@@ -405,7 +426,7 @@ impl Kernel {
             | code::GET_L2_MAX_WAYS_EVICT_LAST
             | code::SET_L2_SECTOR_PROMOTION
             | code::READ_SINGLE_SM_ERROR_STATE => {
-                let residue = tsg.parameter(&mut argument)?;
+                let residue = tsg.parameter(&mut argument, facts.sm_record_bytes)?;
                 if residue > 0 {
                     return Ok(residue);
                 }

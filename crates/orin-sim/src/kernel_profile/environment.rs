@@ -26,7 +26,7 @@ impl Profiler {
     ///
     /// # Errors
     ///
-    /// [`SettingsError::Check`] for launches that are not numbers.
+    /// [`SettingsError::Variable`] for launches that are not numbers.
     pub(crate) fn from_environment() -> Result<Option<Self>, SettingsError> {
         let Some(path) = std::env::var_os(PROFILE_VARIABLE).filter(|path| !path.is_empty()) else {
             return Ok(None);
@@ -35,11 +35,8 @@ impl Profiler {
         let kernels = value(KERNELS_VARIABLE);
         let kernels = kernels.split(',').map(str::trim).filter(|name| !name.is_empty());
         let launches = value(LAUNCHES_VARIABLE);
-        let (skip, count) = parse_launches(&launches).map_err(|error| SettingsError::Check {
-            field: LAUNCHES_VARIABLE,
-            value: launches.clone(),
-            error,
-        })?;
+        let (skip, count) = parse_launches(&launches)
+            .map_err(|error| SettingsError::variable(LAUNCHES_VARIABLE, &launches, error))?;
         let selection = Selection { kernels: kernels.map(str::to_owned).collect(), skip, count };
         let profiler = Self::new(selection);
         watch_exit(&profiler, path.into());

@@ -10,6 +10,9 @@ use rustix::io::Errno;
 /// Prefixes of paths that belong to the board, whether or not the board has the node.
 const BEGINNINGS: [&[u8]; 5] =
     [b"/dev/nvmap", b"/dev/nvgpu", b"/dev/nvhost-", b"/dev/host1x-fence", b"/sys/class/devfreq/17000000.gpu"];
+/// Files of the system that describe the board.
+const FILES: [&[u8]; 4] =
+    [paths::KMSG.to_bytes(), b"/etc/nv_tegra_release", b"/proc/sys/kernel/osrelease", b"/proc/meminfo"];
 
 /// Longest path that the supervisor reads, in bytes with the terminating zero. Longer paths are not the board's.
 pub(crate) const LONGEST: usize = 64;
@@ -21,7 +24,7 @@ const BLOCK: u32 = 4096;
 
 /// Whether a path belongs to the board.
 pub(crate) fn is_of_board(path: &[u8]) -> bool {
-    path == paths::KMSG.to_bytes() || BEGINNINGS.iter().any(|beginning| path.starts_with(beginning))
+    FILES.contains(&path) || BEGINNINGS.iter().any(|beginning| path.starts_with(beginning))
 }
 
 /// The flags of an open; `None` if it is not for the board: writing to the kernel log.
@@ -114,8 +117,12 @@ mod tests {
         for path in [paths::NVMAP, paths::CTRL, paths::CTRL_LEGACY, paths::HOST1X_FENCE, paths::KMSG] {
             assert!(is_of_board(path.to_bytes()) && path.to_bytes_with_nul().len() <= LONGEST, "{path:?}");
         }
-        assert!(is_of_board(paths::DEVFREQ_MAX_FREQ.to_bytes()));
-        for path in ["/dev/null", "/dev/nvidia0", "/dev/kmsg2", "dev/nvmap", "/tmp/dev/nvmap", ""] {
+        for path in ["/sys/class/devfreq/17000000.gpu/max_freq", "/proc/meminfo", "/etc/nv_tegra_release"] {
+            assert!(is_of_board(path.as_bytes()), "{path}");
+        }
+        for path in
+            ["/dev/null", "/proc/meminfo2", "/dev/nvidia0", "/dev/kmsg2", "dev/nvmap", "/tmp/dev/nvmap", ""]
+        {
             assert!(!is_of_board(path.as_bytes()), "{path}");
         }
     }

@@ -2,10 +2,12 @@
 
 Expected values are those that a real board printed (L4T r36.4, mode 30W; `GiveThanksAlways/agx-orin-dev-kit`,
 phase3.md and terminal-history-phase3.txt): characteristics, token, VEID and GPU addresses. Handle numbers, the
-syncpoint and times differ between boards. Usage: fifteen_steps.py CUBIN, a cubin with the kernel vector_add.
+syncpoint and times differ between boards. Usage: fifteen_steps.py CUBIN [RELEASE], a cubin with the kernel vector_add.
+With the release r39.2 the sizes, offsets and request codes are those of its headers; the values are the same.
 """
 
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -26,6 +28,12 @@ def ior(family, number, size):
     return 2 << 30 | size << 16 | ord(family) << 8 | number
 
 
+R39 = sys.argv[2:] == ["r39.2"]
+# ALLOC of nvmap, and the layout of its argument; R39 appends an address.
+ALLOCS = [(iow("N", 3, 20), "IIIIi"), (iow("N", 3, 32), "IIIIi12x")]
+ALLOC, OTHER_ALLOC = ALLOCS[R39], ALLOCS[not R39]
+# CACHE_LIST, SET_TAG_LABEL, GET_HEAP_SIZE.
+REMOVED = [iow("N", 17, 32), iow("N", 24, 16), ior("N", 26, 16)]
 RING_ENTRIES = 1024
 GP_GET, GP_PUT, DOORBELL = 0x88, 0x8C, 0x90
 COMPUTE, COPY = 0xC7C0, 0xC7B5
@@ -63,13 +71,22 @@ def request(fd, code, layout, *values):
     return struct.unpack(layout, argument)
 
 
+def refused(fd, code):
+    """The error of a request with an argument of zeros; None if there is none."""
+    try:
+        fcntl.ioctl(fd, code, bytearray(code >> 16 & 0x3FFF))
+    except OSError as error:
+        return error.errno
+    return None
+
+
 class Buffer:
     """A dma-buf with its mappings."""
 
     def __init__(self, board, size, flags=1, on_gpu=True):
         self.size = size
         _, self.handle = request(board.nvmap, iowr("N", 0, 8), "II", size, 0)
-        request(board.nvmap, iow("N", 3, 20), "IIIIi", self.handle, 1 << 30, flags, 4096, 0)
+        request(board.nvmap, *ALLOC, self.handle, 1 << 30, flags, 4096, 0)
         self.fd, _ = request(board.nvmap, iowr("N", 15, 8), "II", 0, self.handle)
         self.board, self.va, self.bytes = board, None, None
         if on_gpu:
@@ -132,7 +149,7 @@ def characteristics(board):
     with Step("GET_CHARACTERISTICS") as step:
         raw = ctypes.create_string_buffer(4096)
         size, _ = request(board.ctrl, iowr("G", 5, 16), "QQ", len(raw), ctypes.addressof(raw))
-        step.check("the size", size, 0x148)
+        step.check("the size", size, 0x158 if R39 else 0x148)
         for name, offset, expected in [
             ("arch", 0, 0x170),
             ("implementation", 4, 0xB),
@@ -145,6 +162,7 @@ def characteristics(board):
         words = struct.unpack_from(f"{size // 4}I", raw)
         for name, expected in [("SM version", 0x807), ("SPA version", 0x806), ("warps", 96), ("clock", 1_300_000_000)]:
             step.check(f"{name} among the words", expected in words, True)
+        step.check("the compute class", words[22 if R39 else 20], COMPUTE)
         step.check("the classes", [c in words for c in (0x902D, 0xC797, COMPUTE, 0xC76F, 0xA140, COPY)], [True] * 6)
         step.check("the chip's name", b"ga10b" in raw.raw, True)
         step.check("the flags", struct.pack("Q", 0x01BF5FFF7F5D035D) in raw.raw, True)
@@ -158,8 +176,11 @@ def queries(board):
 
 
 def memory(board):
-    with Step("CREATE, ALLOC, GET_FD"):
+    with Step("CREATE, ALLOC, GET_FD") as step:
         first = Buffer(board, 4096, on_gpu=False)
+        step.check("the error of the other ALLOC", refused(board.nvmap, OTHER_ALLOC[0]), errno.ENOTTY)
+        unknown = [refused(board.nvmap, code) == errno.ENOTTY for code in REMOVED]
+        step.check("whether requests are removed", unknown, [R39] * 3)
     with Step("ALLOC_AS"):
         bounds = (0x200000, 0xFFFFE00000)
         board.space = request(board.ctrl, iowr("G", 8, 64), "IiIIQQQ24s", 0, 0, 2, 0, *bounds, 0, bytes(24))[1]

@@ -71,7 +71,7 @@ fn the_first_request_pays_for_the_power_up() {
 
 #[test]
 fn allocations_end_at_the_limit() {
-    let bench = with(FaultPlan { allocation_limit: Some(8192), ..FaultPlan::default() });
+    let bench = Bench::with(Config { available_bytes: Some(8192), ..Config::default() });
     let heap = nvmap::Heaps::IOVMM.bits();
     let _kept = bench.buffer(8192);
     let handle = bench.create(4096);

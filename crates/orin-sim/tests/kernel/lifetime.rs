@@ -425,7 +425,7 @@ fn a_board_can_be_dropped_with_everything_open() {
     let bench = Bench::new();
     let chain = bench.chain();
     let doorbell = bench.doorbell();
-    let Bench { orin, door, nvmap, ctrl } = bench;
+    let Bench { orin, door, nvmap, ctrl, .. } = bench;
     drop((orin, nvmap, ctrl, doorbell, chain));
     assert_eq!(std::sync::Arc::strong_count(&door), 1);
 }

@@ -15,6 +15,7 @@ mod rules_ctrl;
 mod rules_host1x;
 mod rules_nvmap;
 mod rules_recovery;
+mod rules_releases;
 mod rules_tsg;
 mod rules_work;
 mod served;

@@ -16,7 +16,7 @@ fn bench_of(orin: &SoftwareOrin) -> Bench {
     let door: Arc<dyn Door> = Arc::new(orin.clone());
     let nvmap = DoorFd::open(&door, paths::NVMAP, FLAGS).unwrap();
     let ctrl = DoorFd::open(&door, paths::CTRL, FLAGS).unwrap();
-    Bench { orin: orin.clone(), door, nvmap, ctrl }
+    Bench { release: Release::R36_4_3, orin: orin.clone(), door, nvmap, ctrl }
 }
 
 /// The instance id of a control node.

@@ -8,7 +8,7 @@ use crate::support::*;
 use kernel_door::{DoorFd, Errno, Events, Protection};
 use nvgpu_sys::channel::{self, GetUserSyncpoint};
 use nvgpu_sys::host1x::{self, CreateFence, CreatePollfd, FenceExtract, FenceExtractFence, TriggerPollfd};
-use nvgpu_sys::{ctrl, paths, sync_file, tsg};
+use nvgpu_sys::{ctrl, paths, sync_file};
 use orin_sim::Config;
 
 const READ_WRITE: Protection = Protection::READ.union(Protection::WRITE);
@@ -179,14 +179,7 @@ fn a_doorbell_mapping_keeps_its_open_of_the_node() {
     let (source, target) = (instance(&bench.ctrl), instance(&other));
     let page = other.map(0, 4096, READ_WRITE).unwrap();
     let tsg = bench.tsg();
-    let share = || {
-        let mut args = tsg::GetShareToken {
-            source_device_instance_id: source,
-            target_device_instance_id: target,
-            share_token: 0,
-        };
-        tsg::GET_SHARE_TOKEN.send(&tsg, &mut args)
-    };
+    let share = || bench.share(&tsg, source, target).map(|_| 0);
     close(&bench.door, other.raw()).unwrap();
     std::mem::forget(other);
     assert_eq!(share(), Ok(0), "section 3.15: the mapping holds the file");
@@ -200,6 +193,7 @@ fn a_dead_process_releases_its_doorbell_and_its_syncpoints() {
     let victim = bench.orin.process();
     let door: std::sync::Arc<dyn kernel_door::Door> = std::sync::Arc::new(victim.clone());
     let dead = Bench {
+        release: bench.release,
         orin: victim.clone(),
         nvmap: DoorFd::open(&door, paths::NVMAP, FLAGS).unwrap(),
         ctrl: DoorFd::open(&door, paths::CTRL, FLAGS).unwrap(),

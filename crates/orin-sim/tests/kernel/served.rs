@@ -135,7 +135,7 @@ fn bench_of(board: &SoftwareOrin) -> Bench {
     let door: Arc<dyn Door> = Arc::new(Supervised(orin.clone(), Myself::default()));
     let nvmap = DoorFd::open(&door, paths::NVMAP, FLAGS).unwrap();
     let ctrl = DoorFd::open(&door, paths::CTRL, FLAGS).unwrap();
-    Bench { orin, door, nvmap, ctrl }
+    Bench { release: Release::R36_4_3, orin, door, nvmap, ctrl }
 }
 
 fn is_readable(fd: &DoorFd, timeout: Duration) -> bool {

@@ -13,11 +13,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::{Args, value_parser};
+use nvgpu_sys::Release;
 use orin_cli::{UsageError, warn};
 use orin_sim::check::{Checker, Tools};
 use orin_sim::serve::guard::{self, Part, Signals};
 use orin_sim::serve::{Observer, Session, SharedBoard};
-use orin_sim::{Config, Profile, SegmentWatcher, SoftwareOrin};
+use orin_sim::{Config, Profile, SegmentWatcher, SettingsError, SoftwareOrin};
 
 use files::{CallFile, KernelLog};
 
@@ -25,7 +26,40 @@ pub(crate) use record::{RecordOptions, ReplayOptions, record, replay};
 
 /// Why a command that joins a board takes few options.
 const JOINED: &str = "a board runs at the path of --board-socket already, and this command joins it: give --strict, \
-                      --seed, --board, --max-processes, --kmsg, --log and --trace to the first command";
+                      --seed, --board, --kernel, --max-processes, --kmsg, --log and --trace to the first command";
+
+/// The board and its kernel, where the command line does not leave them to the environment.
+#[derive(Args, Debug)]
+struct BoardOptions {
+    /// The board, as BOARD or BOARD:MODE: agx-64, nx-16:15w. Default: ORIN_SIM_BOARD, or agx-64:maxn
+    #[arg(long, value_name = "BOARD")]
+    board: Option<Profile>,
+    /// The kernel: r36.4.3, r36.4.7 or r39.2. Default: ORIN_SIM_KERNEL, or r36.4.3
+    #[arg(long, value_name = "RELEASE")]
+    kernel: Option<Release>,
+}
+
+impl BoardOptions {
+    fn is_given(&self) -> bool {
+        self.board.is_some() || self.kernel.is_some()
+    }
+
+    /// Board and configuration. What no option names is that of a record, or else of the environment.
+    fn config(&self, record: Option<(Profile, Release)>) -> Result<(Profile, Config), UsageError> {
+        let read = || {
+            let profile = match self.board.or(record.map(|(board, _)| board)) {
+                Some(profile) => profile,
+                None => Profile::from_environment()?,
+            };
+            let release = match self.kernel.or(record.map(|(_, kernel)| kernel)) {
+                Some(release) => release,
+                None => orin_sim::release::from_environment()?,
+            };
+            Ok((profile, Config::from_environment_on(profile, release)?))
+        };
+        read().map_err(|error: SettingsError| UsageError(error.to_string()))
+    }
+}
 
 /// Options of the command.
 #[derive(Args, Debug)]
@@ -44,9 +78,8 @@ pub(crate) struct Options {
     /// Seed of everything that a board leaves to chance
     #[arg(long)]
     seed: Option<u64>,
-    /// The board, as BOARD or BOARD:MODE: agx-64, nx-16:15w. Default: ORIN_SIM_BOARD, or agx-64:maxn
-    #[arg(long, value_name = "BOARD")]
-    board: Option<Profile>,
+    #[command(flatten)]
+    board: BoardOptions,
     /// Share the board with other commands through a socket at this path: the first one creates it
     #[arg(long, value_name = "PATH")]
     board_socket: Option<PathBuf>,
@@ -107,21 +140,12 @@ pub(crate) unsafe fn become_supervisor() -> Result<Signals> {
 /// Whether there are options that only the command with the board can have.
 fn has_board_options(options: &Options) -> bool {
     let files = [&options.kmsg, &options.log, &options.trace];
-    let chosen = options.strict || options.seed.is_some() || options.board.is_some();
+    let chosen = options.strict || options.seed.is_some() || options.board.is_given();
     chosen || options.max_processes.is_some() || files.iter().any(|file| file.is_some())
 }
 
-/// The board of the command line, or that of the environment.
-fn profile(board: Option<Profile>) -> Result<Profile> {
-    match board {
-        Some(profile) => Ok(profile),
-        None => Ok(Profile::from_environment().map_err(|error| UsageError(error.to_string()))?),
-    }
-}
-
 fn config(options: &Options) -> Result<Config> {
-    let profile = profile(options.board)?;
-    let mut config = Config::from_environment_on(profile).map_err(|error| UsageError(error.to_string()))?;
+    let (_, mut config) = options.board.config(None)?;
     if options.strict {
         config = config.with_checks(Tools::ORDERING);
     }

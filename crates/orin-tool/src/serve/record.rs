@@ -10,11 +10,11 @@ use std::sync::Arc;
 use anyhow::Result;
 use clap::Args;
 use orin_cli::{ExitStatus, UsageError, stdout};
+use orin_sim::SoftwareOrin;
 use orin_sim::serve::guard;
 use orin_sim::serve::record::{Record, Recorder};
-use orin_sim::{Config, Profile, SoftwareOrin};
 
-use super::Served;
+use super::{BoardOptions, Served};
 
 /// Options of `orin record`.
 #[derive(Args, Debug)]
@@ -26,9 +26,8 @@ pub(crate) struct RecordOptions {
     /// The record to write
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// The board, as for `orin serve`
-    #[arg(long, value_name = "BOARD")]
-    board: Option<Profile>,
+    #[command(flatten)]
+    board: BoardOptions,
     /// The program and its arguments
     #[arg(required = true, last = true, value_name = "PROGRAM")]
     program: Vec<OsString>,
@@ -40,9 +39,8 @@ pub(crate) struct ReplayOptions {
     /// The record
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Replay on another board than the record's
-    #[arg(long, value_name = "BOARD")]
-    board: Option<Profile>,
+    #[command(flatten)]
+    board: BoardOptions,
     /// Seed of everything that a board leaves to chance, such as the first handle number
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -51,11 +49,11 @@ pub(crate) struct ReplayOptions {
 /// Serves a program and writes a record.
 pub(crate) fn record(options: &RecordOptions) -> Result<ExitCode> {
     super::check_program(&options.program)?;
-    let profile = super::profile(options.board)?;
-    let config = Config::from_environment_on(profile).map_err(|error| UsageError(error.to_string()))?;
+    let (profile, config) = options.board.config(None)?;
+    let kernel = config.release;
     let refused = |error| UsageError(format!("{} cannot be written: {error}", options.file.display()));
     let file = File::create(&options.file).map_err(refused)?;
-    let recorder = Arc::new(Recorder::new(LineByLine(BufWriter::new(file)), profile)?);
+    let recorder = Arc::new(Recorder::new(LineByLine(BufWriter::new(file)), profile, kernel)?);
     // SAFETY: the command line has been parsed, and no thread was started.
     let signals = unsafe { super::become_supervisor()? };
     let mut serving = orin_sim::serve::Options::default();
@@ -91,8 +89,7 @@ pub(crate) fn replay(options: &ReplayOptions) -> Result<ExitCode> {
     let refused = |error: String| UsageError(format!("{}: {error}", options.file.display()));
     let file = File::open(&options.file).map_err(|error| refused(error.to_string()))?;
     let record = Record::read(BufReader::new(file)).map_err(|error| refused(error.to_string()))?;
-    let board = options.board.unwrap_or(record.board());
-    let mut config = Config::from_environment_on(board).map_err(|error| UsageError(error.to_string()))?;
+    let (_, mut config) = options.board.config(Some((record.board(), record.kernel())))?;
     config.seed = options.seed;
     let orin = SoftwareOrin::new(config).map_err(orin_sim::serve::Error::Board)?;
     let result = orin_sim::serve::record::replay(&record, &orin);

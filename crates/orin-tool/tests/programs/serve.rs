@@ -8,6 +8,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
+use orin_sim::release::KERNEL_VARIABLE;
 use rustix::process::{Pid, Signal, kill_process};
 
 const ORIN: &str = env!("CARGO_BIN_EXE_orin");
@@ -23,6 +24,8 @@ fn folder() -> tempfile::TempDir {
 fn serve(options: &[&str], program: &[&str]) -> Command {
     let mut command = Command::new(ORIN);
     command.arg("serve").args(options).arg("--").args(program).stdin(Stdio::null());
+    // The clients are written for the headers of R36; tests of other releases name them.
+    command.env_remove(KERNEL_VARIABLE);
     command
 }
 
@@ -175,11 +178,57 @@ fn a_python_program_takes_the_steps_that_it_took_on_a_board() {
     }
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../orin-sim/tests/clients/fifteen_steps.py");
     let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
-    // The mode of the board whose values the program expects.
-    let output = run(&["--board", "agx-64:30w"], &["python3", program, cubin]);
-    let seen = text(&output.stdout);
-    assert!(output.status.success(), "{seen}{}", text(&output.stderr));
-    assert!(seen.ends_with("15 of 15 steps passed\n"), "{seen}");
+    for release in ["r36.4.3", "r36.4.7", "r39.2"] {
+        // The mode of the board whose values the program expects.
+        let options = ["--board", "agx-64:30w", "--kernel", release];
+        let output = run(&options, &["python3", program, cubin, release]);
+        let seen = text(&output.stdout);
+        assert!(output.status.success(), "{release}: {seen}{}", text(&output.stderr));
+        assert!(seen.ends_with("15 of 15 steps passed\n"), "{release}: {seen}");
+    }
+    // The numbers of one release are unknown to the other.
+    let output = run(&["--board", "agx-64:30w", "--kernel", "r39.2"], &["python3", program, cubin]);
+    let error = text(&output.stderr);
+    assert_eq!((output.status.code(), error.as_str()), (Some(1), "the size is 0x158; the board has 0x148\n"));
+}
+
+#[test]
+fn an_unknown_release_is_refused_with_the_known_ones() {
+    let known = "known are r36.4.3, r36.4.7, r39.2";
+    let option = run(&["--kernel", "r40"], &["true"]);
+    let variable = serve(&[], &["true"]).env(KERNEL_VARIABLE, "r40").output().unwrap();
+    for output in [option, variable] {
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains("r40") && error.contains(known), "{error}");
+    }
+    let variable = serve(&[], &["true"]).env("ORIN_SIM_AVAILABLE_MIB", "7G").output().unwrap();
+    let error = text(&variable.stderr);
+    assert!(variable.status.code() == Some(2) && error.contains("ORIN_SIM_AVAILABLE_MIB is '7G'"), "{error}");
+}
+
+#[test]
+fn the_files_of_the_machine_are_those_of_the_release() {
+    if !can_serve() {
+        return;
+    }
+    let script = "cat /etc/nv_tegra_release /proc/sys/kernel/osrelease; gpu=/sys/class/devfreq/17000000.gpu/device; \
+                  for file in enable_3d_scaling railgate_enable power/runtime_status; do \
+                  test -e $gpu/$file && cat $gpu/$file; done; grep -E '^(Mem|Cma)' /proc/meminfo";
+    for (release, linux, switch) in [("r36.4.3", "5.15.148-tegra", "1\n"), ("r39.2", "6.8.12-1021-tegra", "")]
+    {
+        let mut command = serve(&["--board", "nano-8", "--kernel", release], &["sh", "-c", script]);
+        let output = command.env("ORIN_SIM_AVAILABLE_MIB", "7000").output().unwrap();
+        let seen = text(&output.stdout);
+        let (first, rest) = seen.split_once('\n').unwrap();
+        assert!(first.starts_with(&format!("# R{} (release)", &release[1..3])), "{seen}");
+        let memory = "MemTotal:        8388608 kB\nMemFree:         7233536 kB\n\
+                      MemAvailable:    7233536 kB\nCmaFree:           65536 kB\n";
+        assert_eq!(rest, format!("{linux}\n{switch}1\nactive\n{memory}"), "{}", text(&output.stderr));
+        // The examination of the machine reads them as well.
+        let options = ["--kernel", release];
+        let doctor = run(&options, &[ORIN, "doctor", "--device", "nvgpu", "--json"]);
+        assert!(text(&doctor.stdout).contains(linux), "{}{}", text(&doctor.stdout), text(&doctor.stderr));
+    }
 }
 
 #[test]
@@ -291,7 +340,12 @@ fn a_record_is_replayed_and_a_wrong_answer_is_found() {
     let program = build(compiler(), "bring_up", folder.path());
     let file = folder.path().join("record");
     let mut command = Command::new(ORIN);
-    command.arg("record").arg(&file).args(["--board", "agx-64:30w", "--"]).arg(program);
+    command
+        .env_remove(KERNEL_VARIABLE)
+        .arg("record")
+        .arg(&file)
+        .args(["--board", "agx-64:30w", "--"])
+        .arg(program);
     assert!(command.output().unwrap().status.success());
     let replay =
         |options: &[&str]| Command::new(ORIN).arg("replay").arg(&file).args(options).output().unwrap();
@@ -327,7 +381,13 @@ fn a_record_that_cannot_be_written_is_a_failure() {
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let script = "until test -e \"$0\"; do sleep 0.01; done; : </dev/nvmap";
     let mut command = Command::new(ORIN);
-    command.arg("record").arg(&pipe).args(["--", "sh", "-c", script]).arg(&go).stderr(Stdio::piped());
+    command
+        .env_remove(KERNEL_VARIABLE)
+        .arg("record")
+        .arg(&pipe)
+        .args(["--", "sh", "-c", script])
+        .arg(&go)
+        .stderr(Stdio::piped());
     let record = command.spawn().unwrap();
     // The reader goes away after the header.
     let mut header = String::new();
@@ -350,7 +410,14 @@ fn a_python_record_is_replayed() {
     let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../orin-sim/tests/clients/fifteen_steps.py");
     let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
     let mut command = Command::new(ORIN);
-    command.arg("record").arg(&file).args(["--board", "agx-64:30w", "--", "python3", program, cubin]);
+    command.env_remove(KERNEL_VARIABLE).arg("record").arg(&file).args([
+        "--board",
+        "agx-64:30w",
+        "--",
+        "python3",
+        program,
+        cubin,
+    ]);
     assert!(command.output().unwrap().status.success());
     // Earlier programs have used up handle numbers.
     let mut command = Command::new(ORIN);

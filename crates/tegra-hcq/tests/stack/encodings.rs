@@ -17,7 +17,7 @@ const LEN: u32 = 64;
 
 /// A device with these options on a software Orin with the order check.
 fn open(options: DeviceOptions) -> (SoftwareOrin, Device) {
-    let orin = SoftwareOrin::new(Config::default().with_checks(Tools::ORDERING)).unwrap();
+    let orin = SoftwareOrin::new(test_support::config().with_checks(Tools::ORDERING)).unwrap();
     let device = options.open_through(Arc::new(orin.clone()), DeviceKind::Sim).unwrap();
     (orin, device)
 }
@@ -134,7 +134,7 @@ fn mappings_can_be_coherent_or_cached() {
 
 #[test]
 fn an_action_that_does_not_launch_is_refused_at_open() {
-    let orin = SoftwareOrin::new(Config::default()).unwrap();
+    let orin = SoftwareOrin::new(test_support::config()).unwrap();
     let options = DeviceOptions::new().pcas_action(PcasAction::Prefetch);
     let error = options.open_through(Arc::new(orin), DeviceKind::Sim).unwrap_err();
     assert!(matches!(error, Error::PcasAction(PcasAction::Prefetch)), "{error}");
@@ -145,7 +145,7 @@ const HANG: Duration = Duration::from_secs(1);
 
 /// Two launches that each add 1 to a word, on a board with quirks: the sum, or the error of the wait.
 fn add_twice(quirks: &Quirks, options: DeviceOptions) -> Result<u32, Error> {
-    let orin = SoftwareOrin::new(Config { quirks: quirks.clone(), ..Config::default() }).unwrap();
+    let orin = SoftwareOrin::new(Config { quirks: quirks.clone(), ..test_support::config() }).unwrap();
     let device = options.open_through(Arc::new(orin), DeviceKind::Sim).unwrap();
     let increment = Program::load(&device, &cubin("basics")).unwrap().kernel("increment").unwrap();
     let mut queue = device.queue().unwrap();

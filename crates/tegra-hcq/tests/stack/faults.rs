@@ -254,7 +254,7 @@ fn work_that_was_not_submitted_is_not_waited_for() {
 /// A software Orin on which the exception of an SM is handled before the MMU's interrupt, and its device.
 fn sm_first(late_lines: Duration) -> (SoftwareOrin, Device) {
     let faults = FaultPlan { mmu_order: MmuOrder::SmFirst, late_lines, ..FaultPlan::default() };
-    let (orin, device) = test_support::try_open(Config { faults, ..Config::default() });
+    let (orin, device) = test_support::try_open(Config { faults, ..test_support::config() });
     (orin, device.unwrap())
 }
 
@@ -293,7 +293,7 @@ fn every_type_of_mmu_fault_reaches_the_program() {
     for (number, _, known) in MmuFaultType::ALL {
         for mmu_order in [MmuOrder::MmuFirst, MmuOrder::SmFirst] {
             let faults = FaultPlan { mmu_type: Some(*number), mmu_order, ..FaultPlan::default() };
-            let (_orin, device) = test_support::try_open(Config { faults, ..Config::default() });
+            let (_orin, device) = test_support::try_open(Config { faults, ..test_support::config() });
             let fault = write_to(&device.unwrap(), 0x40_0000_0000);
             assert_eq!(fault.kind, FaultKind::Mmu, "{fault}");
             assert_eq!(fault.access, Some((known.clone(), MmuAccess::VirtWrite)), "{fault}");
@@ -312,7 +312,7 @@ fn lines_that_come_too_late_leave_the_address_unknown() {
 #[test]
 fn the_seed_decides_which_report_of_a_refused_access_comes_first() {
     let first = |seed| {
-        let (_orin, device) = test_support::try_open(Config { seed, ..Config::default() });
+        let (_orin, device) = test_support::try_open(Config { seed, ..test_support::config() });
         let device = device.unwrap();
         let notifiers = [0x40_0000_0000, 0x50_0000_0000, 0x60_0000_0000].map(|address| {
             let fault = write_to(&device, address);

@@ -210,7 +210,7 @@ fn a_device_with_pending_futures_can_be_dropped() {
         } else {
             drop(futures);
         }
-        while orin.live() != orin_sim::SoftwareOrin::new(orin_sim::Config::default()).unwrap().live() {
+        while orin.live() != orin_sim::SoftwareOrin::new(test_support::config()).unwrap().live() {
             assert!(start.elapsed() < TIMEOUT, "the device still has open objects: {:?}", orin.live());
             thread::sleep(Duration::from_millis(1));
         }

@@ -95,7 +95,7 @@ fn every_fault_of_the_model_has_its_kind() {
 /// A finding of the order check is an error in the log; correct use produces neither.
 #[test]
 fn findings_of_the_order_check_are_errors() {
-    let (orin, device) = try_open(Config::default().with_checks(Tools::ORDERING));
+    let (orin, device) = try_open(test_support::config().with_checks(Tools::ORDERING));
     let device = device.unwrap();
     let program = Program::load(&device, &cubin("basics")).unwrap();
     let kernel = program.kernel("increment").unwrap();
@@ -154,7 +154,7 @@ fn a_program_without_faults_leaves_no_error_in_the_log() {
 
 #[test]
 fn a_reader_sees_each_record_once_and_reports_missing_permission() {
-    let orin = SoftwareOrin::new(Config::default()).unwrap();
+    let orin = SoftwareOrin::new(test_support::config()).unwrap();
     let door: Arc<dyn Door> = Arc::new(orin.clone());
     let mut reader = KmsgReader::open(&door).unwrap();
     orin.quiesce();
@@ -163,7 +163,7 @@ fn a_reader_sees_each_record_once_and_reports_missing_permission() {
     assert!(records.iter().all(|record| record.sequence.is_some() && record.level.is_some()));
     assert_eq!(reader.times_overtaken(), 0);
     let nodes = orin_sim::Nodes { kernel_log: orin_sim::Node::Denied, ..orin_sim::Nodes::default() };
-    let denied = SoftwareOrin::new(Config { nodes, ..Config::default() }).unwrap();
+    let denied = SoftwareOrin::new(Config { nodes, ..test_support::config() }).unwrap();
     let door: Arc<dyn Door> = Arc::new(denied);
     assert!(matches!(KmsgReader::open(&door), Err(kernel_door::Errno::ACCESS | kernel_door::Errno::PERM)));
 }

@@ -9,7 +9,7 @@ use nvmap::Nvmap;
 use orin_sim::{Call, Config, Failure, SoftwareOrin};
 use proptest::prelude::*;
 use tegra_hcq::{Buffer, Device, DeviceKind, Error, FaultKind, args};
-use test_support::{Bench, Numbers, TIMEOUT, assert_live, cubin, try_open};
+use test_support::{Bench, Numbers, TIMEOUT, assert_live, config, cubin, try_open};
 
 /// Bytes from one seam to the next.
 const PART: usize = 128 << 20;
@@ -20,8 +20,9 @@ const REACH: usize = 2048;
 
 /// An Orin Nano whose memory is in pieces of 256 MiB, 1 GiB of it used by another program.
 fn fragmented_nano() -> (SoftwareOrin, Device, Nvmap, Vec<nvmap::DmaBuf>) {
-    let config = Config { largest_free_range: 256 << 20, ..Config::of("nano-8".parse().unwrap()) };
-    let (orin, device) = try_open(config);
+    let nano = Config { largest_free_range: 256 << 20, ..Config::of("nano-8".parse().unwrap()) }
+        .with_release(config().release);
+    let (orin, device) = try_open(nano);
     let door: Arc<dyn Door> = Arc::new(orin.clone());
     let nvmap = Nvmap::open(&door).unwrap();
     let others = (0..4).map(|_| nvmap.buffer(256 << 20).allocate_unmapped().unwrap()).collect();
@@ -94,7 +95,7 @@ fn what_refuses_an_allocation_is_named_with_what_would_fit() {
     assert_eq!((shortage, fits), (Shortage::Available, largest));
     assert!(text.contains("more than the available memory"), "{text}");
     // Three parts are there, the fourth is not.
-    fail(sys::code::ALLOC, 4);
+    fail(sys::alloc_code(config().release), 4);
     let (shortage, fits, text) = refused(1 << 30);
     assert_eq!((shortage, fits), (Shortage::Fragments, 3 * PART as u64));
     assert!(text.contains("too fragmented for it; 402653184 bytes would fit now"), "{text}");
@@ -113,12 +114,12 @@ fn what_refuses_an_allocation_is_named_with_what_would_fit() {
 
 #[test]
 fn a_failure_in_any_part_leaves_nothing() {
-    let (orin, device) = try_open(Config::default());
+    let (orin, device) = try_open(config());
     let device = device.unwrap();
     let before = orin.live();
     for (call, count) in [
         (Call::Ioctl(sys::code::CREATE), 3),
-        (Call::Ioctl(sys::code::ALLOC), 3),
+        (Call::Ioctl(sys::alloc_code(config().release)), 3),
         (Call::Ioctl(sys::code::GET_FD), 3),
         (Call::Ioctl(sys::code::PARAMETERS), 3),
         (Call::Mmap, 3),

@@ -31,7 +31,11 @@ struct Bench {
 /// Makes requests fail.
 fn failing(failures: &[(u32, u64, Errno)]) -> Config {
     let failure = |&(code, nth, errno): &(u32, u64, Errno)| Failure { call: Call::Ioctl(code), nth, errno };
-    Config { switch_timeout: PERIOD, failures: failures.iter().map(failure).collect(), ..Config::default() }
+    Config {
+        switch_timeout: PERIOD,
+        failures: failures.iter().map(failure).collect(),
+        ..test_support::config()
+    }
 }
 
 /// Only WFI is left.

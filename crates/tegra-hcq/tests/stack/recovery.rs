@@ -145,7 +145,7 @@ fn other_queues_are_unaffected() {
 
 #[test]
 fn out_of_memory_is_an_error_with_figures() {
-    let (_orin, device) = try_open(Config { memory_bytes: 256 << 20, ..Config::default() });
+    let (_orin, device) = try_open(Config { memory_bytes: 256 << 20, ..test_support::config() });
     let device = device.unwrap();
     let program = Program::load(&device, &cubin("basics")).unwrap();
     let mut queue = device.queue().unwrap();

@@ -34,14 +34,14 @@ fn a_machine_without_an_orin_is_reported() {
 fn the_reason_and_the_cure_are_named() {
     let open = |config| try_open(config).1.unwrap_err().to_string();
     let nodes =
-        |ctrl, nvmap| Config { nodes: Nodes { ctrl, nvmap, ..Nodes::default() }, ..Config::default() };
+        |ctrl, nvmap| Config { nodes: Nodes { ctrl, nvmap, ..Nodes::default() }, ..test_support::config() };
     let text = open(nodes(Node::Absent, Node::Present));
     assert!(text.contains("/dev/nvgpu/igpu0/ctrl"), "{text}");
     let text = open(nodes(Node::Present, Node::Absent));
     assert!(text.contains("/dev/nvmap"), "{text}");
     let text = open(nodes(Node::Denied, Node::Present));
     assert!(text.contains("video"), "{text}");
-    let mut old = Config::default();
+    let mut old = test_support::config();
     old.characteristics.flags &= !(1 << 30);
     let text = open(old);
     assert!(text.contains("USERMODE_SUBMIT") && text.contains("r36"), "{text}");
@@ -61,7 +61,7 @@ fn size_field(file: &[u8], name: &str) -> (usize, String) {
 /// contains.
 #[test]
 fn a_hostile_cubin_is_refused_before_its_size_is_allocated() {
-    let config = Config { memory_bytes: 256 << 20, ..Config::default() };
+    let config = Config { memory_bytes: 256 << 20, ..test_support::config() };
     let (orin, device) = try_open(config);
     let device = device.unwrap();
     let before = orin.live();
@@ -114,7 +114,7 @@ fn hostile_sizes_of_a_kernel_are_refused() {
 
 #[test]
 fn memory_runs_out_with_a_number_and_the_device_stays_usable() {
-    let config = Config { memory_bytes: 256 << 20, ..Config::default() };
+    let config = Config { memory_bytes: 256 << 20, ..test_support::config() };
     let (orin, device) = try_open(config);
     let device = device.unwrap();
     let program = Program::load(&device, &cubin("basics")).unwrap();
@@ -176,7 +176,7 @@ fn nothing_leaks_over_many_devices_and_faults() {
 
 #[test]
 fn buffers_and_queues_release_their_resources() {
-    let (orin, device) = try_open(Config::default());
+    let (orin, device) = try_open(test_support::config());
     let device = device.unwrap();
     drop(device.queue().unwrap());
     device.trim();
@@ -212,7 +212,7 @@ fn a_buffer_dropped_in_flight_lives_until_its_launch_has_ended() {
 
 #[test]
 fn the_number_of_queues_has_a_limit_that_is_named() {
-    let (_orin, device) = try_open(Config::default());
+    let (_orin, device) = try_open(test_support::config());
     let device = device.unwrap();
     let mut queues: Vec<_> = (0..tegra_hcq::MAX_QUEUES).map(|_| device.queue().unwrap()).collect();
     let error = device.queue().unwrap_err();
@@ -227,7 +227,7 @@ fn every_failing_step_of_bring_up_is_an_error_without_leaks() {
     let mut failures = 0;
     for nth in 0.. {
         assert!(nth < 500, "bring-up makes no more calls than that");
-        let orin = SoftwareOrin::new(Config::default()).unwrap();
+        let orin = SoftwareOrin::new(test_support::config()).unwrap();
         let probe = Arc::new(Probe::failing(orin.clone(), nth, Errno::NOMEM));
         let device = Device::open_through(Arc::clone(&probe) as _, DeviceKind::Sim);
         let result = device.and_then(|device| device.queue().map(drop));

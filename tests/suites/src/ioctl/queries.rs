@@ -2,7 +2,7 @@
 
 use kernel_door::{DoorFd, OpenFlags};
 use nvgpu_channel::{VA_END, VA_START};
-use nvgpu_sys::{address_space, ctrl, nvmap as sys, paths};
+use nvgpu_sys::{Release, address_space, ctrl, nvmap as sys, paths};
 
 use test_harness::{Check, Context};
 
@@ -59,13 +59,18 @@ pub(super) fn heaps(context: &Context) -> Check {
 }
 
 /// Creates a handle, allocates from `heap`, exports a file descriptor, and frees both.
-fn allocate(nvmap: &DoorFd, heap: u32) -> Result<(), kernel_door::Errno> {
+fn allocate(nvmap: &DoorFd, release: Release, heap: u32) -> Result<(), kernel_door::Errno> {
     let mut create = sys::CreateHandle { size_or_fd: 4096, handle: 0 };
     sys::CREATE.send(nvmap, &mut create)?;
     let handle = create.handle;
     let flags = TAG << sys::TAG_SHIFT | sys::CACHE_WRITE_COMBINED;
     let mut alloc = sys::AllocHandle { handle, heap_mask: heap, flags, align: 4096, numa_nid: 0 };
-    let fd = sys::ALLOC.send(nvmap, &mut alloc).and_then(|_| {
+    let allocated = if release < Release::R39_2 {
+        sys::ALLOC.send(nvmap, &mut alloc).map(drop)
+    } else {
+        sys::alloc_r39(nvmap, &alloc)
+    };
+    let fd = allocated.and_then(|()| {
         let mut get = sys::CreateHandle { size_or_fd: 0, handle };
         sys::GET_FD.send(nvmap, &mut get)?;
         let raw = i32::try_from(get.size_or_fd).map_err(|_| kernel_door::Errno::BADF)?;
@@ -82,13 +87,16 @@ fn allocate(nvmap: &DoorFd, heap: u32) -> Result<(), kernel_door::Errno> {
 /// left with an empty dma-buf.
 pub(super) fn create_alloc(context: &Context) -> Check {
     let nvmap = open_nvmap(context)?;
+    // The layout of the characteristics and the form of ALLOC changed in the same release.
+    let (_, bytes) = ctrl::get_characteristics(&open_ctrl(context)?)?;
+    let release = ctrl::Characteristics::release_of(bytes).unwrap_or(Release::R39_2);
     for (name, heap) in [("SYSMEM", HEAP_SYSMEM), ("GENERIC", sys::Heaps::GENERIC.bits())] {
-        match allocate(&nvmap, heap) {
+        match allocate(&nvmap, release, heap) {
             Ok(()) => context.note(format!("{name} provides memory")),
             Err(errno) => context.note(format!("{name}: {errno}")),
         }
     }
-    allocate(&nvmap, sys::Heaps::IOVMM.bits())?;
+    allocate(&nvmap, release, sys::Heaps::IOVMM.bits())?;
     Ok(())
 }
 

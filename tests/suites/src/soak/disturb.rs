@@ -68,7 +68,7 @@ fn failed<T>(result: Result<T, Error>, wanted: Errno) -> Check {
 fn memory_fails(w: &mut Worker<'_>, orin: &SoftwareOrin, name: &'static str) -> Check {
     let calls = [
         Call::Ioctl(nvmap::code::CREATE),
-        Call::Ioctl(nvmap::code::ALLOC),
+        Call::Ioctl(nvmap::alloc_code(test_support::config().release)),
         Call::Ioctl(nvmap::code::GET_FD),
         Call::Ioctl(address_space::code::MAP_BUFFER_EX),
         Call::Mmap,

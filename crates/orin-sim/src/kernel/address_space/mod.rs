@@ -30,8 +30,6 @@ use super::{Kernel, syncpoint};
 
 use mapping::UserMapping;
 
-/// Longest argument of the node, in bytes.
-const MAX_BYTES: usize = 40;
 /// GPU page in bytes.
 const PAGE: u64 = abi::PAGE_SIZE as u64;
 /// Length of the kernel's area, directly above the user's.
@@ -276,7 +274,7 @@ impl Kernel {
         code: Code,
         address: u64,
     ) -> Result<i32, Errno> {
-        code.check(abi::FAMILY, self.config.characteristics.as_ioctl_nr_last, MAX_BYTES)?;
+        self.check(code, abi::FAMILY, self.config.characteristics.as_ioctl_nr_last, abi::ALL)?;
         let mut argument = Argument::copy_in(task, code, address)?;
         let log = &self.log;
         let mut state = self.state.lock();
@@ -335,7 +333,7 @@ impl Kernel {
                 })?,
                 code::GET_VA_REGIONS => argument.call(|args: &mut GetVaRegions| space.regions(task, args))?,
                 code::MAPPING_MODIFY => argument.call(|args: &mut MappingModify| space.modify(log, args))?,
-                _ => return Err(Errno::NOTTY),
+                _ => return Err(self.unhandled(code, &[code::GET_SYNC_RO_MAP_V2])),
             }
         }
         drop(state);

@@ -58,7 +58,7 @@ impl Nvmap {
             (size, _) => u64::from(size),
         };
         // Counted in whole pages, like in the kernel.
-        if bytes / PAGE > self.system.total / PAGE {
+        if bytes / PAGE > self.largest() / PAGE {
             return Err(Errno::NOMEM);
         }
         let read_only = args.flags & HandleFlags::READ_ONLY.bits() != 0;

@@ -29,6 +29,7 @@ use rustix::io::Errno;
 use crate::check::Tools;
 use crate::config::Config;
 use crate::memory::Memory;
+use crate::release::{self, Estimate};
 
 use super::log::Log;
 use super::process::ProcessId;
@@ -62,14 +63,14 @@ pub(super) struct Metadata {
 #[derive(Debug)]
 struct Pool {
     total: u64,
-    /// Maximum allocation in bytes.
+    /// Bytes of it that nvmap can have: at most all.
     limit: AtomicU64,
     used: AtomicU64,
 }
 
 impl Pool {
-    fn new(total: u64) -> Self {
-        Self { total, limit: AtomicU64::new(total), used: AtomicU64::new(0) }
+    fn new(total: u64, limit: u64) -> Self {
+        Self { total, limit: AtomicU64::new(limit.min(total)), used: AtomicU64::new(0) }
     }
 
     fn take(&self, bytes: u64) -> bool {
@@ -84,7 +85,7 @@ impl Pool {
     }
 
     fn free(&self) -> u64 {
-        self.total - self.used.load(Ordering::Acquire)
+        self.limit.load(Ordering::Acquire).saturating_sub(self.used.load(Ordering::Acquire))
     }
 }
 
@@ -253,6 +254,7 @@ pub(super) struct Nvmap {
     /// Length of the longest free range of system memory, in bytes.
     longest_range: u64,
     protected: Arc<Pool>,
+    estimate: Estimate,
     /// Texts of allocation tags, set by SET_TAG_LABEL.
     labels: BTreeMap<u16, String>,
     /// Whether the order check is on.
@@ -263,19 +265,16 @@ impl Nvmap {
     pub(super) fn new(config: &Config) -> Self {
         // Earlier programs on the machine have used up numbers. CAST: the remainder is below 2^16.
         let before = if config.seed == 0 { 0 } else { (config.seed % 0x1_0000) as u32 };
-        let system = Pool::new(config.memory_bytes);
-        if let Some(limit) = config.faults.allocation_limit {
-            system.limit.store(limit.min(system.total), Ordering::Release);
-        }
         Self {
             clients: BTreeMap::new(),
             active: ProcessId::default(),
             next_id: FIRST_ID + before,
             next_serial: 0,
             live: Arc::default(),
-            system: Arc::new(system),
             longest_range: config.largest_free_range,
-            protected: Arc::new(Pool::new(config.vpr_bytes)),
+            system: Arc::new(Pool::new(config.memory_bytes, config.available_bytes.unwrap_or(u64::MAX))),
+            protected: Arc::new(Pool::new(config.vpr_bytes, u64::MAX)),
+            estimate: release::facts(config.release).estimate,
             labels: BTreeMap::new(),
             watched: config.checks(Tools::ORDERING),
         }
@@ -308,9 +307,14 @@ impl Nvmap {
         self.clients.get(&process).map_or(0, |client| client.ids.len())
     }
 
-    /// Sets the allocation limit of system memory.
+    /// Sets the available system memory, including memory in use.
     pub(super) fn limit(&self, bytes: u64) {
         self.system.limit.store(bytes.min(self.system.total), Ordering::Release);
+    }
+
+    /// Bytes of system memory, and the free ones among them.
+    pub(super) fn system_memory(&self) -> (u64, u64) {
+        (self.system.total, self.system.free())
     }
 
     pub(super) fn handles(&self) -> usize {
@@ -449,10 +453,21 @@ impl Nvmap {
         self.watched.then_some(bytes <= POISONED_BYTES && !zeroed)
     }
 
+    /// The largest buffer of system memory that the kernel tries to allocate.
+    fn largest(&self) -> u64 {
+        match self.estimate {
+            Estimate::Total => self.system.total,
+            Estimate::Available => {
+                let free = self.system.free();
+                (free - free / 1000) & !(PAGE - 1)
+            }
+        }
+    }
+
     /// The kernel's estimate before it allocates.
     fn available(&self, heaps: Heaps, bytes: u64) -> bool {
         if heaps.intersects(SYSTEM) {
-            return bytes <= self.system.total;
+            return bytes <= self.largest();
         }
         heaps.contains(Heaps::VPR) && bytes <= self.protected.free()
     }
@@ -522,7 +537,8 @@ impl Nvmap {
                 return Err(Errno::NODEV);
             };
         } else if heaps.intersects(SYSTEM) {
-            (args.total, args.free) = (self.system.total, self.system.free());
+            // Where the estimate uses the available memory, this query reports the same.
+            (args.total, args.free) = (self.system.total, self.largest().min(self.system.free()));
             // CAST: 4096.
             args.granule_size = PAGE as u32;
         } else {

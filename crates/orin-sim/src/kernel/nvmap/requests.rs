@@ -22,8 +22,6 @@ use super::super::process::task::Task;
 use super::{Buffer, maintenance, range, refuse_unallocated, transfer};
 use crate::procfs;
 
-/// Highest request number.
-const LAST: u32 = 107;
 /// The carveouts that GET_AVAILABLE_HEAPS of the board lists.
 const CARVEOUTS: Heaps = Heaps::VPR.union(Heaps::FSI);
 /// Requests of the real driver that are not modelled.
@@ -37,8 +35,16 @@ const NOT_MODELLED: &[u32] = &[
     code::GET_SCIIPCID,
     code::HANDLE_FROM_SCIIPCID,
 ];
-/// FROM_ID and GET_ID, which the driver refuses explicitly.
-const DEPRECATED: [u32; 2] = [code::FROM_ID, code::GET_ID];
+
+/// The line of a request that the driver refuses explicitly; `compat` is whether it serves 32-bit processes.
+fn deprecated(request: u32, compat: bool) -> Option<NoteLine> {
+    match request {
+        code::FROM_ID | code::GET_ID => Some(NoteLine::DeprecatedId {}),
+        code::READ_32 | code::WRITE_32 if !compat => Some(NoteLine::DeprecatedTransfer {}),
+        code::CACHE_32 if !compat => Some(NoteLine::DeprecatedCache {}),
+        _ => None,
+    }
+}
 
 /// End of a process's address range: 48 bits, as configured in L4T's arm64 kernels.
 const USER_END: u64 = 1 << 48;
@@ -105,7 +111,7 @@ impl Kernel {
         code: Code,
         address: u64,
     ) -> Result<i32, Errno> {
-        if code.family != abi::FAMILY || code.number > LAST {
+        if code.family != abi::FAMILY || code.number > self.config.release.last(abi::ALL) {
             return Err(Errno::NOTTY);
         }
         if code.code == code::FREE {
@@ -114,15 +120,15 @@ impl Kernel {
             return Ok(0);
         }
         check_address(code, address)?;
+        let log = &self.log;
+        if let Some(line) = deprecated(code.code, self.facts().compat) {
+            log.nvmap(Level::Warning, "nvmap_ioctl", line);
+            return Err(Errno::NOTTY);
+        }
         if [code::READ, code::WRITE, code::READ_32, code::WRITE_32].contains(&code.code) {
             return self.nvmap_transfer(task, client, code, address);
         }
-        let log = &self.log;
-        let Some(handler) = handler(code.code) else {
-            if DEPRECATED.contains(&code.code) {
-                log.nvmap(Level::Warning, "nvmap_ioctl", NoteLine::DeprecatedId {});
-                return Err(Errno::NOTTY);
-            }
+        let Some(handler) = handler(code.code).filter(|_| self.has(abi::ALL, code)) else {
             let known = NOT_MODELLED.contains(&code.code);
             if !known {
                 log.nvmap(Level::Warning, "nvmap_ioctl", MemoryLine::UnknownRequest { request: code.code });
@@ -134,6 +140,7 @@ impl Kernel {
             code::GET_HEAP_SIZE,
             code::PARAMETERS,
             code::QUERY_HEAP_PARAMS,
+            code::QUERY_HEAP_PARAMS_NUMA,
             code::GET_FD_FOR_RANGE_FROM_LIST,
         ];
         let mut argument = if input.contains(&code.code) {
@@ -260,7 +267,8 @@ fn handler(code: u32) -> Option<Handler> {
                 Ok(())
             })
         },
-        code::ALLOC => |task, state, log, argument| {
+        // The form of R36 is the beginning of R39's, whose address matters only to heaps that the Orin lacks.
+        code::ALLOC | code::ALLOC_R39 => |task, state, log, argument| {
             argument.call(|args: &mut AllocHandle| state.nvmap.alloc(task, log, args))
         },
         code::GET_FD => |task, state, log, argument| {
@@ -328,6 +336,16 @@ fn handler(code: u32) -> Option<Handler> {
         }
         code::QUERY_HEAP_PARAMS => |task, state, log, argument| {
             argument.call(|args: &mut QueryHeapParams| state.nvmap.heap_params(task, log, args))
+        },
+        code::QUERY_HEAP_PARAMS_NUMA => |task, state, log, argument| {
+            argument.call(|args: &mut QueryHeapParams| {
+                let node = args.padding1.cast_signed();
+                if node != 0 {
+                    log.nvmap(Level::Error, "nvmap_query_heap", MemoryLine::NumaQuery { node });
+                    return Err(Errno::INVAL);
+                }
+                state.nvmap.heap_params(task, log, args)
+            })
         },
         _ => return None,
     })

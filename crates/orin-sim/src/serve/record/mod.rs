@@ -11,6 +11,8 @@ use std::io::{self, BufRead, Write};
 use parking_lot::Mutex;
 
 use crate::Profile;
+use crate::board::UnknownBoard;
+use nvgpu_sys::Release;
 use serde::{Deserialize, Serialize};
 
 use crate::serve::observer::{Access, Detail, Observer, ServedCall};
@@ -26,6 +28,9 @@ struct Header {
     version: u32,
     /// The board, as `BOARD:MODE`.
     board: String,
+    /// Name of the kernel's release; R36.4.3 if absent.
+    #[serde(default)]
+    kernel: Option<String>,
 }
 
 /// One call.
@@ -81,8 +86,9 @@ impl<W: Write> Recorder<W> {
     /// # Errors
     ///
     /// The error of `output`.
-    pub fn new(mut output: W, board: Profile) -> io::Result<Self> {
-        let header = Header { version: VERSION, board: board.to_string() };
+    pub fn new(mut output: W, board: Profile, kernel: Release) -> io::Result<Self> {
+        let kernel = Some(kernel.to_string());
+        let header = Header { version: VERSION, board: board.to_string(), kernel };
         writeln!(output, "{}", serde_json::to_string(&header)?)?;
         Ok(Self { output: Mutex::new((output, None)) })
     }
@@ -126,7 +132,8 @@ pub struct Damaged {
 /// use orin_sim::{Config, SoftwareOrin};
 ///
 /// let record = Record::read(&br#"{"version":1,"board":"agx-64:maxn"}"#[..])?;
-/// let comparison = replay(&record, &SoftwareOrin::new(Config::of(record.board()))?);
+/// let config = Config::of(record.board()).with_release(record.kernel());
+/// let comparison = replay(&record, &SoftwareOrin::new(config)?);
 /// assert_eq!((record.len(), comparison.differences.len()), (0, 0));
 /// # Ok(())
 /// # }
@@ -134,6 +141,7 @@ pub struct Damaged {
 #[derive(Debug)]
 pub struct Record {
     board: Profile,
+    kernel: Release,
     entries: Vec<Entry>,
 }
 
@@ -144,7 +152,7 @@ impl Record {
     ///
     /// [`Damaged`] names the first line that is not one of a record.
     pub fn read(input: impl BufRead) -> Result<Self, Damaged> {
-        let mut board = None;
+        let mut machine = None;
         let mut entries = Vec::new();
         for (at, line) in input.lines().enumerate() {
             let damaged = |problem: String| Damaged { line: at + 1, problem };
@@ -158,15 +166,23 @@ impl Record {
             if header.version != VERSION {
                 return Err(damaged(format!("version {} is unknown", header.version)));
             }
-            board = Some(header.board.parse().map_err(|error| damaged(format!("{error}")))?);
+            let board = header.board.parse().map_err(|error: UnknownBoard| damaged(error.to_string()))?;
+            let kernel = header.kernel.map_or(Ok(Release::R36_4_3), |name| name.parse());
+            machine = Some((board, kernel.map_err(|error| damaged(error.to_string()))?));
         }
-        let board = board.ok_or_else(|| Damaged { line: 1, problem: "the record is empty".to_owned() })?;
-        Ok(Self { board, entries })
+        let empty = || Damaged { line: 1, problem: "the record is empty".to_owned() };
+        let (board, kernel) = machine.ok_or_else(empty)?;
+        Ok(Self { board, kernel, entries })
     }
 
     /// The board of the record.
     pub fn board(&self) -> Profile {
         self.board
+    }
+
+    /// The release of the record's kernel.
+    pub fn kernel(&self) -> Release {
+        self.kernel
     }
 
     /// Number of calls.
@@ -205,19 +221,19 @@ mod tests {
         let request =
             |code, address| Detail::Request { descriptor: 5, code, address, before: &[], after: &[] };
         let read = |values: &[u32]| Access::Read { address: ADDRESS, bytes: words(values) };
-        let allocation = |handle| read(&[handle, 1 << 30, 0x0900_0001, 4096, u32::MAX]);
+        let allocation = |handle| read(&[handle, 1 << 30, 0x0900_0001, 4096, u32::MAX, 0, 0, 0]);
         let open = Detail::Open { path: c"/dev/nvmap", flags: libc::O_RDWR };
         serve(open, Ok(5), &[Access::Install { number: 5 }]);
         // The model gives other numbers to its handles.
         let created = Access::Write { address: ADDRESS, bytes: words(&[4096, 0x1234_5678]) };
         serve(request(code::CREATE, ADDRESS), Ok(0), &[read(&[4096, 0]), created]);
-        serve(request(code::ALLOC, ADDRESS), Ok(0), &[allocation(0x1234_5678)]);
-        serve(request(code::ALLOC, ADDRESS), Err(Errno::INVAL), &[allocation(0x7654_3210)]);
+        serve(request(code::ALLOC_R39, ADDRESS), Ok(0), &[allocation(0x1234_5678)]);
+        serve(request(code::ALLOC_R39, ADDRESS), Err(Errno::INVAL), &[allocation(0x7654_3210)]);
         serve(request(code::FREE, 0x1234_5678), Ok(0), &[]);
     }
 
     fn recorded() -> String {
-        let recorder = Recorder::new(Vec::new(), Profile::default()).unwrap();
+        let recorder = Recorder::new(Vec::new(), Profile::default(), Release::R39_2).unwrap();
         serve(&recorder);
         assert!(recorder.error().is_none());
         String::from_utf8(recorder.output.into_inner().0).unwrap()
@@ -225,7 +241,8 @@ mod tests {
 
     fn differences(text: &str) -> Vec<String> {
         let record = Record::read(text.as_bytes()).unwrap();
-        let comparison = replay(&record, &SoftwareOrin::new(Config::of(record.board())).unwrap());
+        let config = Config::of(record.board()).with_release(record.kernel());
+        let comparison = replay(&record, &SoftwareOrin::new(config).unwrap());
         let same_result = comparison.differences.iter().filter(|it| !it.text.contains("result")).count();
         assert_eq!(comparison.compared + comparison.differences.len() - same_result, 5, "{comparison:?}");
         comparison.differences.iter().map(ToString::to_string).collect()
@@ -254,7 +271,9 @@ mod tests {
         assert_eq!(error(""), "line 1: the record is empty");
         assert!(error("{}").starts_with("line 1: missing field `version`"), "{}", error("{}"));
         assert_eq!(error(&text.replacen(":1,", ":2,", 1)), "line 1: version 2 is unknown");
-        assert!(error(&text.replacen("agx-64", "agx-63", 1)).starts_with("line 1: "));
+        for (known, unknown) in [("agx-64", "agx-63"), ("r39.2", "r40")] {
+            assert!(error(&text.replacen(known, unknown, 1)).starts_with("line 1: "));
+        }
         for damage in ["0", "0g"] {
             let error = error(&text.replacen("0010000078563412", damage, 1));
             assert!(error.starts_with("line 3: not pairs of hexadecimal digits"), "{error}");
@@ -279,8 +298,8 @@ mod tests {
     #[test]
     fn the_first_failed_write_is_reported() {
         let header = recorded().find('\n').unwrap() + 1;
-        assert!(Recorder::new(Full(header - 1), Profile::default()).is_err());
-        let recorder = Recorder::new(Full(header + 100), Profile::default()).unwrap();
+        assert!(Recorder::new(Full(header - 1), Profile::default(), Release::R39_2).is_err());
+        let recorder = Recorder::new(Full(header + 100), Profile::default(), Release::R39_2).unwrap();
         serve(&recorder);
         assert_eq!(recorder.error().unwrap().kind(), io::ErrorKind::StorageFull);
     }

@@ -17,8 +17,6 @@ pub(crate) const NODE: &[Rule] = &[
         send_at(&bench.space(), 0xc028_4707, NOWHERE)
     }),
     ("pre-checks: number 0", INVAL, &[], |bench| send_at(&bench.space(), 0xc028_4100, NOWHERE)),
-    ("pre-checks: number 15", INVAL, &[], |bench| send_at(&bench.space(), 0xc028_410f, NOWHERE)),
-    ("pre-checks: 41 bytes", INVAL, &[], |bench| send_at(&bench.space(), 0xc029_4107, NOWHERE)),
     ("pre-checks: a bad address wins over an unknown code", FAULT, &[], |bench| {
         send_at(&bench.space(), 0xc010_4104, NOWHERE)
     }),

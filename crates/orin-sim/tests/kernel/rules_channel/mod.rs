@@ -6,9 +6,9 @@ pub(crate) mod setup;
 
 use crate::support::rules::*;
 use crate::support::*;
-use kernel_door::DoorFd;
+use kernel_door::{DoorFd, Errno};
 use nvgpu_sys::channel::{self, SetupBind};
-use nvgpu_sys::{nvmap, tsg};
+use nvgpu_sys::nvmap;
 use orin_sim::Config;
 
 const CLOSED: i32 = 0x7fff_0000;
@@ -105,12 +105,7 @@ pub(crate) const NODE: &[Rule] = &[
                 bind_space(&space, channel).unwrap();
                 bind_tsg(&tsg, channel, 0).unwrap();
             }
-            let mut token = tsg::GetShareToken {
-                source_device_instance_id: 1,
-                target_device_instance_id: 1,
-                share_token: 0,
-            };
-            assert_eq!(tsg::GET_SHARE_TOKEN.send(&tsg, &mut token), INVAL);
+            assert_eq!(bench.share(&tsg, 1, 1), Err(Errno::INVAL));
             assert_eq!(bench.orin.live().tsgs, 1);
             assert_eq!(bench.door.open(c"/dev/nvhost-as-gpu", FLAGS), INVAL);
             object(&channels[0], 0xc7c0)

@@ -14,9 +14,15 @@ fn spoiled(bench: &Bench, change: impl FnOnce(&mut SetupBind)) -> Answer {
     setup_with(bench, &channel, change)
 }
 
-fn alloc_ring(fd: &DoorFd, num_entries: u32, flags: u32) -> Answer {
-    let mut args = channel::AllocGpfifoEx { num_entries, flags, ..Default::default() };
-    channel::ALLOC_GPFIFO_EX.send(fd, &mut args)
+fn alloc_ring(bench: &Bench, fd: &DoorFd, num_entries: u32, flags: u32) -> Answer {
+    if bench.release < Release::R39_2 {
+        let mut args = channel::AllocGpfifoEx { num_entries, flags, ..Default::default() };
+        return channel::ALLOC_GPFIFO_EX.send(fd, &mut args);
+    }
+    let mut args = channel::AllocGpfifoExR39 { num_entries, flags, ..Default::default() };
+    let result = channel::ALLOC_GPFIFO_EX_R39.send(fd, &mut args);
+    assert_eq!(args.hw_channel_id, if result.is_ok() { 511 } else { 0 });
+    result
 }
 
 pub(crate) const SETUP: &[Rule] = &[
@@ -186,7 +192,7 @@ pub(crate) const SETUP: &[Rule] = &[
         &["deterministic is not compatible with watchdog", "channel 511 :gpfifo already allocated"],
         |bench| {
             let (_space, _tsg, channel) = bench.bound();
-            let alloc = |num_entries, flags| alloc_ring(&channel, num_entries, flags);
+            let alloc = |num_entries, flags| alloc_ring(bench, &channel, num_entries, flags);
             wdt(&channel, channel::WDT_ENABLE).unwrap();
             assert_eq!(alloc(3, 2), INVAL);
             assert_eq!(alloc(4, 2), INVAL);
@@ -214,7 +220,7 @@ pub(crate) const SETUP: &[Rule] = &[
     ("6.3: reserved words are ignored", Ok(0), &[], |bench| {
         spoiled(bench, |args| (args.reserved, args.padding) = ([7; 9], 7))
     }),
-    ("6.3: ALLOC_GPFIFO_EX of 2 entries", INVAL, &[], |bench| alloc_ring(&bench.bound().2, 2, 0)),
+    ("6.3: ALLOC_GPFIFO_EX of 2 entries", INVAL, &[], |bench| alloc_ring(bench, &bench.bound().2, 2, 0)),
 ];
 
 #[test]

@@ -88,7 +88,10 @@ pub(crate) const TRANSFERS: &[Rule] = &[
         transfer(bench, true, 2, |args| args.elem_size = 0)
     }),
     ("WRITE: an unknown handle", INVAL, &[], |bench| transfer(bench, false, 2, |args| args.handle = 1)),
-    ("READ_32: has the fields of READ", Err(Errno::INTR), &[], |bench| {
+];
+
+pub(crate) const R36_TRANSFERS: &[Rule] =
+    &[("READ_32: has the fields of READ", Err(Errno::INTR), &[], |bench| {
         let mut args = RwHandle32 {
             addr: 8,
             handle: allocated(bench, 0),
@@ -102,8 +105,7 @@ pub(crate) const TRANSFERS: &[Rule] = &[
         let result = unsafe { nvmap::READ_32.send_pointing(&bench.nvmap, &mut args) };
         assert_eq!(args.count, 8, "the bytes left of the first element");
         result
-    }),
-];
+    })];
 
 /// CACHE_LIST of handles with 64-bit ranges.
 fn cache_list(bench: &Bench, handles: &[u32], change: impl FnOnce(&mut CacheOpList)) -> Answer {
@@ -122,7 +124,7 @@ fn cache_list(bench: &Bench, handles: &[u32], change: impl FnOnce(&mut CacheOpLi
 
 const DEFERRED: u32 = HandleFlags::CACHE_SYNC_AT_RESERVE.bits();
 
-pub(crate) const CACHES: &[Rule] = &[
+pub(crate) const CACHE_LISTS: &[Rule] = &[
     ("CACHE_LIST: 0 elements win over null lists", INVAL, &[], |bench| {
         cache_list(bench, &[], |args| args.handles = 0)
     }),
@@ -167,6 +169,9 @@ pub(crate) const CACHES: &[Rule] = &[
     ("CACHE_LIST: all with CACHE_SYNC_AT_RESERVE", Ok(0), &[], |bench| {
         cache_list(bench, &[allocated(bench, DEFERRED), allocated(bench, DEFERRED)], |_| ())
     }),
+];
+
+pub(crate) const CACHES: &[Rule] = &[
     ("CACHE: a bad operation wins over an unknown handle", INVAL, &[], |bench| {
         cache(bench, |args| (args.op, args.handle) = (3, 1))
     }),

@@ -123,7 +123,7 @@ fn alloc(bench: &Bench, change: impl FnOnce(&mut AllocHandle)) -> Answer {
     let heap_mask = Heaps::IOVMM.bits();
     let mut args = AllocHandle { handle, heap_mask, flags: TAG | 1, align: 4096, numa_nid: -1 };
     change(&mut args);
-    nvmap::ALLOC.send(&bench.nvmap, &mut args)
+    bench.send_alloc(&args)
 }
 
 pub(crate) const ALLOCATION: &[Rule] = &[

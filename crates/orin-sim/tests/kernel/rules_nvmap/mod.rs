@@ -15,11 +15,10 @@ use nvgpu_sys::nvmap::{self, HandleParameters, Heaps, code};
 const READ: Protection = Protection::READ;
 const WRITE: Protection = Protection::WRITE;
 /// An address outside every process.
-const KERNEL: u64 = 0xffff_8000_0000_0000;
+pub(crate) const KERNEL: u64 = 0xffff_8000_0000_0000;
 
 pub(crate) const NODE: &[Rule] = &[
     ("dispatch: another family", NOTTY, &[], |bench| send_at(&bench.nvmap, 0xc008_4700, KERNEL)),
-    ("dispatch: number 108", NOTTY, &[], |bench| send_at(&bench.nvmap, 0xc008_4e6c, KERNEL)),
     ("dispatch: a kernel address wins over an unknown code", FAULT, &[], |bench| {
         send_at(&bench.nvmap, 0xc008_4e05, KERNEL)
     }),

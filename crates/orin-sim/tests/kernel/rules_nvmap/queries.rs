@@ -23,8 +23,7 @@ pub(crate) const QUERIES: &[Rule] = &[
         let handle = bench.create(4096);
         let flags = TAG | HandleFlags::PHYS_CONTIG.bits() | 3;
         let heap_mask = Heaps::IOVMM.bits();
-        let mut args = AllocHandle { handle, heap_mask, flags, align: 0x1_0000, numa_nid: -1 };
-        nvmap::ALLOC.send(&bench.nvmap, &mut args).unwrap();
+        bench.send_alloc(&AllocHandle { handle, heap_mask, flags, align: 0x1_0000, numa_nid: -1 }).unwrap();
         let (result, args) = parameters(bench, handle);
         assert_eq!((args.contig, args.align, args.coherency), (1, 0x1_0000, 3));
         assert_eq!(args.heap, u64::from(heap_mask));
@@ -67,6 +66,12 @@ pub(crate) const QUERIES: &[Rule] = &[
         &["WARNING in nvmap_ioctl_query_heap_params+0x0/0x0 [nvmap]"],
         |bench| heap_params(bench, Heaps::IOVMM.bits() | Heaps::GPU.bits()).0,
     ),
+    ("GET_AVAILABLE_HEAPS: the argument cannot be stored", INVAL, &[], |bench| {
+        send_constant(&bench.nvmap, code::GET_AVAILABLE_HEAPS, &[0; 8])
+    }),
+];
+
+pub(crate) const R36_QUERIES: &[Rule] = &[
     ("GET_HEAP_SIZE: system memory is not a carveout", NODEV, &[], |bench| {
         let mut args = nvmap::HeapSize { heap: Heaps::IOVMM.bits(), ..Default::default() };
         nvmap::GET_HEAP_SIZE.send(&bench.nvmap, &mut args)
@@ -87,8 +92,5 @@ pub(crate) const QUERIES: &[Rule] = &[
         let mut args = nvmap::SetTagLabel { tag: 9, len: 4, addr: NOWHERE };
         // SAFETY: the software kernel checks every address before it uses it.
         unsafe { nvmap::SET_TAG_LABEL.send_pointing(&bench.nvmap, &mut args) }
-    }),
-    ("GET_AVAILABLE_HEAPS: the argument cannot be stored", INVAL, &[], |bench| {
-        send_constant(&bench.nvmap, code::GET_AVAILABLE_HEAPS, &[0; 8])
     }),
 ];

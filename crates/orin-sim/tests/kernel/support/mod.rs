@@ -19,7 +19,10 @@ use nvgpu_sys::ctrl::{self, AllocAs, OpenChannel, OpenTsg};
 use nvgpu_sys::nvmap::{self, AllocHandle, CreateHandle};
 use nvgpu_sys::paths;
 use nvgpu_sys::tsg::{self, BindChannelEx, CreateSubcontext};
+
 use orin_sim::{Config, SoftwareOrin};
+
+pub(crate) use nvgpu_sys::Release;
 
 /// The end of the user range in the logs of the board: 2^40 - 2 MiB.
 pub(crate) const LOGGED_END: u64 = 0xff_ffe0_0000;
@@ -52,6 +55,7 @@ pub(crate) fn mmap(door: &Arc<dyn Door>, request: &MapRequest) -> Result<NonNull
 
 /// A board and its two nodes.
 pub(crate) struct Bench {
+    pub(crate) release: Release,
     pub(crate) orin: SoftwareOrin,
     pub(crate) door: Arc<dyn Door>,
     pub(crate) nvmap: DoorFd,
@@ -74,11 +78,12 @@ impl Bench {
     }
 
     pub(crate) fn with(config: Config) -> Self {
+        let release = config.release;
         let orin = SoftwareOrin::new(config).expect("the board boots");
         let door: Arc<dyn Door> = Arc::new(orin.clone());
         let nvmap = DoorFd::open(&door, paths::NVMAP, FLAGS).expect("nvmap opens");
         let ctrl = DoorFd::open(&door, paths::CTRL, FLAGS).expect("ctrl opens");
-        Self { orin, door, nvmap, ctrl }
+        Self { release, orin, door, nvmap, ctrl }
     }
 
     /// A handle without memory.
@@ -89,8 +94,21 @@ impl Bench {
     }
 
     pub(crate) fn try_alloc(&self, handle: u32, heap_mask: u32, flags: u32) -> Result<i32, Errno> {
-        let mut args = AllocHandle { handle, heap_mask, flags, align: 4096, numa_nid: -1 };
-        nvmap::ALLOC.send(&self.nvmap, &mut args)
+        self.send_alloc(&AllocHandle { handle, heap_mask, flags, align: 4096, numa_nid: -1 })
+    }
+
+    /// ALLOC in the form of the release.
+    pub(crate) fn send_alloc(&self, args: &AllocHandle) -> Result<i32, Errno> {
+        if self.release < Release::R39_2 {
+            nvmap::ALLOC.send(&self.nvmap, &mut args.clone())
+        } else {
+            nvmap::alloc_r39(&self.nvmap, args).map(|()| 0)
+        }
+    }
+
+    /// A token with which the instance `target` may open a TSG of the instance `source`.
+    pub(crate) fn share(&self, tsg: &DoorFd, source: u64, target: u64) -> Result<u64, Errno> {
+        tsg::get_share_token(tsg, self.release, source, target)
     }
 
     pub(crate) fn alloc(&self, handle: u32) {

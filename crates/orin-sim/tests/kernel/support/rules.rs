@@ -5,8 +5,9 @@ use core::ptr;
 
 use kernel_door::{DoorFd, Errno};
 use nvgpu_sys::nvmap;
+use orin_sim::Config;
 
-use super::Bench;
+use super::{Bench, Release};
 
 /// The result of a call.
 pub(crate) type Answer = Result<i32, Errno>;
@@ -43,14 +44,16 @@ const MODEL: &str = "orin-sim:";
 /// Prefix of a backtrace in [`lines`].
 const BACKTRACE: &str = "WARNING in ";
 
-/// Checks every rule on its own board and lists all failures.
+/// Checks every rule on its own board with each of the releases and lists all failures.
 ///
 /// An expected line that begins with `…` matches the end of the real one. Backtraces are compared if the rule expects
 /// one.
-pub(crate) fn check(rules: &[Rule]) {
+pub(crate) fn check(rules: &[Rule], releases: &[Release]) {
     let mut wrong = Vec::new();
-    for (rule, want, log, call) in rules {
-        let bench = Bench::new();
+    let all = releases.iter().flat_map(|release| rules.iter().map(move |rule| (release, rule)));
+    for (release, (rule, want, log, call)) in all {
+        let bench = Bench::with(Config::default().with_release(*release));
+        let rule = format!("{release}: {rule}");
         let got = call(&bench);
         if got != *want {
             wrong.push(format!("{rule}: expected {want:?}, got {got:?}"));

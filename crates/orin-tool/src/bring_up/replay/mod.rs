@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use nvgpu_sys::Release;
 use orin_cli::{Output, Progress, UsageError, stdout, warn};
 use orin_sim::{BrokenChain, ChainEffect, Config, Settings};
 use serde_json::{Value, json};
@@ -65,9 +66,11 @@ pub(super) fn run(path: &Path, target: Option<&Path>, json: bool) -> Result<Exit
     let seen = Run::new(report)?;
     warn("running the stages on the software Orin, for comparison");
     let progress = Progress::new("running the stages");
-    let model = reference(seen.last)?;
+    let layout = &seen.facts(1)["characteristics_layout"];
+    let kernel = layout.as_str().and_then(|name| name.parse().ok()).unwrap_or(Release::R36_4_3);
+    let model = reference(seen.last, kernel)?;
     drop(progress);
-    let settings = settings(&seen, &model)?;
+    let settings = settings(&seen, &model, kernel)?;
     let differences = compare::all(&seen, &model);
     if let Some(target) = &target {
         target.write(settings.to_json().as_bytes())?;
@@ -94,8 +97,8 @@ pub(super) fn run(path: &Path, target: Option<&Path>, json: bool) -> Result<Exit
     Ok(ExitCode::SUCCESS)
 }
 
-/// Runs the stages on the model without settings.
-fn reference(last: u8) -> Result<Run> {
+/// Runs the stages on the model with this kernel, without settings.
+fn reference(last: u8, kernel: Release) -> Result<Run> {
     let folder = tempfile::tempdir().context("creating a folder")?;
     let mut command = Command::new(orin_cli::own_program().context("finding this program")?);
     command.args([
@@ -109,6 +112,7 @@ fn reference(last: u8) -> Result<Run> {
         &last.to_string(),
     ]);
     command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null());
+    command.env(orin_sim::release::KERNEL_VARIABLE, kernel.name());
     command.env_remove(orin_sim::settings::SETTINGS_VARIABLE).env_remove(orin_sim::check::STRICT_VARIABLE);
     let status = command.status().context("running the stages on the software Orin")?;
     let path = folder.path().join("model.tar.gz");
@@ -168,9 +172,10 @@ fn broken_chains(facts: &Value) -> Vec<BrokenChain> {
 }
 
 /// The settings with which the model answers as the report.
-fn settings(seen: &Run, model: &Run) -> Result<Settings> {
+fn settings(seen: &Run, model: &Run, kernel: Release) -> Result<Settings> {
     let (facts, known) = (seen.facts(1), model.facts(1));
     let mut settings = Settings::default();
+    settings.kernel = Some(kernel.to_string()).filter(|_| kernel != Release::R36_4_3);
     let characteristics =
         facts["characteristics"].as_str().filter(|_| facts["characteristics"] != known["characteristics"]);
     settings.characteristics = characteristics.map(str::to_owned);
