@@ -26,7 +26,8 @@ fn allocate(nvmap: &DoorFd, bytes: u32) -> Result<DoorFd> {
         align: 4096,
         numa_nid: -1,
     };
-    nvmap::ALLOC.send(nvmap, &mut alloc)?;
+    // Kernels since R39 have the request in another size; a kernel refuses the other form with ENOTTY.
+    nvmap::alloc_r39(nvmap, &alloc).or_else(|_| nvmap::ALLOC.send(nvmap, &mut alloc).map(drop))?;
     nvmap::GET_FD.send(nvmap, &mut handle)?;
     let memory = owned(nvmap.door(), handle.size_or_fd.cast_signed());
     // SAFETY: the number is a handle, not a descriptor. The descriptor keeps the pages alive.
