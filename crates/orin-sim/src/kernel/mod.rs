@@ -1,5 +1,5 @@
 //! The kernel half of the software Orin: nvmap and nvgpu of L4T R36.4.3, and of other releases as far as
-//! [`release`](crate::release) lists what differs.
+//! [`crate::release`] lists what differs.
 //!
 //! A request passes the generic check of its node, is copied in, is dispatched by the exact 32-bit code, and is copied
 //! out. The order matters, because it determines which errno takes precedence (`os/linux/ioctl_*.c` of nvgpu,
