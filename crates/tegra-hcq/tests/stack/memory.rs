@@ -12,9 +12,9 @@ use tegra_hcq::{Buffer, Device, DeviceKind, Error, FaultKind, args};
 use test_support::{Bench, Numbers, TIMEOUT, assert_live, config, cubin, try_open};
 
 /// Bytes from one seam to the next.
-const PART: usize = 128 << 20;
+const PART: usize = 256 << 20;
 /// Elements of a buffer with two seams.
-const LEN: usize = (300 << 20) / 4;
+const LEN: usize = (600 << 20) / 4;
 /// Elements before and after a seam that tests use.
 const REACH: usize = 2048;
 
@@ -98,7 +98,7 @@ fn what_refuses_an_allocation_is_named_with_what_would_fit() {
     fail(sys::alloc_code(config().release), 4);
     let (shortage, fits, text) = refused(1 << 30);
     assert_eq!((shortage, fits), (Shortage::Fragments, 3 * PART as u64));
-    assert!(text.contains("too fragmented for it; 402653184 bytes would fit now"), "{text}");
+    assert!(text.contains("too fragmented for it; 805306368 bytes would fit now"), "{text}");
     fail(address_space::code::ALLOC_SPACE, 1);
     let (shortage, fits, text) = refused(1 << 30);
     assert_eq!((shortage, fits), (Shortage::Addresses, 0));

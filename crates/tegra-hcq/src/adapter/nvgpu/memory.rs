@@ -14,9 +14,9 @@ use nvmap::{Buffer, BufferBuilder, Nvmap};
 /// Size of a part in bytes; the last part of a buffer is smaller. A multiple of 2 MiB, the alignment of large nvmap
 /// buffers.
 ///
-/// Smaller parts survive more fragmentation, but each costs a descriptor, and a process has 1024 by default: 64 GiB are
-/// 512 parts.
-pub(super) const PART_BYTES: u64 = 128 << 20;
+/// Smaller parts survive more fragmentation. But each costs its requests, and a descriptor, of which a process has 1024
+/// by default: 64 GiB are 256 parts.
+pub(super) const PART_BYTES: u64 = 256 << 20;
 
 /// nvmap buffers with consecutive addresses on the GPU and on the CPU.
 #[derive(Debug)]
