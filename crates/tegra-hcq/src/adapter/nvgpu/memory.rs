@@ -49,7 +49,7 @@ impl NvgpuMemory {
             return Err(nvmap::Error::Unavailable { size: bytes, available }.into());
         }
         let mut parts = Vec::new();
-        // CAST: 2^27.
+        // CAST: a part fits in 32 bits.
         for done in (0..bytes).step_by(PART_BYTES as usize) {
             let part = buffer(PART_BYTES.min(bytes - done)).allocate_unmapped();
             parts.push(part.map_err(|error| Error::from(error).fitting(done))?);
