@@ -4,13 +4,28 @@
 //! without a full stop, so it can follow a semicolon.
 
 use core::fmt;
+use std::sync::OnceLock;
 
 use crate::Errno;
 
+/// The error of every call of a software kernel that has panicked. Linux returns it only for robust mutexes.
+pub const PANICKED: Errno = Errno::NOTRECOVERABLE;
+
+/// The remedy for [`PANICKED`].
+static PANIC: OnceLock<String> = OnceLock::new();
+
+/// Sets the remedy for [`PANICKED`], once per process: the text of the panic, and where to report it. A software kernel
+/// calls this before it returns the error.
+pub fn set_panic(text: String) {
+    // Of several panics, the first is the cause.
+    let _ = PANIC.set(text);
+}
+
 /// Returns the remedy for an errno that has the same meaning for every call: the two limits on open
-/// descriptors.
+/// descriptors, and the panic of a software kernel.
 pub fn of_call(errno: Errno) -> Option<&'static str> {
     match errno {
+        PANICKED => PANIC.get().map(String::as_str),
         Errno::MFILE => Some("too many open descriptors: raise the limit with ulimit -n"),
         Errno::NFILE => {
             Some("too many open descriptors in the whole system: close some, or raise fs.file-max")

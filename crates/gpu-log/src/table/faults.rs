@@ -207,6 +207,12 @@ lines! {
         "orin-sim: channel {channel} ended before its fault was handled: {text}",
         "The software Orin: the program closed the channel before the kernel handled its fault.",
         "";
+    Cause Error Fatal "orin-sim: a thread of the model panicked"
+        => Panicked { text: String }
+        "orin-sim: a thread of the model panicked: {text}; this is a bug of the software Orin: report it with this \
+         text",
+        "The software Orin has a bug. Its GPU does no more work.",
+        "Report the line and what the program did. Every device on this software Orin must be opened again.";
     Detail Information None "orin-sim: channel "
         => Explanation { channel: u32, text: String } "orin-sim: channel {channel}: {text}",
         "The software Orin explains the fault of a channel.",

@@ -15,9 +15,11 @@
 //! Locks: `lists` protects what is bound and is never held while a channel works. Each channel has its own lock, which
 //! the thread holds for one slice. [`FaultHandler`] is called with neither held.
 
+use core::any::Any;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -160,7 +162,11 @@ impl Scheduler {
             .name("orin-gpu".to_owned())
             .spawn(move || {
                 let _inside = guard::enter();
-                worker.run();
+                let faults = Arc::clone(&worker.faults);
+                // The locks do not poison, and nothing runs on the engines after a panic, so no state is used again.
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.run())) {
+                    faults.panicked(panic_text(&*panic));
+                }
             })
             .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
         Ok(Self {
@@ -316,10 +322,16 @@ impl Drop for Scheduler {
             // The last handle may be dropped on the thread itself, in the fault handler. The thread cannot join itself,
             // and ends by `quit`.
             if thread.thread().id() != std::thread::current().id() && thread.join().is_err() {
-                tracing::error!("the GPU thread has panicked");
+                tracing::error!("the handler of a panic has panicked");
             }
         }
     }
+}
+
+/// The message of a panic.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message")
 }
 
 /// The thread's state.

@@ -64,6 +64,10 @@ const KMSG_WAIT: Duration = Duration::from_secs(1);
 impl Kernel {
     pub(super) fn open(&self, task: &Task<'_>, path: &CStr, flags: OpenFlags) -> Result<RawFd, Errno> {
         self.fail_on_demand(Call::Open)?;
+        // The log says what has happened.
+        if path != paths::KMSG {
+            self.check_panic()?;
+        }
         if AS_NODES.contains(&path) && self.config.nodes.ctrl == Node::Present {
             return Err(Errno::INVAL);
         }

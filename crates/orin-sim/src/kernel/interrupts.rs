@@ -19,7 +19,7 @@ pub(super) struct Interrupts {
 
 impl Interrupts {
     /// Reports an interrupt later. Returns whether that is possible.
-    fn send(&self, kernel: &Weak<Kernel>, interrupt: Pending) -> bool {
+    fn send(&self, kernel: &Kernel, interrupt: Pending) -> bool {
         let mut pending = self.pending.lock();
         if pending.is_none() {
             *pending = start(kernel);
@@ -29,9 +29,9 @@ impl Interrupts {
 }
 
 /// Starts the thread that reports interrupts in their order. It ends with the kernel.
-fn start(kernel: &Weak<Kernel>) -> Option<Sender<Pending>> {
+fn start(owner: &Kernel) -> Option<Sender<Pending>> {
     let (sender, inbox): (_, Receiver<Pending>) = channel();
-    let kernel = Weak::clone(kernel);
+    let kernel = Weak::clone(&owner.me);
     let report = move || {
         for (due, channel) in inbox {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
@@ -39,15 +39,14 @@ fn start(kernel: &Weak<Kernel>) -> Option<Sender<Pending>> {
             kernel.report_interrupt(channel);
         }
     };
-    let thread = std::thread::Builder::new().name("orin-interrupts".to_owned()).spawn(report);
-    thread.is_ok().then_some(sender)
+    owner.spawn("orin-interrupts", report).is_ok().then_some(sender)
 }
 
 impl Kernel {
     /// Reports an interrupt of a channel, at once or after [`Config::event_latency`](crate::Config::event_latency).
     pub(super) fn interrupted(&self, channel: u32) {
         let latency = self.config.event_latency;
-        if latency.is_zero() || !self.interrupts.send(&self.me, (Instant::now() + latency, channel)) {
+        if latency.is_zero() || !self.interrupts.send(self, (Instant::now() + latency, channel)) {
             self.report_interrupt(channel);
         }
     }

@@ -32,7 +32,9 @@ mod process;
 mod pulse;
 mod recovery;
 mod remap;
+mod setup;
 mod sharing;
+mod shutdown;
 mod state;
 mod submit;
 mod switching;
@@ -54,7 +56,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use gpu_log::{ChannelLine, HangLine};
+use gpu_log::ChannelLine;
 use kernel_door::{Door, Events, MapRequest, OpenFlags, RequestInfo};
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
@@ -159,6 +161,8 @@ pub(crate) struct Kernel {
     silent_faults: AtomicBool,
     /// Number of faults since boot.
     faults_seen: AtomicU64,
+    /// Whether a thread of the model has panicked.
+    panicked: AtomicBool,
     /// The kernel itself, for its threads.
     me: Weak<Kernel>,
     /// Whether a thread monitors the watchdogs of channels.
@@ -257,6 +261,7 @@ impl SoftwareOrin {
             power_up: Mutex::new(config.faults.power_up),
             silent_faults: AtomicBool::new(config.faults.silent_faults),
             faults_seen: AtomicU64::new(0),
+            panicked: AtomicBool::new(false),
             me: Weak::clone(me),
             watched: AtomicBool::new(false),
             serving: AtomicBool::new(false),
@@ -365,25 +370,6 @@ impl SoftwareOrin {
     pub fn lock_scheduling(&self, locked: bool) {
         self.board.kernel.state.lock().scheduling_locked = locked;
     }
-
-    /// Puts the GPU into software quiesce, as after an unrecoverable hardware error: requests that need the GPU return
-    /// ENODEV until the board is rebooted.
-    pub fn quiesce(&self) {
-        let kernel = &self.board.kernel;
-        let tsgs = {
-            let mut state = kernel.state.lock();
-            if std::mem::replace(&mut state.quiesced, true) {
-                drop(state);
-                kernel.log.error("nvgpu_sw_quiesce_with_trace", HangLine::QuiescePending {});
-                return;
-            }
-            state.tsgs.keys().copied().collect::<Vec<_>>()
-        };
-        kernel.log.quiesce();
-        for tsg in tsgs {
-            kernel.end_tsg(tsg, Some(recovery::IDLE_TIMEOUT));
-        }
-    }
 }
 
 impl fmt::Debug for SoftwareOrin {
@@ -477,6 +463,7 @@ impl Kernel {
             calls.total += 1;
             calls.total
         };
+        self.check_panic()?;
         self.fail_on_demand(Call::Ioctl(request))?;
         self.refuse(task, request, address)?;
         if let Some(random) = self.config.faults.random

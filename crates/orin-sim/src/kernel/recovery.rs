@@ -443,7 +443,7 @@ impl Kernel {
             std::thread::sleep(delay);
             print();
         };
-        if std::thread::Builder::new().name("orin-late-lines".to_owned()).spawn(later).is_err() {
+        if self.spawn("orin-late-lines", later).is_err() {
             tracing::error!("cannot start the thread for the log lines after a recovery");
         }
     }
@@ -564,6 +564,10 @@ impl FaultHandler for Kernel {
                 log.model(FaultLine::Deadlock { text: waiter.to_string() });
             }
         });
+    }
+
+    fn panicked(&self, text: &str) {
+        self.end_after_panic(text);
     }
 
     fn finding(&self, finding: &Finding) {

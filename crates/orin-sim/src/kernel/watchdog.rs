@@ -156,7 +156,7 @@ impl Kernel {
                 std::thread::sleep(INTERVAL);
             }
         };
-        if std::thread::Builder::new().name("orin-watchdog".to_owned()).spawn(look).is_err() {
+        if self.spawn("orin-watchdog", look).is_err() {
             self.watched.store(false, Ordering::Release);
         }
     }

@@ -4,11 +4,14 @@ use core::ffi::CStr;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::gpu::panic_text;
 use crate::{Caller as _, CallerMemory, SoftwareOrin};
+use kernel_door::cure::PANICKED;
 use kernel_door::{MapRequest, Protection};
 use nvgpu_sys::channel;
 use rustix::io::Errno;
@@ -69,6 +72,22 @@ impl Calls {
             crowd: Crowd::new(root, options.max_processes),
             observer: options.observer.clone(),
         }
+    }
+
+    /// Calls `work`. If it panics, the board ends and the call fails.
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`.
+    pub(crate) fn guarded<T>(
+        &self,
+        work: impl FnOnce() -> Result<T, Error>,
+        answer: impl FnOnce(Answer) -> T,
+    ) -> Result<T, Error> {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+            self.board.panicked(panic_text(&*panic));
+            Ok(answer(Answer::Error(PANICKED)))
+        })
     }
 
     /// Answers a call, unless it may sleep.

@@ -22,6 +22,7 @@ use rustix::process::{
     set_ptracer, setrlimit,
 };
 
+use crate::gpu::panic_text;
 use crate::serve::calls::{Calls, Work};
 use crate::serve::error::Error;
 use crate::serve::filter;
@@ -140,8 +141,10 @@ impl Session {
     fn finish_serving(&mut self) -> Result<(), Error> {
         match self.serving.take().map(JoinHandle::join) {
             Some(Ok(result)) => result,
-            Some(Err(_)) => {
-                Err(Error::Setup(io::Error::other("the thread that serves the program has panicked")))
+            Some(Err(panic)) => {
+                let text =
+                    format!("the thread that serves the program has panicked: {}", panic_text(&*panic));
+                Err(Error::Setup(io::Error::other(text)))
             }
             None => Ok(()),
         }
@@ -310,12 +313,13 @@ fn handle(listener: &Arc<Listener>, calls: &Arc<Calls>, call: &Notification) -> 
         let failed = |errno| Error::Listener { call: "SECCOMP_IOCTL_NOTIF_SEND", errno };
         listener.answer(call.id, answer).map_err(failed)
     };
-    match calls.handle(call) {
+    match calls.guarded(|| calls.handle(call), Work::Now) {
         Ok(Work::Now(now)) => answer(now),
         Ok(Work::Later) => {
             let (listener, calls, call) = (Arc::clone(listener), Arc::clone(calls), *call);
             let work = move || {
-                let result = calls.answer(&call).unwrap_or(Answer::Error(Errno::FAULT));
+                let result = calls.guarded(|| calls.answer(&call), |answer| answer);
+                let result = result.unwrap_or(Answer::Error(Errno::FAULT));
                 let _ = listener.answer(call.id, result);
             };
             match std::thread::Builder::new().name("orin-serve-wait".to_owned()).spawn(work) {
@@ -345,6 +349,14 @@ mod tests {
 
     /// Starts a program. Returns `None` where programs cannot be served.
     fn start(program: &str, arguments: &[&str]) -> Option<(Session, Arc<Listener>, Arc<Calls>)> {
+        start_on(&SoftwareOrin::new(Config::default()).unwrap(), program, arguments)
+    }
+
+    fn start_on(
+        board: &SoftwareOrin,
+        program: &str,
+        arguments: &[&str],
+    ) -> Option<(Session, Arc<Listener>, Arc<Calls>)> {
         let mut command = Command::new(program);
         command.args(arguments);
         let (session, listener) = match Session::spawn(command) {
@@ -352,9 +364,8 @@ mod tests {
             other => other.unwrap(),
         };
         let listener = Arc::new(Listener::new(listener));
-        let board = SoftwareOrin::new(Config::default()).unwrap();
         let root = std::process::id().cast_signed();
-        let calls = Arc::new(Calls::new(&board, &listener, &Options::default(), root));
+        let calls = Arc::new(Calls::new(board, &listener, &Options::default(), root));
         Some((session, listener, calls))
     }
 
@@ -370,6 +381,16 @@ mod tests {
             assert!(session.wait().unwrap().success());
             assert!(served.join().unwrap());
         }
+    }
+
+    #[test]
+    fn a_panic_while_a_call_is_answered_ends_the_board() {
+        let board = SoftwareOrin::new(Config::default()).unwrap();
+        let Some((_session, _, calls)) = start_on(&board, "sleep", &["60"]) else { return };
+        let result = calls.guarded(|| panic!("broken"), |answer| answer);
+        assert!(matches!(result, Ok(Answer::Error(kernel_door::cure::PANICKED))));
+        let log = board.kernel_log();
+        assert!(log.iter().any(|line| line.contains("broken")), "{log:?}");
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! calling thread and on helper threads (`pool`). Between two steps no helper works, so a grid that is not stepped
 //! accesses no memory.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 
@@ -12,7 +13,7 @@ use gpu_hal::chip::{Sm, WARP};
 
 use super::constants::Constants;
 use super::flight::{Engine, Flight};
-use super::pool::Job;
+use super::pool::reporting;
 use super::{GridStats, Launch, SmFault, SmFaultCause, SmOptions, Sms, Step};
 use crate::chip::CHIP;
 use crate::mmu::View;
@@ -251,12 +252,11 @@ impl GridRun {
         let (give_back, returned) = channel();
         let jobs = self.engines.drain(1..=helpers).map(|mut engine| {
             let (flight, give_back) = (Arc::clone(&self.flight), give_back.clone());
-            Box::new(move || {
+            let work = move || {
                 flight.work(&mut engine, left);
-                drop(flight);
-                // The receiver is gone only if the stepping thread panicked.
-                let _ = give_back.send(engine);
-            }) as Job
+                engine
+            };
+            reporting(work, give_back)
         });
         let undone = pool.start(jobs.collect());
         drop(give_back);
@@ -264,7 +264,10 @@ impl GridRun {
         for job in undone {
             job();
         }
-        self.engines.extend(returned);
+        for engine in returned {
+            // A block that has panicked never ends, so the grid must not go on.
+            self.engines.push(engine.unwrap_or_else(|panic| resume_unwind(panic)));
+        }
         rest
     }
 }

@@ -3,8 +3,9 @@
 //! The SMs of the chip work concurrently. Here helpers join the thread that steps a grid; each runs CTAs of the same
 //! grid until it is stopped or finds no work. Helpers start on first use and sleep without work.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, Result};
 
 use parking_lot::Mutex;
 
@@ -15,6 +16,17 @@ const MOST: usize = 8;
 
 /// A job; it sends its own result.
 pub(super) type Job = Box<dyn FnOnce() + Send>;
+
+/// A job that sends the result of `work`, or the panic that has ended it.
+pub(super) fn reporting<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+    results: Sender<Result<T>>,
+) -> Job {
+    Box::new(move || {
+        // The receiver is gone only if the stepping thread panicked.
+        let _ = results.send(catch_unwind(AssertUnwindSafe(work)));
+    })
+}
 
 /// The helpers of a GPU.
 #[derive(Debug)]
@@ -92,6 +104,23 @@ impl Drop for Helper {
         if let Some(thread) = self.thread.take() {
             // The thread has already reported its panic, and a destructor must not panic again.
             drop(thread.join());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_sent_and_its_helper_works_on() {
+        let pool = Pool::new(Some(2));
+        for _ in 0..2 {
+            let (results, received) = channel();
+            let job = reporting::<()>(|| panic!("broken"), results);
+            assert!(pool.start(vec![job]).is_empty());
+            let panic = received.recv().unwrap().unwrap_err();
+            assert_eq!(panic.downcast_ref::<&str>(), Some(&"broken"));
         }
     }
 }

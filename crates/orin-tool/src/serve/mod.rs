@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::{Args, value_parser};
+use kernel_door::cure;
 use nvgpu_sys::Release;
 use orin_cli::{UsageError, warn};
 use orin_sim::check::{Checker, Tools};
@@ -225,7 +226,11 @@ pub(crate) fn host(
     started: impl FnOnce(u32),
 ) -> Result<ExitStatus> {
     signals.restore_in(&mut command);
-    finish(checked(Session::start(board, command, options))?, signals, started)
+    let status = finish(checked(Session::start(board, command, options))?, signals, started);
+    if let Some(text) = cure::of_call(cure::PANICKED) {
+        warn(text);
+    }
+    status
 }
 
 /// Waits for the end of a program, and ends what it has left behind.

@@ -2,9 +2,10 @@
 //! queues continue to work.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use orin_sim::{Config, FaultPlan, MmuOrder, SoftwareOrin};
+use orin_sim::{Config, FaultPlan, MmuOrder, SegmentWatcher, SoftwareOrin};
 use tegra_hcq::{
     Device, Error, ErrorCode, Fault, FaultKind, MmuAccess, MmuFaultType, Program, WarpError, args,
 };
@@ -325,4 +326,41 @@ fn the_seed_decides_which_report_of_a_refused_access_comes_first() {
     let all: Vec<_> = (1..6).flat_map(first).collect();
     assert!(all.contains(&ErrorCode::MmuFault) && all.contains(&ErrorCode::EngineException), "{all:?}");
     assert_eq!(first(3), first(3));
+}
+
+#[test]
+fn a_panic_of_the_model_fails_each_wait_and_call_with_its_text() {
+    let broken = Arc::new(AtomicBool::new(false));
+    let panics = Arc::clone(&broken);
+    // The watcher runs on the GPU's thread.
+    let watcher =
+        SegmentWatcher::new(move |_, _, _| assert!(!panics.load(Ordering::Relaxed), "a broken model"));
+    let (orin, device) = test_support::try_open(Config { segments: Some(watcher), ..test_support::config() });
+    let device = device.unwrap();
+    let program = Program::load(&device, &cubin("faults")).unwrap();
+    let kernel = program.kernel("fault_write").unwrap();
+    let (mut first, mut second) = (device.queue().unwrap(), device.queue().unwrap());
+    let out = device.alloc_zeroed::<u32>(1).unwrap();
+    broken.store(true, Ordering::Relaxed);
+    let start = Instant::now();
+    unsafe { first.launch(&kernel, 1, 1, &args![&out, 1_u32]) }.unwrap();
+    let fence = first.submit().unwrap();
+    let fault = fault(fence.wait(TIMEOUT));
+    assert_eq!(fault.location.as_ref().map(|place| place.kernel.as_str()), Some("fault_write"));
+    let results = [
+        Err(Error::Fault(Arc::new(fault))),
+        unsafe { first.launch(&kernel, 1, 1, &args![&out, 1_u32]) },
+        unsafe { second.launch(&kernel, 1, 1, &args![&out, 1_u32]) }.and_then(|()| second.wait(TIMEOUT)),
+        device.queue().map(drop),
+        device.alloc::<u8>(1 << 30).map(drop),
+        Device::open_through(Arc::new(orin.clone()), tegra_hcq::DeviceKind::Sim).map(drop),
+        out.to_vec().map(drop),
+        device.recover().and_then(|_| unsafe { first.launch(&kernel, 1, 1, &args![&out, 1_u32]) }),
+    ];
+    for (at, result) in results.into_iter().enumerate() {
+        let text = result.expect_err(&format!("call {at} succeeds")).to_string();
+        assert!(text.contains("a broken model") && text.contains("report it"), "{at}: {text}");
+    }
+    assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
+    assert!(orin.kernel_log().iter().any(|line| line.contains("a broken model")));
 }

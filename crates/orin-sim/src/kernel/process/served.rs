@@ -385,7 +385,7 @@ impl Kernel {
                 }
             }
         };
-        match std::thread::Builder::new().name("orin-served".to_owned()).spawn(serve) {
+        match self.spawn("orin-served", serve) {
             Ok(thread) => state.fds.served().thread = Some(thread.thread().clone()),
             Err(error) => tracing::error!("no thread for the descriptors of served processes: {error}"),
         }
