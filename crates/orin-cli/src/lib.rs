@@ -3,7 +3,7 @@
 //!
 //! - The frame of a program: [`main()`], [`parse`], [`own_program`], [`init_log`], [`ExitStatus`],
 //!   [`UsageError`], [`report`], [`warn`].
-//! - Files: [`Output`], [`OutputError`], [`write_all`], [`write_file`].
+//! - Files: [`Output`], [`Growing`], [`OutputError`], [`write_all`], [`write_file`].
 //! - Standard output: [`say!`], [`line`](line()), [`Stdout`], [`stdout`], [`Plain`], [`plain_stdout`], [`StdoutError`],
 //!   [`unless_closed`], [`is_closed_pipe`].
 //! - Long work: [`Stop`], [`Progress`].
@@ -24,7 +24,7 @@ mod stop;
 pub mod testing;
 
 pub use exit::{ExitStatus, UsageError, report, warn};
-pub use output::{Output, OutputError, write_all, write_file};
+pub use output::{Growing, Output, OutputError, write_all, write_file};
 pub use progress::Progress;
 pub use range::{number, within};
 pub use start::{init_log, main, own_program, parse};

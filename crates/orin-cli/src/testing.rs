@@ -131,6 +131,7 @@ impl Program {
         arguments.push("--help");
         let help = self.run(&arguments, Stdio::piped());
         let help = String::from_utf8_lossy(&help.stdout).into_owned();
+        assert!(!help.contains("```"), "{path:?}: the help has code for readers of the source: {help}");
         let listed =
             help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
         // A description that is wrapped is indented further.

@@ -28,6 +28,8 @@ use crate::{bring_up, check, compile, decode, dmesg, doctor, info, llm, profile_
 #[command(
     name = "orin",
     version,
+    // The example above is for readers of the crate.
+    long_about = None,
     after_help = "Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted. \
                   NO_COLOR=1 turns colours off; RUST_LOG=debug \
                   prints what the library does."
@@ -196,6 +198,10 @@ mod tests {
             String::from_utf8(content.clone()).unwrap()
         };
         assert!(text("man/orin.1").contains(".TH orin 1"), "{}", text("man/orin.1"));
+        for (name, content) in &documents {
+            let content = String::from_utf8_lossy(content);
+            assert!(!content.contains("```") && !content.contains("use clap"), "{name} has code: {content}");
+        }
         assert!(text("man/orin-dmesg.1").contains("\\-\\-watch"));
         for command in [
             "bring-up",

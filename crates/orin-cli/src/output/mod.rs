@@ -147,6 +147,87 @@ impl Output {
     pub fn write(&self, contents: &[u8]) -> Result<(), OutputError> {
         write_all(&[(self, contents)])
     }
+
+    /// Opens the output for contents that arrive little by little. A regular file is written under another name in
+    /// its folder, `.unfinished-` and six characters, until [`Growing::finish`].
+    ///
+    /// # Errors
+    ///
+    /// [`OutputError::Write`].
+    pub fn grow(&self) -> Result<Growing, OutputError> {
+        let open = || {
+            Ok(match &self.place {
+                Place::Stdout => Target::Stdout,
+                Place::Stream => Target::Stream(OpenOptions::new().write(true).open(&self.path)?),
+                Place::File(target) => Target::File(unfinished(target)?, target.clone()),
+            })
+        };
+        let target = open().map_err(|source| failed(self, source))?;
+        Ok(Growing { output: self.clone(), target })
+    }
+}
+
+/// An output that is being written.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::io::Write;
+/// use orin_cli::Output;
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let path = folder.path().join("log");
+/// let mut growing = Output::prepare(&path)?.grow()?;
+/// writeln!(growing, "a line")?;
+/// assert!(!path.exists());
+/// growing.finish()?;
+/// assert_eq!(std::fs::read(&path)?, b"a line\n");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Growing {
+    output: Output,
+    target: Target,
+}
+
+#[derive(Debug)]
+enum Target {
+    Stdout,
+    Stream(File),
+    /// The unfinished file, and the path that it will have.
+    File(NamedTempFile, PathBuf),
+}
+
+impl Growing {
+    /// Completes the output. A regular file takes its place only now; if this is not called, it is as before.
+    ///
+    /// # Errors
+    ///
+    /// [`OutputError::Write`].
+    pub fn finish(self) -> Result<(), OutputError> {
+        let Self { output, target } = self;
+        let Target::File(file, target) = target else { return Ok(()) };
+        let finish = || Replaced::by(&target, completed(file, &target)?).map(drop);
+        finish().map_err(|source| failed(&output, source))
+    }
+}
+
+impl Write for Growing {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match &mut self.target {
+            Target::Stdout => plain_stdout().write(bytes),
+            Target::Stream(file) => file.write(bytes),
+            Target::File(file, _) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match &mut self.target {
+            Target::Stdout => plain_stdout().flush(),
+            Target::Stream(file) => file.flush(),
+            Target::File(file, _) => file.flush(),
+        }
+    }
 }
 
 /// Writes a file, with [`Output::prepare`] and [`Output::write`].
@@ -280,6 +361,11 @@ fn unfinished(target: &Path) -> io::Result<NamedTempFile> {
 fn new_file(target: &Path, contents: &[u8]) -> io::Result<TempPath> {
     let mut file = unfinished(target)?;
     file.write_all(contents)?;
+    completed(file, target)
+}
+
+/// Gives a complete file the permissions of `target`, and waits until it is on the disk.
+fn completed(file: NamedTempFile, target: &Path) -> io::Result<TempPath> {
     if let Ok(old) = fs::metadata(target) {
         adopt(file.as_file(), &old)?;
     }

@@ -12,9 +12,10 @@ pub(crate) mod maps;
 mod own;
 
 use core::fmt;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
 pub use maps::{CallerMapping, parse_mapping};
 
@@ -85,12 +86,24 @@ pub trait CallerMemory: fmt::Debug + Send + Sync {
 }
 
 /// The file behind a descriptor of a [`Caller`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallerFile {
     /// Device number of the file system (`st_dev`).
     pub device: u64,
     /// Inode number (`st_ino`).
     pub inode: u64,
+}
+
+impl CallerFile {
+    /// The file behind a descriptor of this process.
+    ///
+    /// # Errors
+    ///
+    /// The errno of fstat(2).
+    pub fn of(descriptor: impl AsFd) -> Result<Self, Errno> {
+        let stat = rustix::fs::fstat(descriptor)?;
+        Ok(Self { device: stat.st_dev, inode: stat.st_ino })
+    }
 }
 
 /// A thread of another process of the host that makes a request: its memory, its descriptors and its names.

@@ -187,6 +187,11 @@ impl Kernel {
         ended.into_iter().for_each(|object| self.release(object));
     }
 
+    /// Takes the files that served processes have closed and that were released since the last call.
+    pub(super) fn take_closed_files(&self) -> Vec<fds::Inode> {
+        self.state.lock().fds.served().take_closed()
+    }
+
     /// Releases all objects whose descriptors were closed without the door.
     pub(super) fn settle_all(&self) {
         let ended = self.state.lock().fds.take_all_ended();

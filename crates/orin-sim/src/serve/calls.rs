@@ -21,7 +21,7 @@ use crate::serve::crowd::Crowd;
 use crate::serve::error::Error;
 use crate::serve::filter;
 use crate::serve::listener::{Answer, Listener, Notification};
-use crate::serve::observer::{Detail, Observer, ServedCall};
+use crate::serve::observer::{Access, Detail, Observer, ServedCall};
 use crate::serve::options::Options;
 use crate::serve::paths;
 
@@ -267,7 +267,12 @@ impl Calls {
     fn observe(&self, client: &Client, detail: Detail<'_>, result: Result<i64, Errno>) {
         let Some(observer) = &self.observer else { return };
         let ids = (client.process_id(), client.thread());
-        let accesses = client.accesses();
+        let mut accesses = client.accesses();
+        if observer.wants_accesses() {
+            // What the board has released since the last call, it had released before it answered this one.
+            let closed = self.board.served(client).take_closed().into_iter();
+            accesses.splice(0..0, closed.map(|file| Access::Close { file }));
+        }
         observer.served(&ServedCall::new(ids, client.name(), detail, result).with_accesses(&accesses));
     }
 }

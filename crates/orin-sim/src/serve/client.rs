@@ -194,22 +194,23 @@ impl Caller for Client {
     fn install(&self, file: BorrowedFd<'_>, close_on_exec: bool) -> Result<RawFd, Errno> {
         let number = self.listener.install(self.id, file, close_on_exec, self.finish)?;
         self.finished.store(self.finish, Ordering::Release);
-        self.collect(|| Access::Install { number });
+        self.collect(|| Access::Install { number, file: CallerFile::of(file).ok() });
         Ok(number)
     }
 
     fn file(&self, number: RawFd) -> Result<CallerFile, Errno> {
-        let stat = match self.listener.duplicate(self.id, self.thread, number) {
-            Ok(file) => rustix::fs::fstat(file)?,
+        let file = match self.listener.duplicate(self.id, self.thread, number) {
+            Ok(file) => CallerFile::of(file)?,
             Err(Errno::BADF | Errno::SRCH) => return Err(Errno::BADF),
             // Before Linux 6.9, for threads that are not the thread-group leader.
             Err(_) => {
                 let stat = rustix::fs::stat(self.proc(&format!("fd/{number}"))).map_err(|_| Errno::BADF)?;
                 self.still_waits().map_err(|_| Errno::BADF)?;
-                stat
+                CallerFile { device: stat.st_dev, inode: stat.st_ino }
             }
         };
-        Ok(CallerFile { device: stat.st_dev, inode: stat.st_ino })
+        self.collect(|| Access::Use { number, file });
+        Ok(file)
     }
 
     fn is_writable(&self, number: RawFd) -> bool {

@@ -8,6 +8,8 @@ use kernel_door::MapRequest;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::caller::CallerFile;
+
 /// A call of a served program on the board, after its answer is known.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -58,6 +60,21 @@ pub enum Access {
     Install {
         /// Its number.
         number: RawFd,
+        /// Its file; `None` in records of the first version.
+        #[serde(default)]
+        file: Option<CallerFile>,
+    },
+    /// A look-up of a descriptor.
+    Use {
+        /// Its number.
+        number: RawFd,
+        /// Its file.
+        file: CallerFile,
+    },
+    /// The last close of a file, which the board noticed before it answered.
+    Close {
+        /// The file.
+        file: CallerFile,
     },
 }
 

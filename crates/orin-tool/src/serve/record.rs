@@ -2,14 +2,14 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufReader, BufWriter, IntoInnerError, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
-use orin_cli::{ExitStatus, UsageError, stdout};
+use orin_cli::{ExitStatus, Growing, Output, UsageError, stdout};
 use orin_sim::SoftwareOrin;
 use orin_sim::serve::guard;
 use orin_sim::serve::record::{Record, Recorder};
@@ -21,7 +21,10 @@ use super::{BoardOptions, Served};
 #[command(after_help = "\
 Example:
   orin record bring-up.record -- ./program
-  orin replay bring-up.record")]
+  orin replay bring-up.record
+
+The record takes its place when the program has ended. If this command is killed, the calls so far remain in a file
+.unfinished-* beside it, which `orin replay` recognises as cut off.")]
 pub(crate) struct RecordOptions {
     /// The record to write
     #[arg(value_name = "FILE")]
@@ -51,24 +54,29 @@ pub(crate) fn record(options: &RecordOptions) -> Result<ExitCode> {
     super::check_program(&options.program)?;
     let (profile, config) = options.board.config(None)?;
     let kernel = config.release;
-    let refused = |error| UsageError(format!("{} cannot be written: {error}", options.file.display()));
-    let file = File::create(&options.file).map_err(refused)?;
-    let recorder = Arc::new(Recorder::new(LineByLine(BufWriter::new(file)), profile, kernel)?);
+    let output = Output::prepare(&options.file).map_err(UsageError::from)?;
+    if output.is_stdout() {
+        return Err(UsageError(
+            "the program prints to standard output: name a file for the record".to_owned(),
+        )
+        .into());
+    }
+    let file = LineByLine(BufWriter::new(output.grow()?));
+    let recorder = Arc::new(Recorder::new(file, profile, kernel)?);
     // SAFETY: the command line has been parsed, and no thread was started.
     let signals = unsafe { super::become_supervisor()? };
     let mut serving = orin_sim::serve::Options::default();
     serving.observer = Some(Arc::clone(&recorder) as _);
     let served = Served { program: &options.program, socket: None, config, signals };
     let status = served.run(None, &serving)?;
-    match recorder.error() {
-        Some(error) => Err(anyhow::Error::from(error).context(options.file.display().to_string())),
-        None => guard::end_like(status),
-    }
+    let written = recorder.finish().and_then(|file| file.0.into_inner().map_err(IntoInnerError::into_error));
+    written.with_context(|| options.file.display().to_string())?.finish()?;
+    guard::end_like(status)
 }
 
 /// A file that has every whole line, also if this process is killed.
 #[derive(Debug)]
-struct LineByLine(BufWriter<File>);
+struct LineByLine(BufWriter<Growing>);
 
 impl Write for LineByLine {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -104,6 +112,9 @@ pub(crate) fn replay(options: &ReplayOptions) -> Result<ExitCode> {
         record.len(),
         result.differences.len()
     )?;
+    if !record.is_complete() {
+        writeln!(out, "the record was cut off: it has no end, so calls are missing")?;
+    }
     out.flush()?;
-    Ok(ExitStatus::failed_if(!result.differences.is_empty()).into())
+    Ok(ExitStatus::failed_if(!result.differences.is_empty() || !record.is_complete()).into())
 }

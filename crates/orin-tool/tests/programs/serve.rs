@@ -392,12 +392,58 @@ fn a_record_that_cannot_be_written_is_a_failure() {
     // The reader goes away after the header.
     let mut header = String::new();
     BufReader::new(fs::File::open(&pipe).unwrap()).read_line(&mut header).unwrap();
-    assert!(header.starts_with("{\"version\":1,"), "{header}");
+    assert!(header.starts_with("{\"version\":2,"), "{header}");
     fs::write(&go, "").unwrap();
     let output = record.wait_with_output().unwrap();
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains(pipe.to_str().unwrap()), "{errors}");
+}
+
+/// A program that closes its channel before it deletes the channel's subcontext.
+#[test]
+fn a_record_of_an_own_program_has_its_closes() {
+    if !can_serve() {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("record");
+    let mut command = Command::new(ORIN);
+    let record = command.arg("record").arg(&file).args(["--", ORIN, "info", "--device", "nvgpu"]);
+    assert!(record.output().unwrap().status.success());
+    let recorded = fs::read_to_string(&file).unwrap();
+    let delete = format!("\"code\":{}", nvgpu_sys::tsg::DELETE_SUBCONTEXT.code());
+    assert!(recorded.contains(&delete) && recorded.contains("{\"close\":"), "{recorded}");
+    let output = Command::new(ORIN).arg("replay").arg(&file).output().unwrap();
+    let seen = text(&output.stdout);
+    assert!(output.status.success() && seen.ends_with("; 0 differences\n"), "{seen}");
+}
+
+#[test]
+fn a_killed_record_leaves_the_old_one_and_is_recognised() {
+    if !can_serve() {
+        return;
+    }
+    let folder = folder();
+    let file = folder.path().join("record");
+    fs::write(&file, "old").unwrap();
+    let mut command = Command::new(ORIN);
+    let script =
+        ": </dev/nvmap; until grep -q nvmap .unfinished-*; do sleep 0.01; done; kill -9 $PPID; sleep 60";
+    command.arg("record").arg(&file).args(["--", "sh", "-c", script]).current_dir(folder.path());
+    let killed = command.output().unwrap();
+    assert_ne!(killed.status.code(), Some(0));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+    let entries = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let unfinished = entries.filter(|path| *path != file).collect::<Vec<_>>();
+    assert_eq!(unfinished.len(), 1, "{unfinished:?}");
+    let output = Command::new(ORIN).arg("replay").arg(&unfinished[0]).output().unwrap();
+    let seen = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(1), "{seen}");
+    assert!(
+        seen.starts_with("1 calls: ") && seen.contains("0 differences\nthe record was cut off"),
+        "{seen}"
+    );
 }
 
 #[test]

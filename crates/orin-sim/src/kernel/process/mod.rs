@@ -16,7 +16,7 @@ use kernel_door::{MapRequest, OpenFlags};
 use rustix::io::Errno;
 
 use crate::caller::guard;
-use crate::caller::{Caller, CallerMemory};
+use crate::caller::{Caller, CallerFile, CallerMemory};
 
 use super::{Kernel, SoftwareOrin};
 
@@ -201,5 +201,17 @@ impl CallerDoor<'_> {
     /// Moves a kernel-log descriptor to the end of the log. Returns whether `fd` is one; any other seek is the host's.
     pub fn seek_log_end(&self, fd: RawFd) -> bool {
         self.kernel.seek_log_end(&self.task, fd)
+    }
+
+    /// Returns the files that served processes have closed and the model has released since the last call. The first
+    /// call starts the list.
+    pub fn take_closed(&self) -> Vec<CallerFile> {
+        let closed = self.kernel.take_closed_files();
+        closed.into_iter().map(|(device, inode)| CallerFile { device, inode }).collect()
+    }
+
+    /// Releases what served processes have closed, also files whose last close the host does not report.
+    pub fn settle(&self) {
+        self.kernel.settle_all();
     }
 }

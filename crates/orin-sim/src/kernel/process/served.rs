@@ -74,6 +74,8 @@ pub(in crate::kernel) struct Served {
     waiting: usize,
     /// The thread that serves them.
     thread: Option<Thread>,
+    /// The files that ended since the last call of `take_closed`; `None` before the first one.
+    closed: Option<Vec<Inode>>,
 }
 
 /// Creates a pipe: the end for the program, and the end that the model keeps.
@@ -243,6 +245,9 @@ impl Served {
         let files = self.files.get_mut(&inode)?;
         let at = files.iter().position(|file| file.id == id)?;
         let File { object, doorbell, .. } = files.remove(at);
+        if let Some(closed) = &mut self.closed {
+            closed.push(inode);
+        }
         if files.is_empty() {
             self.files.remove(&inode);
         }
@@ -250,6 +255,11 @@ impl Served {
             self.waiting -= 1;
         }
         Some(Ended { object, doorbell })
+    }
+
+    /// Takes the files that have ended since the last call, in the order in which the model noticed it.
+    pub(in crate::kernel) fn take_closed(&mut self) -> Vec<Inode> {
+        core::mem::take(self.closed.get_or_insert_default())
     }
 
     /// Makes descriptors readable: records of the log, events, fences.

@@ -1,7 +1,8 @@
 //! Records of a program's calls and of a board's answers, and their replay on the software Orin.
 //!
-//! A record is a file of JSON objects, one per line: a header, then the calls in the order of their answers. A call has
-//! everything that the kernel read from the program and stored there, so its replay needs no program.
+//! A record is a file of JSON objects, one per line: a header, the calls in the order of their answers, and the end. A
+//! call has everything that the kernel read from the program and stored there, and the files that the program had closed
+//! before it, so its replay needs no program. A record without an end was cut off: its writer was killed.
 
 mod handles;
 mod replay;
@@ -19,8 +20,8 @@ use crate::serve::observer::{Access, Detail, Observer, ServedCall};
 
 pub use replay::{Comparison, Difference, replay};
 
-/// Version of the format.
-const VERSION: u32 = 1;
+/// Version of the format. Version 1 has no closes, no files of descriptors and no end.
+const VERSION: u32 = 2;
 
 /// The first line of a record.
 #[derive(Debug, Serialize, Deserialize)]
@@ -31,6 +32,12 @@ struct Header {
     /// Name of the kernel's release; R36.4.3 if absent.
     #[serde(default)]
     kernel: Option<String>,
+}
+
+/// The last line, with the number of calls.
+#[derive(Debug, Serialize, Deserialize)]
+struct End {
+    end: usize,
 }
 
 /// One call.
@@ -77,7 +84,8 @@ impl Entry {
 /// An [`Observer`] that writes a record.
 #[derive(Debug)]
 pub struct Recorder<W> {
-    output: Mutex<(W, Option<io::Error>)>,
+    /// The output and the number of calls in it; the first error, after which nothing is written.
+    output: Mutex<io::Result<(W, usize)>>,
 }
 
 impl<W: Write> Recorder<W> {
@@ -90,22 +98,31 @@ impl<W: Write> Recorder<W> {
         let kernel = Some(kernel.to_string());
         let header = Header { version: VERSION, board: board.to_string(), kernel };
         writeln!(output, "{}", serde_json::to_string(&header)?)?;
-        Ok(Self { output: Mutex::new((output, None)) })
+        Ok(Self { output: Mutex::new(Ok((output, 0))) })
     }
 
+    /// Writes the end and returns the output. Calls that are served later are left out.
+    ///
+    /// # Errors
+    ///
     /// The first error of the output; nothing was written after it.
-    pub fn error(&self) -> Option<io::Error> {
-        self.output.lock().1.take()
+    pub fn finish(&self) -> io::Result<W> {
+        let ended = Err(io::Error::other("the record has ended"));
+        let (mut output, end) = core::mem::replace(&mut *self.output.lock(), ended)?;
+        writeln!(output, "{}", serde_json::to_string(&End { end })?)?;
+        Ok(output)
     }
 }
 
 impl<W: Write + Send + core::fmt::Debug> Observer for Recorder<W> {
     fn served(&self, call: &ServedCall<'_>) {
-        let mut output = self.output.lock();
-        if output.1.is_none() {
+        let mut guard = self.output.lock();
+        if let Ok((output, calls)) = guard.as_mut() {
             let line = serde_json::to_string(&Entry::new(call)).map_err(io::Error::from);
-            let written = line.and_then(|line| writeln!(output.0, "{line}"));
-            output.1 = written.err();
+            match line.and_then(|line| writeln!(output, "{line}")) {
+                Ok(()) => *calls += 1,
+                Err(error) => *guard = Err(error),
+            }
         }
     }
 
@@ -143,36 +160,56 @@ pub struct Record {
     board: Profile,
     kernel: Release,
     entries: Vec<Entry>,
+    is_complete: bool,
 }
 
 impl Record {
-    /// Reads a record.
+    /// Reads a record. If it was cut off within a line, that line is left out.
     ///
     /// # Errors
     ///
     /// [`Damaged`] names the first line that is not one of a record.
-    pub fn read(input: impl BufRead) -> Result<Self, Damaged> {
-        let mut machine = None;
-        let mut entries = Vec::new();
-        for (at, line) in input.lines().enumerate() {
-            let damaged = |problem: String| Damaged { line: at + 1, problem };
-            let line = line.map_err(|error| damaged(error.to_string()))?;
-            let wrong = |error: serde_json::Error| damaged(error.to_string());
-            if at > 0 {
-                entries.push(serde_json::from_str(&line).map_err(wrong)?);
-                continue;
-            }
-            let header: Header = serde_json::from_str(&line).map_err(wrong)?;
-            if header.version != VERSION {
-                return Err(damaged(format!("version {} is unknown", header.version)));
-            }
-            let board = header.board.parse().map_err(|error: UnknownBoard| damaged(error.to_string()))?;
-            let kernel = header.kernel.map_or(Ok(Release::R36_4_3), |name| name.parse());
-            machine = Some((board, kernel.map_err(|error| damaged(error.to_string()))?));
+    pub fn read(mut input: impl BufRead) -> Result<Self, Damaged> {
+        let mut text = String::new();
+        let read = input.read_line(&mut text);
+        let damaged = |problem: String| Damaged { line: 1, problem };
+        if read.map_err(|error| damaged(error.to_string()))? == 0 {
+            return Err(damaged("the record is empty".to_owned()));
         }
-        let empty = || Damaged { line: 1, problem: "the record is empty".to_owned() };
-        let (board, kernel) = machine.ok_or_else(empty)?;
-        Ok(Self { board, kernel, entries })
+        let header: Header = serde_json::from_str(&text)
+            .map_err(|error| damaged(format!("this is not the header of a record ({error})")))?;
+        if !(1..=VERSION).contains(&header.version) {
+            return Err(damaged(format!("version {} is unknown", header.version)));
+        }
+        let board = header.board.parse().map_err(|error: UnknownBoard| damaged(error.to_string()))?;
+        let kernel = header.kernel.map_or(Ok(Release::R36_4_3), |name| name.parse());
+        let kernel = kernel.map_err(|error| damaged(error.to_string()))?;
+        let mut record = Self { board, kernel, entries: Vec::new(), is_complete: header.version == 1 };
+        for at in 2.. {
+            let damaged = |problem: String| Damaged { line: at, problem };
+            text.clear();
+            if input.read_line(&mut text).map_err(|error| damaged(error.to_string()))? == 0 {
+                break;
+            }
+            if record.is_complete && header.version > 1 {
+                return Err(damaged("a line after the end".to_owned()));
+            }
+            match (serde_json::from_str(&text), serde_json::from_str(&text)) {
+                (Ok(entry), _) => record.entries.push(entry),
+                (Err(_), Ok(End { end })) if end == record.entries.len() => record.is_complete = true,
+                (Err(_), Ok(End { end })) => {
+                    return Err(damaged(format!("the end counts {end} calls, not {}", record.entries.len())));
+                }
+                (Err(_), Err(_)) if !text.ends_with('\n') && header.version > 1 => break,
+                (Err(error), Err(_)) => return Err(damaged(error.to_string())),
+            }
+        }
+        Ok(record)
+    }
+
+    /// Whether the record has its end. One without was cut off, and its last calls are missing.
+    pub fn is_complete(&self) -> bool {
+        self.is_complete
     }
 
     /// The board of the record.
@@ -202,6 +239,7 @@ mod tests {
     use rustix::io::Errno;
 
     use super::*;
+    use crate::caller::CallerFile;
     use crate::{Config, SoftwareOrin};
 
     /// Address of the arguments.
@@ -223,7 +261,7 @@ mod tests {
         let read = |values: &[u32]| Access::Read { address: ADDRESS, bytes: words(values) };
         let allocation = |handle| read(&[handle, 1 << 30, 0x0900_0001, 4096, u32::MAX, 0, 0, 0]);
         let open = Detail::Open { path: c"/dev/nvmap", flags: libc::O_RDWR };
-        serve(open, Ok(5), &[Access::Install { number: 5 }]);
+        serve(open, Ok(5), &[Access::Install { number: 5, file: None }]);
         // The model gives other numbers to its handles.
         let created = Access::Write { address: ADDRESS, bytes: words(&[4096, 0x1234_5678]) };
         serve(request(code::CREATE, ADDRESS), Ok(0), &[read(&[4096, 0]), created]);
@@ -235,8 +273,7 @@ mod tests {
     fn recorded() -> String {
         let recorder = Recorder::new(Vec::new(), Profile::default(), Release::R39_2).unwrap();
         serve(&recorder);
-        assert!(recorder.error().is_none());
-        String::from_utf8(recorder.output.into_inner().0).unwrap()
+        String::from_utf8(recorder.finish().unwrap()).unwrap()
     }
 
     fn differences(text: &str) -> Vec<String> {
@@ -269,8 +306,17 @@ mod tests {
         let text = recorded();
         let error = |text: &str| Record::read(text.as_bytes()).unwrap_err().to_string();
         assert_eq!(error(""), "line 1: the record is empty");
-        assert!(error("{}").starts_with("line 1: missing field `version`"), "{}", error("{}"));
-        assert_eq!(error(&text.replacen(":1,", ":2,", 1)), "line 1: version 2 is unknown");
+        assert!(
+            error("{}").contains("not the header of a record (missing field `version`"),
+            "{}",
+            error("{}")
+        );
+        assert_eq!(error(&text.replacen(":2,", ":3,", 1)), "line 1: version 3 is unknown");
+        assert_eq!(
+            error(&text.replacen("\"end\":5", "\"end\":4", 1)),
+            "line 7: the end counts 4 calls, not 5"
+        );
+        assert_eq!(error(&format!("{text}{text}")), "line 8: a line after the end");
         for (known, unknown) in [("agx-64", "agx-63"), ("r39.2", "r40")] {
             assert!(error(&text.replacen(known, unknown, 1)).starts_with("line 1: "));
         }
@@ -278,6 +324,61 @@ mod tests {
             let error = error(&text.replacen("0010000078563412", damage, 1));
             assert!(error.starts_with("line 3: not pairs of hexadecimal digits"), "{error}");
         }
+    }
+
+    /// A process that has duplicated its descriptor and closed the first one, and another that has its number.
+    #[test]
+    fn files_are_those_of_the_record_and_are_closed_when_the_program_closed_them() {
+        let recorder = Recorder::new(Vec::new(), Profile::default(), Release::R36_4_3).unwrap();
+        let file = |inode| CallerFile { device: 1, inode };
+        let serve = |detail, result, accesses: &[Access]| {
+            let call = ServedCall::new((7, 8), "program".to_owned(), detail, result);
+            recorder.served(&call.with_accesses(accesses));
+        };
+        let open = |inode| {
+            let detail = Detail::Open { path: c"/dev/nvmap", flags: libc::O_RDWR };
+            serve(detail, Ok(5), &[Access::Install { number: 5, file: Some(file(inode)) }]);
+        };
+        let create = |number, accesses: &[Access]| {
+            let written = Access::Write { address: ADDRESS, bytes: words(&[4096, 0]) };
+            let read = Access::Read { address: ADDRESS, bytes: words(&[4096, 0]) };
+            let request = Detail::Request {
+                descriptor: number,
+                code: code::CREATE,
+                address: ADDRESS,
+                before: &[],
+                after: &[],
+            };
+            serve(request, Ok(0), &[accesses, &[read, written]].concat());
+        };
+        open(100);
+        open(101);
+        create(9, &[Access::Use { number: 9, file: file(100) }]);
+        create(9, &[Access::Close { file: file(101) }, Access::Use { number: 9, file: file(100) }]);
+        create(5, &[Access::Use { number: 5, file: file(101) }]);
+        let text = String::from_utf8(recorder.finish().unwrap()).unwrap();
+        let record = Record::read(text.as_bytes()).unwrap();
+        let comparison = replay(&record, &SoftwareOrin::new(Config::default()).unwrap());
+        let results: Vec<_> = comparison.differences.iter().filter(|it| it.text.contains("result")).collect();
+        assert_eq!(results.len(), 1, "{comparison:?}");
+        assert_eq!(
+            results[0].to_string(),
+            "line 6: NVMAP_IOC_CREATE on 5: the result is -9, in the record 0"
+        );
+    }
+
+    #[test]
+    fn a_record_that_was_cut_off_is_recognised() {
+        let text = recorded();
+        assert!(Record::read(text.as_bytes()).unwrap().is_complete());
+        let end = text.trim_end().rfind('\n').unwrap() + 1;
+        for (bytes, calls) in [(end, 5), (end + 3, 5), (end - 10, 4)] {
+            let record = Record::read(&text.as_bytes()[..bytes]).unwrap();
+            assert_eq!((record.is_complete(), record.len()), (false, calls), "{bytes}");
+        }
+        // The first version has no end.
+        let first = text[..end].replacen(":2,", ":1,", 1);
+        assert!(Record::read(first.as_bytes()).unwrap().is_complete());
     }
 
     /// A file system with room for some bytes.
@@ -301,6 +402,6 @@ mod tests {
         assert!(Recorder::new(Full(header - 1), Profile::default(), Release::R39_2).is_err());
         let recorder = Recorder::new(Full(header + 100), Profile::default(), Release::R39_2).unwrap();
         serve(&recorder);
-        assert_eq!(recorder.error().unwrap().kind(), io::ErrorKind::StorageFull);
+        assert_eq!(recorder.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
     }
 }

@@ -66,11 +66,45 @@ pub struct Comparison {
 struct Actor {
     reads: Mutex<Vec<(u64, Vec<u8>)>>,
     writes: Mutex<Vec<(u64, Vec<u8>)>>,
-    installs: Mutex<VecDeque<RawFd>>,
+    installs: Mutex<VecDeque<(RawFd, Option<CallerFile>)>>,
+    /// The recorded files behind numbers.
+    uses: Vec<(RawFd, CallerFile)>,
     process: u32,
-    /// The files of all processes, by number and process. A process may have received a number by fork or in a
-    /// message, so the last process with that number counts if it has none.
-    files: Arc<Mutex<BTreeMap<(RawFd, u32), OwnedFd>>>,
+    files: Arc<Mutex<Files>>,
+}
+
+/// The files of all processes, by number and process, with the recorded file.
+#[derive(Debug, Default)]
+struct Files(BTreeMap<(RawFd, u32), (OwnedFd, Option<CallerFile>)>);
+
+impl Files {
+    /// The file behind a number of a process. `recorded` is that of the record, which also knows what a process has
+    /// duplicated or received. Without it, the last process with that number counts if the process has none.
+    fn get(&self, number: RawFd, process: u32, recorded: Option<CallerFile>) -> Option<BorrowedFd<'_>> {
+        let own = self.0.get(&(number, process));
+        let (file, _) = match recorded {
+            Some(_) => own
+                .filter(|(_, file)| *file == recorded)
+                .or_else(|| self.0.values().find(|(_, file)| *file == recorded)),
+            None => own
+                .or_else(|| self.0.range((number, 0)..=(number, u32::MAX)).next_back().map(|(_, file)| file)),
+        }?;
+        Some(file.as_fd())
+    }
+
+    /// Closes a file of the record.
+    fn close(&mut self, recorded: CallerFile) {
+        let key = self.0.iter().find(|(_, (_, file))| *file == Some(recorded)).map(|(key, _)| *key);
+        if let Some(key) = key {
+            self.0.remove(&key);
+        }
+    }
+}
+
+impl Actor {
+    fn recorded(&self, number: RawFd) -> Option<CallerFile> {
+        self.uses.iter().find(|(used, _)| *used == number).map(|(_, file)| *file)
+    }
 }
 
 impl CallerMemory for Actor {
@@ -96,25 +130,27 @@ impl Caller for Actor {
     fn install(&self, file: BorrowedFd<'_>, _close_on_exec: bool) -> Result<RawFd, Errno> {
         let copy = rustix::io::fcntl_dupfd_cloexec(file, 0)?;
         let mut files = self.files.lock();
-        let free = || (UNKNOWN..).find(|number| !files.contains_key(&(*number, self.process)));
-        let number = self.installs.lock().pop_front().or_else(free).ok_or(Errno::MFILE)?;
-        // A number that is returned again was closed before.
-        files.insert((number, self.process), copy);
+        let free = || (UNKNOWN..).find(|number| !files.0.contains_key(&(*number, self.process)));
+        let known = self.installs.lock().pop_front();
+        let (number, recorded) = known.or_else(|| Some((free()?, None))).ok_or(Errno::MFILE)?;
+        // A number that is returned again was closed before, but a duplicate may have kept its file open.
+        let before = files.0.insert((number, self.process), (copy, recorded));
+        if let Some((file, Some(recorded))) = before {
+            let spare = (UNKNOWN..).find(|number| !files.0.contains_key(&(*number, self.process)));
+            files.0.insert((spare.ok_or(Errno::MFILE)?, self.process), (file, Some(recorded)));
+        }
         Ok(number)
     }
 
     fn file(&self, number: RawFd) -> Result<CallerFile, Errno> {
         let files = self.files.lock();
-        let own = files.get(&(number, self.process));
-        let any = || files.range((number, 0)..=(number, u32::MAX)).next_back().map(|(_, file)| file);
-        let stat = rustix::fs::fstat(own.or_else(any).ok_or(Errno::BADF)?.as_fd())?;
-        Ok(CallerFile { device: stat.st_dev, inode: stat.st_ino })
+        CallerFile::of(files.get(number, self.process, self.recorded(number)).ok_or(Errno::BADF)?)
     }
 
     fn is_writable(&self, number: RawFd) -> bool {
         let files = self.files.lock();
-        let file = files.range((number, 0)..=(number, u32::MAX)).next_back();
-        let flags = file.and_then(|(_, file)| rustix::fs::fcntl_getfl(file).ok());
+        let file = files.get(number, self.process, self.recorded(number));
+        let flags = file.and_then(|file| rustix::fs::fcntl_getfl(file).ok());
         flags.is_some_and(|flags| flags.intersects(rustix::fs::OFlags::RDWR))
     }
 
@@ -135,7 +171,7 @@ impl Caller for Actor {
 struct Replay<'a> {
     board: &'a SoftwareOrin,
     processes: BTreeMap<u32, SoftwareOrin>,
-    files: Arc<Mutex<BTreeMap<(RawFd, u32), OwnedFd>>>,
+    files: Arc<Mutex<Files>>,
     /// The model's handle for each of the record's.
     handles: BTreeMap<u32, u32>,
     comparison: Comparison,
@@ -165,12 +201,13 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
 impl Replay<'_> {
     fn call(&mut self, line: usize, entry: &Entry) {
         let code = if let Call::Ioctl { code, .. } = entry.call { Some(code) } else { None };
+        self.close(entry);
         if code.is_some_and(handles::is_left_out) {
             self.comparison.left_out += 1;
             return;
         }
         let process = self.processes.entry(entry.process).or_insert_with(|| self.board.process());
-        let actor = Actor { process: entry.process, files: Arc::clone(&self.files), ..Actor::default() };
+        let mut actor = Actor { process: entry.process, files: Arc::clone(&self.files), ..Actor::default() };
         let expected = actor.prepare(entry, &self.handles);
         let served = process.served(&actor);
         let result = match &entry.call {
@@ -206,6 +243,21 @@ impl Replay<'_> {
         let call = name(&entry.call);
         let differences = texts.into_iter().map(|text| Difference { line, call: call.clone(), text });
         self.comparison.differences.extend(differences);
+    }
+
+    /// Closes the files that the recorded program had closed before a call.
+    fn close(&self, entry: &Entry) {
+        let closed = entry.accesses.iter().filter_map(|access| match access {
+            Access::Close { file } => Some(*file),
+            _ => None,
+        });
+        let closed: Vec<CallerFile> = closed.collect();
+        if closed.is_empty() {
+            return;
+        }
+        closed.into_iter().for_each(|file| self.files.lock().close(file));
+        let process = self.board.process();
+        process.served(&Actor::default()).settle();
     }
 
     /// Compares what was stored, word by word.
@@ -244,7 +296,7 @@ impl Replay<'_> {
 
 impl Actor {
     /// Loads the recorded accesses of a call. Returns the stores of the kernel.
-    fn prepare(&self, entry: &Entry, known: &BTreeMap<u32, u32>) -> Vec<(u64, Vec<u8>)> {
+    fn prepare(&mut self, entry: &Entry, known: &BTreeMap<u32, u32>) -> Vec<(u64, Vec<u8>)> {
         let mut stored = Vec::new();
         for effect in &entry.accesses {
             match effect {
@@ -260,7 +312,9 @@ impl Actor {
                     self.reads.lock().push((*address, read));
                 }
                 Access::Write { address, bytes } => stored.push((*address, bytes.clone())),
-                Access::Install { number } => self.installs.lock().push_back(*number),
+                Access::Install { number, file } => self.installs.lock().push_back((*number, *file)),
+                Access::Use { number, file } => self.uses.push((*number, *file)),
+                Access::Close { .. } => {}
             }
         }
         stored
