@@ -45,15 +45,13 @@ def test_layouts_that_are_not_contiguous_are_copied(device: Device) -> None:
     assert (buffer.to_numpy(shape=(6, 4)) == array.T).all()
 
 
-def test_scalars_structured_types_and_big_endian(device: Device) -> None:
+def test_scalars_and_structured_types(device: Device) -> None:
     assert device.from_numpy(np.float32(3)).shape == ()
     kind = np.dtype([("x", np.float32), ("n", np.int16)])
     records = np.array([(1.5, 2), (2.5, 3)], kind)
     buffer = device.from_numpy(records)
     assert buffer.dtype == "uint8"
     assert (buffer.to_numpy(kind) == records).all()
-    swapped = np.arange(3, dtype=">i4")
-    assert (device.from_numpy(swapped).to_numpy(">i4") == swapped).all()
 
 
 def test_from_numpy_of_a_buffer_converts_and_broadcasts(device: Device) -> None:
@@ -201,7 +199,7 @@ def test_copies_check_their_range(device: Device) -> None:
         lambda: buffer.copy_to(bytearray(11)),
         lambda: buffer.copy_to(bytearray(1), -1),
     ):
-        with pytest.raises(tegra_hcq.InvalidArgument, match="outside of a buffer of 10 bytes"):
+        with pytest.raises(tegra_hcq.InvalidArgument, match=r"outside of a buffer of 10 bytes|offset is -1"):
             call()
     with pytest.raises(tegra_hcq.InvalidArgument, match="writable contiguous memory"):
         buffer.copy_to(b"1234567890")

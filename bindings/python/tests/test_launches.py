@@ -137,9 +137,8 @@ def test_sizes_have_one_to_three_dimensions(device: Device, cubin: Cubins) -> No
     coordinates = device.alloc(16, "float32")
     add = cubin("vector_add")["vector_add"]
     for size in (1, (1,), (1, 1), (1, 1, 1), [1, 1], np.int64(1)):
-        sizes = (int(size),) if isinstance(size, np.integer) else size
-        add(coordinates, coordinates, coordinates, 1, grid=sizes, block=sizes)
-    for wrong in (0, -1, (), (1, 1, 1, 1), (1, 0), (1.5,), 2**32):
+        add(coordinates, coordinates, coordinates, 1, grid=size, block=size)
+    for wrong in (0, -1, (), (1, 1, 1, 1), (1, 0), 1.5, (1.5,), 2**32, None):
         with pytest.raises(tegra_hcq.InvalidArgument, match="grid is"):
             add(coordinates, coordinates, coordinates, 1, grid=wrong, block=1)
     with pytest.raises(tegra_hcq.InvalidArgument):
@@ -216,5 +215,7 @@ def test_source_is_compiled(device: Device) -> None:
 def test_texts_are_checked(device: Device) -> None:
     with pytest.raises(tegra_hcq.InvalidArgument, match="zero byte"):
         device.compile("int\0")
+    with pytest.raises(tegra_hcq.InvalidArgument, match="source must be a str, not bytes"):
+        device.compile(SOURCE.encode())  # type: ignore[arg-type]
     with pytest.raises(tegra_hcq.InvalidArgument, match="list of strings"):
         device.compile(SOURCE, "-DFACTOR=2")

@@ -6,7 +6,7 @@ import os
 import weakref
 from types import SimpleNamespace
 
-from tegra_hcq import GpuFault, GpuTimeout, TegraError, _ffi
+from tegra_hcq import GpuFault, GpuTimeout, TegraError, _checks, _ffi
 
 Dim3 = functools.lru_cache(maxsize=4096)(_ffi.Dim3)
 
@@ -52,7 +52,7 @@ class Board:
         self.properties = {"chip": self.chip, "kind": self.kind, "arch": self.arch, "sm_count": properties.sm_count}
         # The software Orin interprets machine code: a launch of a second on a GPU takes minutes.
         seconds = float(os.environ.get("ORIN_TIMEOUT") or (600 if self.kind == "sim" else 30))
-        self.timeout_ns = _ffi.nanoseconds(seconds)
+        self.timeout_ns = _checks.nanoseconds(seconds)
 
     def open_queue(self, device) -> int:
         """Opens a queue for `device`, whose `restart` is called after a recovery."""

@@ -6,9 +6,10 @@ import ctypes
 import struct
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from . import _ffi
+from . import _checks, _ffi
 from ._buffer import Buffer
 from ._errors import InvalidArgument
+from ._memory import check_elements
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,8 +46,8 @@ def dim3(size: Dim, what: str) -> _ffi.Dim3:
     """
     if type(size) is int and 0 < size < 1 << 32:
         return _ffi.Dim3(size, 1, 1)
-    sizes = (size,) if isinstance(size, int) else tuple(size)
-    if not 1 <= len(sizes) <= 3 or any(not hasattr(part, "__index__") or not 0 < part < 1 << 32 for part in sizes):
+    sizes = _checks.integers(size, what, _checks.U32, least=1)
+    if not 1 <= len(sizes) <= 3:
         raise InvalidArgument(f"{what} is {size!r}: pass an integer of 1 or more, or a tuple of one to three")
     return _ffi.Dim3(*sizes, *[1] * (3 - len(sizes)))
 
@@ -81,11 +82,12 @@ def _exact(data: bytes, size: int, index: int, value: object) -> ctypes.Array[ct
     return ctypes.create_string_buffer(data, size)
 
 
-def _bytes_of(value: object) -> bytes | None:
+def _bytes_of(value: object, index: int) -> bytes | None:
     if isinstance(value, (bytes, bytearray, memoryview)) or isinstance(value, _CTYPES):
         return bytes(value)
     # A numpy scalar: no import of numpy is needed to recognise it.
     if type(value).__module__ == "numpy" and getattr(value, "shape", None) == () and hasattr(value, "tobytes"):
+        check_elements(getattr(value, "dtype", None), f"argument {index}")
         return bytes(value.tobytes())
     return None
 
@@ -98,7 +100,7 @@ def fill(target: _ffi.Arg, value: object, size: int, index: int) -> object:
         target.kind, target.size, target.value, target.offset = _ffi.ARG_BUFFER, 8, value._raw, value._offset
         return None
     # A subclass may have a size of its own: numpy.float64 is a float.
-    data = None if type(value) in _PLAIN else _bytes_of(value)
+    data = None if type(value) in _PLAIN else _bytes_of(value, index)
     if data is not None:
         kept = _exact(data, size, index, value)
         target.kind, target.size, target.value = _ffi.ARG_BYTES, size, ctypes.addressof(kept)

@@ -7,7 +7,7 @@ import enum
 from ctypes import byref, c_uint64, c_void_p
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from . import _dtypes, _ffi
+from . import _checks, _dtypes
 from ._errors import InvalidArgument, NotCpuVisible, Unsupported
 from ._memory import Exported
 from ._resource import Owned, Resource, call
@@ -144,7 +144,7 @@ class Buffer(Resource):
 
     def set_name(self, name: str) -> None:
         """Names the allocation for fault reports."""
-        call("tegra_hcq_buffer_set_name", self._raw, _ffi.c_string(name, "name"))
+        call("tegra_hcq_buffer_set_name", self._raw, _checks.string(name, "name"))
 
     def wait(self, timeout: float = 30.0) -> None:
         """Waits for the work that uses the buffer, at most ``timeout`` seconds.
@@ -153,24 +153,33 @@ class Buffer(Resource):
         :raises GpuFault: if the GPU stopped it.
         :raises GpuTimeout: if it has not ended.
         """
-        call("tegra_hcq_buffer_wait", self._raw, _ffi.nanoseconds(timeout))
+        call("tegra_hcq_buffer_wait", self._raw, _checks.nanoseconds(timeout))
 
     def close(self) -> None:
         """Frees the memory once its work has ended, and its views and the buffers that share it are gone."""
         self._owned = None
 
     def part(self, offset: int, shape: Shape | None = None, dtype: DtypeLike | None = None) -> Buffer:
-        """A buffer that shares the memory from byte ``offset`` on, for kernels, copies and views.
+        """A buffer that shares the memory from ``offset`` on, for kernels, copies and views.
 
+        :param offset: in bytes, not in elements: ``4 * n`` begins at element ``n`` of a float32 buffer
         :param shape: the rest of the buffer, in one dimension, by default
         :param dtype: this buffer's by default
+        :raises InvalidArgument: if the part exceeds the buffer, or does not begin at a multiple of the element size,
+            which kernels need.
         """
         parsed = self._dtype if dtype is None else _dtypes.parse(dtype)
+        offset = _checks.integer(offset, "offset")
         rest = self.nbytes - offset
         sizes = (rest // parsed.size,) if shape is None else _dtypes.dimensions(shape)
         needed = _dtypes.count(sizes) * parsed.size
-        if not 0 <= offset <= self.nbytes or needed > rest:
+        if offset > self.nbytes or needed > rest:
             raise InvalidArgument(f"{needed} bytes at offset {offset} are outside of a buffer of {self.nbytes} bytes")
+        if (self._offset + offset) % parsed.size:
+            raise InvalidArgument(
+                f"offset is {offset} bytes, {self._offset + offset} from the start of the allocation: {parsed.name} "
+                f"needs a multiple of {parsed.size}. Offsets are in bytes; pass dtype='uint8' for bytes at any offset"
+            )
         return Buffer(self._handle, self._device, parsed, sizes, self._offset + offset)
 
     # Views.
@@ -199,20 +208,26 @@ class Buffer(Resource):
     ) -> np.ndarray[Any, Any]:
         """The memory as a writable numpy array, without a copy; waits as :meth:`wait`.
 
-        :param dtype: the buffer's by default; any numpy type, also structured ones
+        :param dtype: the buffer's by default; any numpy type without Python objects, also structured ones
         :param shape: the buffer's by default; with ``dtype`` alone, as many elements as fit
         :raises NotCpuVisible: if the memory is the GPU's own: use :meth:`to_numpy`.
         :raises Unsupported: if numpy is not installed.
         """
         np = numpy_module()
         kind, sizes = self._numpy_layout(np, dtype, shape)
-        return np.ndarray(sizes, kind, buffer=self.view(timeout))  # type: ignore[no-any-return]
+        try:
+            return np.ndarray(sizes, kind, buffer=self.view(timeout))  # type: ignore[no-any-return]
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"numpy makes no array of {sizes} {kind}: {error}") from None
 
     def _numpy_layout(self, np: Any, dtype: Any, shape: Shape | None) -> tuple[Any, tuple[int, ...]]:
         try:
             kind = np.dtype(self._dtype.name if dtype is None else dtype)
-        except TypeError as error:
+        except Exception as error:
             raise InvalidArgument(f"numpy has no such element type: {error}; pass dtype") from None
+        if kind.hasobject or not kind.itemsize:
+            what = "are addresses of Python objects" if kind.hasobject else "have no size"
+            raise InvalidArgument(f"elements of type {kind} {what}: pass a type of numbers, such as 'float32'")
         if shape is not None:
             sizes = _dtypes.dimensions(shape)
         else:
@@ -296,21 +311,19 @@ class Buffer(Resource):
 
         A :class:`Buffer` as source is copied through its :meth:`view`; :meth:`Queue.copy` copies on the GPU.
 
-        :param offset: first byte that is written
+        :param offset: first byte that is written, an offset in bytes
         """
         data = source.view() if isinstance(source, Buffer) else contiguous(source)
         with Exported(data, "source") as memory:
-            self._check_range(offset, memory.nbytes)
-            call("tegra_hcq_buffer_write", self._raw, self._offset + offset, memory.address, memory.nbytes)
+            call("tegra_hcq_buffer_write", self._raw, self._place(offset, memory.nbytes), memory.address, memory.nbytes)
 
     def copy_to(self, target: object, offset: int = 0) -> None:
         """Waits for the work that uses the buffer, at most 30 s, then fills an object with writable memory.
 
-        :param offset: first byte that is read
+        :param offset: first byte that is read, an offset in bytes
         """
         with Exported(target, "target", writable=True) as memory:
-            self._check_range(offset, memory.nbytes)
-            call("tegra_hcq_buffer_read", self._raw, self._offset + offset, memory.address, memory.nbytes)
+            call("tegra_hcq_buffer_read", self._raw, self._place(offset, memory.nbytes), memory.address, memory.nbytes)
 
     def from_numpy(self, array: npt.ArrayLike) -> None:
         """Copies an array, converted to the buffer's element type; its shape is broadcast to the buffer's."""
@@ -318,7 +331,7 @@ class Buffer(Resource):
         kind, sizes = self._numpy_layout(np, None, None)
         try:
             full = np.broadcast_to(np.asarray(array, dtype=kind), sizes)
-        except ValueError as error:
+        except (TypeError, ValueError, OverflowError) as error:
             raise InvalidArgument(str(error)) from None
         self.copy_from(np.ascontiguousarray(full).reshape(-1).view(np.uint8))
 
@@ -326,7 +339,10 @@ class Buffer(Resource):
         """A copy as a numpy array, also of memory that the CPU does not see. Parameters as for :meth:`numpy`."""
         np = numpy_module()
         kind, sizes = self._numpy_layout(np, dtype, shape)
-        array = np.empty(sizes, kind)
+        try:
+            array = np.empty(sizes, kind)
+        except ValueError as error:
+            raise InvalidArgument(f"numpy makes no array of {sizes} {kind}: {error}") from None
         self.copy_to(array.reshape(-1).view(np.uint8))
         return array  # type: ignore[no-any-return]
 
@@ -336,9 +352,12 @@ class Buffer(Resource):
         self.copy_to(target)
         return bytes(target)
 
-    def _check_range(self, offset: int, nbytes: int) -> None:
-        if offset < 0 or nbytes > self.nbytes - offset:
+    def _place(self, offset: int, nbytes: int) -> int:
+        """Offset in the allocation of ``nbytes`` bytes at ``offset`` of the buffer."""
+        offset = _checks.integer(offset, "offset")
+        if nbytes > self.nbytes - offset:
             raise InvalidArgument(f"{nbytes} bytes at offset {offset} are outside of a buffer of {self.nbytes} bytes")
+        return self._offset + offset
 
     def _describe(self) -> str:
         return f" {self._dtype.name} {list(self._shape)}"

@@ -9,14 +9,14 @@ from ctypes import byref, c_char_p, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from . import _dtypes, _ffi
+from . import _checks, _dtypes, _ffi
 from ._buffer import Buffer, Purpose, contiguous, numpy_module
 from ._errors import InvalidArgument
 from ._graph import GraphBuilder
-from ._memory import Exported
+from ._memory import Exported, check_elements
 from ._program import Program
-from ._queue import Queue, Signal, queue_options, unsigned
-from ._resource import DeviceState, Owned, call
+from ._queue import Queue, Signal, queue_options
+from ._resource import DeviceState, Owned, Single, call
 
 if TYPE_CHECKING:
     import sys
@@ -91,7 +91,7 @@ class Recovery(NamedTuple):
     """Number of queues on which a wait had timed out."""
 
 
-class Device:
+class Device(Single):
     """An open GPU.
 
     :param kind: "auto", "nvgpu" (an Orin), "nvrm" (NVIDIA's desktop driver) or "sim" (the software Orin). "auto" takes
@@ -105,7 +105,12 @@ class Device:
 
     def __init__(self, kind: str = "auto", index: int = 0) -> None:
         out = c_void_p()
-        call("tegra_hcq_device_open", _ffi.c_string(kind, "kind"), unsigned(index, "index", 32), byref(out))
+        call(
+            "tegra_hcq_device_open",
+            _checks.string(kind, "kind"),
+            _checks.integer(index, "index", _checks.U32),
+            byref(out),
+        )
         self._state = DeviceState(Owned(out.value, "tegra_hcq_device_close", None))
         self._properties = self._read_properties()
         self._default: Queue | None = None
@@ -187,9 +192,9 @@ class Device:
         :raises OutOfMemory: if there is not enough memory.
         """
         parsed, sizes = _dtypes.parse(dtype), _dtypes.dimensions(shape)
-        nbytes = unsigned(_dtypes.count(sizes) * parsed.size, "the size in bytes")
+        nbytes = _checks.integer(_dtypes.count(sizes) * parsed.size, "the size in bytes")
         out = c_void_p()
-        call("tegra_hcq_buffer_alloc", self._raw, nbytes, int(purpose), byref(out))
+        call("tegra_hcq_buffer_alloc", self._raw, nbytes, _checks.integer(purpose, "purpose", max(Purpose)), byref(out))
         return Buffer(self._state.own(out.value, "tegra_hcq_buffer_free"), self._state, parsed, sizes)
 
     def from_numpy(self, array: npt.ArrayLike, purpose: Purpose = Purpose.DEVICE) -> Buffer:
@@ -197,9 +202,15 @@ class Device:
 
         An element type that the package does not know, for example a structured one, makes a buffer of bytes:
         ``buffer.numpy(dtype)`` converts it back.
+
+        :raises InvalidArgument: if the elements are Python objects, or have the other byte order.
         """
         np = numpy_module()
-        source = np.ascontiguousarray(array).reshape(np.shape(array))
+        try:
+            source = np.ascontiguousarray(array).reshape(np.shape(array))
+        except (TypeError, ValueError) as error:
+            raise InvalidArgument(f"numpy makes no array of the {type(array).__name__}: {error}") from None
+        check_elements(source.dtype, "array")
         found = _dtypes.find(source.dtype)
         if found is None:
             buffer = self.alloc(source.nbytes, purpose=purpose)
@@ -251,7 +262,7 @@ class Device:
     def load(self, cubin: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Program:
         """Loads a cubin, the machine code of kernels for the device's SM version: a file's path, or its contents."""
         if isinstance(cubin, (str, os.PathLike)):
-            with open(cubin, "rb") as file:
+            with open(_checks.path(cubin, "cubin"), "rb") as file:
                 cubin = file.read()
         out = c_void_p()
         with Exported(cubin, "cubin") as memory:
@@ -268,7 +279,7 @@ class Device:
         """
         out = c_void_p()
         texts = _texts(options)
-        c_source, c_name = _ffi.c_string(source, "source"), _ffi.c_string(name, "name")
+        c_source, c_name = _checks.string(source, "source"), _checks.string(name, "name")
         call("tegra_hcq_program_compile", self._raw, c_source, c_name, texts, len(texts), byref(out))
         return self._program(out)
 
@@ -281,7 +292,7 @@ class Device:
         """
         out = c_void_p()
         texts = _texts(options)
-        call("tegra_hcq_program_compile_ptx", self._raw, _ffi.c_string(ptx, "ptx"), texts, len(texts), byref(out))
+        call("tegra_hcq_program_compile_ptx", self._raw, _checks.string(ptx, "ptx"), texts, len(texts), byref(out))
         return self._program(out)
 
     def _program(self, out: c_void_p) -> Program:
@@ -310,7 +321,7 @@ class Device:
     def signal(self, value: int = 0) -> Signal:
         """Creates a signal with a value."""
         out = c_void_p()
-        call("tegra_hcq_signal_create", self._raw, unsigned(value, "value"), byref(out))
+        call("tegra_hcq_signal_create", self._raw, _checks.integer(value, "value"), byref(out))
         return Signal(self._state.own(out.value, "tegra_hcq_signal_free"), self._state)
 
     def graph(self) -> GraphBuilder:
@@ -345,6 +356,6 @@ def _size_of(array: object) -> int:
 
 
 def _texts(options: Sequence[str]) -> ctypes.Array[c_char_p]:
-    if isinstance(options, str):
-        raise InvalidArgument("options must be a list of strings, not one string")
-    return (c_char_p * len(options))(*(_ffi.c_string(option, "an option") for option in options))
+    if not isinstance(options, (list, tuple)):
+        raise InvalidArgument(f"options must be a list of strings, not {type(options).__name__}")
+    return (c_char_p * len(options))(*(_checks.string(option, "an option") for option in options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from . import _checks
 from ._errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -79,12 +80,9 @@ def parse(dtype: object) -> Dtype:
 def dimensions(shape: Shape) -> tuple[int, ...]:
     """A shape as a tuple.
 
-    :raises InvalidArgument: if a dimension is negative.
+    :raises InvalidArgument: if it is neither an integer nor a sequence of them, or a dimension is negative.
     """
-    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
-    if any(not isinstance(size, int) or size < 0 for size in sizes):
-        raise InvalidArgument(f"{shape!r} is not a shape: the sizes are integers, 0 or more")
-    return sizes
+    return _checks.integers(shape, "shape")
 
 
 def count(shape: tuple[int, ...]) -> int:

@@ -26,7 +26,7 @@ from ctypes import (
 from pathlib import Path
 from typing import Any
 
-from ._errors import DeviceError, InvalidArgument, LibraryMissing, raise_status
+from ._errors import DeviceError, LibraryMissing, raise_status
 
 ABI = 1
 """TEGRA_HCQ_ABI of the header that this module declares."""
@@ -293,17 +293,6 @@ def text(value: bytes | None) -> str | None:
     return None if value is None else value.decode("utf-8", "replace")
 
 
-def c_string(value: str, what: str) -> bytes:
-    """A string for C.
-
-    :raises InvalidArgument: if it contains a zero byte.
-    """
-    encoded = value.encode()
-    if b"\0" in encoded:
-        raise InvalidArgument(f"{what} contains a zero byte")
-    return encoded
-
-
 def check(status: int) -> None:
     """Raises the exception of a failed call of this thread."""
     if status == _OK:
@@ -322,13 +311,3 @@ def check(status: int) -> None:
 def fixed_text(field: ctypes.Array[c_uint8] | ctypes.Array[c_char]) -> str:
     """The string in a fixed array of bytes."""
     return bytes(field).split(b"\0", 1)[0].decode("utf-8", "replace")
-
-
-def nanoseconds(seconds: float) -> int:
-    """A time-out for C. Every wait is bounded, so there is no value for "for ever".
-
-    :raises InvalidArgument: if the time-out is negative or not finite.
-    """
-    if not 0 <= seconds < 1e9:
-        raise InvalidArgument(f"timeout is {seconds!r}; permitted are 0 to 1e9 seconds")
-    return int(seconds * 1e9)

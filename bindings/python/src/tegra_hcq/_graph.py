@@ -5,11 +5,11 @@ from __future__ import annotations
 from ctypes import byref, c_size_t, c_uint32, c_void_p
 from typing import TYPE_CHECKING
 
-from . import _arguments, _ffi
+from . import _arguments, _checks, _ffi
 from ._errors import InvalidArgument, TegraError
 from ._program import launch_arguments
 from ._queue import copy_arguments, fill_arguments
-from ._resource import Owned, Resource, call
+from ._resource import Owned, Resource, call, raw
 
 if TYPE_CHECKING:
     from ._arguments import Dim, KernelArg
@@ -36,15 +36,13 @@ class GraphBuilder(Resource):
 
     def set_instances(self, count: int) -> None:
         """Sets how many replays of the graph may be in flight before the next one waits: 1 to 64, default 4."""
-        if count < 0:
-            raise InvalidArgument(f"count is {count}; permitted are 1 to 64")
-        call("tegra_hcq_graph_set_instances", self._raw, count)
+        call("tegra_hcq_graph_set_instances", self._raw, _checks.integer(count, "count", 64, least=1))
 
     def launch(self, kernel: Kernel, *args: KernelArg, grid: Dim, block: Dim, shared: int = 0) -> int:
         """Records a launch. The graph keeps its buffers allocated."""
         arguments, kept = launch_arguments(kernel, args, grid, block, shared)
         step = c_uint32()
-        call("tegra_hcq_graph_launch", self._raw, kernel._raw, *arguments, byref(step))
+        call("tegra_hcq_graph_launch", self._raw, *arguments, byref(step))
         del kept
         self._sizes[step.value] = kernel.parameter_sizes
         return step.value
@@ -88,14 +86,17 @@ class Graph(Resource):
     def replay(self, queue: Queue | None = None) -> Fence:
         """Submits the graph to a queue, by default :attr:`Device.default_queue`. Returns its end."""
         chosen = self._opener.default_queue if queue is None else queue
+        raw(chosen, "queue", "queue")
         return chosen.replay(self)
 
     def set_argument(self, step: int, index: int, value: KernelArg) -> None:
         """Replaces argument ``index`` of a launch from the next replay on."""
+        step = _checks.integer(step, "step", _checks.U32)
         sizes = self._sizes.get(step)
         if sizes is None:
             raise InvalidArgument(f"step {step} is not a launch of this graph")
-        if not 0 <= index < len(sizes):
+        index = _checks.integer(index, "index")
+        if index >= len(sizes):
             raise InvalidArgument(f"there is no argument {index}, the kernel has {len(sizes)} parameters")
         argument = _ffi.Arg()
         kept = _arguments.fill(argument, value, sizes[index], index)
@@ -105,11 +106,16 @@ class Graph(Resource):
     def set_size(self, step: int, grid: Dim, block: Dim) -> None:
         """Replaces grid and block of a launch from the next replay on."""
         sizes = _arguments.dim3(grid, "grid"), _arguments.dim3(block, "block")
-        call("tegra_hcq_graph_set_size", self._raw, step, *sizes)
+        call("tegra_hcq_graph_set_size", self._raw, _checks.integer(step, "step", _checks.U32), *sizes)
 
     def set_copy(self, step: int, target: Buffer, source: Buffer) -> None:
         """Replaces target and source of a copy from the next replay on."""
-        call("tegra_hcq_graph_set_copy", self._raw, step, *copy_arguments(target, source))
+        call(
+            "tegra_hcq_graph_set_copy",
+            self._raw,
+            _checks.integer(step, "step", _checks.U32),
+            *copy_arguments(target, source),
+        )
 
     def __len__(self) -> int:
         count = c_size_t()

@@ -6,9 +6,10 @@ import atexit
 import logging
 import queue
 import threading
+import traceback
 from typing import Any
 
-from . import _ffi
+from . import _checks, _ffi
 from ._resource import call, free_deferred, in_callback
 
 TRACE = 5
@@ -37,29 +38,36 @@ _callback = _ffi.LogCallback(_receive)
 def _deliver(root: str) -> None:
     while True:
         event = _events.get()
-        free_deferred()
-        if event is None:
-            return
-        level, module, text = event
-        name = ".".join(part for part in (root, *module.split("::")) if part)
-        logging.getLogger(name).log(_LEVELS.get(level, logging.DEBUG), "%s", text)
+        try:
+            free_deferred()
+            if event is None:
+                return
+            level, module, text = event
+            name = ".".join(part for part in (root, *module.split("::")) if part)
+            logging.getLogger(name).log(_LEVELS.get(level, logging.DEBUG), "%s", text)
+        except BaseException:
+            # Of a handler or filter. Without this thread, later events would pile up.
+            if logging.raiseExceptions:
+                traceback.print_exc()
 
 
 def enable_logging(level: int = logging.INFO, root: str = "tegra_hcq.native") -> None:
     """Passes the library's events to Python's logging.
 
     The logger of an event is named after its module: "tegra_hcq.native.tegra_hcq.device". A thread of the package calls
-    the handlers, in the order of the events.
+    the handlers, in the order of the events. An exception of a handler is printed if ``logging.raiseExceptions`` is
+    set, and logging goes on.
 
     :param level: least severe level that is passed: ``logging.WARNING``, ``INFO``, ``DEBUG`` or :data:`TRACE`.
         Loggers and handlers have levels of their own.
     :param root: prefix of the loggers' names
     """
     global _thread
+    level, prefix = _checks.integer(level, "level", 1 << 31), _checks.string(root, "root").decode()
     most = max((number for number, known in _LEVELS.items() if known >= level), default=0)
     disable_logging()
     with _changing:
-        _thread = threading.Thread(target=_deliver, args=(root,), name="tegra_hcq-log", daemon=True)
+        _thread = threading.Thread(target=_deliver, args=(prefix,), name="tegra_hcq-log", daemon=True)
         _thread.start()
         call("tegra_hcq_set_log", most, _callback, None)
 

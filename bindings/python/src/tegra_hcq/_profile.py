@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import enum
-import os
 from ctypes import byref, c_char_p, c_size_t
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import _ffi
+from . import _checks, _ffi
 from ._resource import Owned, Resource, call
 
 if TYPE_CHECKING:
+    import os
+
     from ._resource import DeviceState
 
 
@@ -115,4 +116,4 @@ class Profile(Resource):
 
     def write_trace(self, path: str | os.PathLike[str]) -> None:
         """Writes a file that Perfetto and Chrome open."""
-        call("tegra_hcq_profile_write_trace", self._raw, _ffi.c_string(os.fspath(path), "path"))
+        call("tegra_hcq_profile_write_trace", self._raw, _checks.path(path, "path"))

@@ -8,10 +8,10 @@ from ctypes import byref, c_char_p, c_size_t, c_uint32, c_void_p
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import _arguments, _ffi
-from ._errors import InvalidArgument
+from . import _arguments, _checks, _ffi
+from ._errors import OutOfMemory
 from ._memory import Exported
-from ._resource import Owned, Resource, call
+from ._resource import Owned, Resource, call, raw
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -65,11 +65,11 @@ class Program(Resource):
 
         :raises NotFound: if there is none; the text lists the existing ones.
         """
-        raw = self._raw
+        program, wanted = self._raw, _checks.string(name, "name")
         found = self._kernels.get(name)
         if found is None or found.closed:
             out = c_void_p()
-            call("tegra_hcq_program_kernel", raw, _ffi.c_string(name, "name"), byref(out))
+            call("tegra_hcq_program_kernel", program, wanted, byref(out))
             owned = self._device.own(out.value, "tegra_hcq_kernel_free")
             found = self._kernels[name] = Kernel(owned, self._opener, name)
         return found
@@ -93,8 +93,12 @@ class Program(Resource):
         :raises NotFound: if there is no such variable.
         :raises InvalidArgument: if it has another size; the text names the size.
         """
-        target = ctypes.create_string_buffer(nbytes)
-        call("tegra_hcq_program_read_variable", self._raw, _ffi.c_string(name, "name"), target, nbytes)
+        nbytes = _checks.integer(nbytes, "nbytes", (1 << 63) - 1)
+        try:
+            target = ctypes.create_string_buffer(nbytes)
+        except (MemoryError, OverflowError):
+            raise OutOfMemory(f"the process has no {nbytes} bytes for a variable") from None
+        call("tegra_hcq_program_read_variable", self._raw, _checks.string(name, "name"), target, nbytes)
         return target.raw
 
     def write_variable(self, name: str, value: object) -> None:
@@ -105,7 +109,7 @@ class Program(Resource):
         :raises InvalidArgument: if it has another size; the text names the size.
         """
         with Exported(value, "value") as memory:
-            name_bytes = _ffi.c_string(name, "name")
+            name_bytes = _checks.string(name, "name")
             call("tegra_hcq_program_write_variable", self._raw, name_bytes, memory.address, memory.nbytes)
 
 
@@ -172,8 +176,9 @@ class Kernel(Resource):
         :param shared: dynamic shared memory of a block in bytes
         """
         chosen = self._opener.default_queue if queue is None else queue
+        handle = raw(chosen, "queue", "queue")
         chosen.launch(self, *args, grid=grid, block=block, shared=shared)
-        call("tegra_hcq_queue_submit", chosen._raw, None)
+        call("tegra_hcq_queue_submit", handle, None)
 
     def _describe(self) -> str:
         return f" {self._name} {list(self._sizes)}"
@@ -182,9 +187,9 @@ class Kernel(Resource):
 def launch_arguments(
     kernel: Kernel, args: tuple[object, ...], grid: Dim, block: Dim, shared: int
 ) -> tuple[list[object], list[object]]:
-    """What the C library's functions for launches take after the kernel, and what must live during the call."""
+    """What the C library's functions for launches take after the queue, and what must live during the call."""
+    handle = raw(kernel, "kernel", "kernel")
     arguments, kept = _arguments.convert(args, kernel._sizes, kernel._name)
-    if not 0 <= shared < 1 << 32:
-        raise InvalidArgument(f"shared is {shared}; permitted are 0 to 2^32 - 1 bytes")
+    shared = _checks.integer(shared, "shared", _checks.U32)
     sizes = [_arguments.dim3(grid, "grid"), _arguments.dim3(block, "block")]
-    return [*sizes, shared, arguments, len(args)], kept
+    return [handle, *sizes, shared, arguments, len(args)], kept

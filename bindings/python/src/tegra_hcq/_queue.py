@@ -9,13 +9,13 @@ import os
 from ctypes import byref, c_bool, c_int32, c_uint64, c_void_p
 from typing import TYPE_CHECKING
 
-from . import _ffi
+from . import _checks, _ffi
 from ._buffer import Buffer, contiguous
 from ._errors import InvalidArgument
 from ._memory import Exported
 from ._profile import Profile
 from ._program import launch_arguments
-from ._resource import Owned, Resource, call
+from ._resource import Owned, Resource, call, raw
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -47,11 +47,11 @@ class Fence(Resource):
         :raises GpuFault: if the GPU stopped it.
         :raises GpuTimeout: if it has not ended.
         """
-        call("tegra_hcq_fence_wait", self._raw, _ffi.nanoseconds(timeout))
+        call("tegra_hcq_fence_wait", self._raw, _checks.nanoseconds(timeout))
 
     def _eventfd(self, timeout: float) -> int:
         descriptor = c_int32()
-        call("tegra_hcq_fence_eventfd", self._raw, _ffi.nanoseconds(timeout), byref(descriptor))
+        call("tegra_hcq_fence_eventfd", self._raw, _checks.nanoseconds(timeout), byref(descriptor))
         return descriptor.value
 
     def fileno(self) -> int:
@@ -116,7 +116,7 @@ class Signal(Resource):
 
     @value.setter
     def value(self, value: int) -> None:
-        call("tegra_hcq_signal_set", self._raw, unsigned(value, "value"))
+        call("tegra_hcq_signal_set", self._raw, _checks.integer(value, "value"))
 
     @property
     def gpu_time_ns(self) -> int:
@@ -130,34 +130,26 @@ class Signal(Resource):
 
         :raises GpuTimeout: if it stays smaller.
         """
-        call("tegra_hcq_signal_wait", self._raw, unsigned(value, "value"), _ffi.nanoseconds(timeout))
-
-
-def unsigned(value: int, what: str, bits: int = 64) -> int:
-    """A number for C, which would cut it.
-
-    :raises InvalidArgument: if it does not fit.
-    """
-    if not 0 <= value < 1 << bits:
-        raise InvalidArgument(f"{what} is {value}; permitted are 0 to 2^{bits} - 1")
-    return value
+        call("tegra_hcq_signal_wait", self._raw, _checks.integer(value, "value"), _checks.nanoseconds(timeout))
 
 
 def copy_arguments(target: Buffer, source: Buffer) -> list[object]:
     """What the C library's functions for copies take after the queue."""
+    to, origin = raw(target, "buffer", "target"), raw(source, "buffer", "source")
     if target.nbytes != source.nbytes:
         raise InvalidArgument(
             f"the target has {target.nbytes} bytes and the source {source.nbytes}: "
             "copy parts of equal size (Buffer.part)"
         )
-    return [target._raw, target._offset, source._raw, source._offset, source.nbytes]
+    return [to, target._offset, origin, source._offset, source.nbytes]
 
 
 def fill_arguments(target: Buffer, value: int, width: int) -> list[object]:
     """What the C library's functions for fills take after the queue."""
+    handle, width = raw(target, "buffer", "target"), _checks.integer(width, "width")
     if width not in (1, 4):
         raise InvalidArgument(f"width is {width}; permitted are 1 and 4 bytes")
-    return [target._raw, target._offset, target.nbytes, unsigned(value, "value", 8 * width), width]
+    return [handle, target._offset, target.nbytes, _checks.integer(value, "value", (1 << 8 * width) - 1), width]
 
 
 class Queue(Resource):
@@ -173,7 +165,7 @@ class Queue(Resource):
     def launch(self, kernel: Kernel, *args: KernelArg, grid: Dim, block: Dim, shared: int = 0) -> None:
         """Adds a launch. :class:`Kernel` describes the arguments. The work keeps its buffers allocated."""
         arguments, kept = launch_arguments(kernel, args, grid, block, shared)
-        call("tegra_hcq_queue_launch", self._raw, kernel._raw, *arguments)
+        call("tegra_hcq_queue_launch", self._raw, *arguments)
         del kept
 
     def copy(self, target: Buffer, source: Buffer) -> None:
@@ -191,13 +183,13 @@ class Queue(Resource):
         :param offset: first byte of the buffer that is written
         """
         with Exported(contiguous(source), "source") as memory:
-            target._check_range(offset, memory.nbytes)
-            place = [target._raw, target._offset + offset, memory.address, memory.nbytes]
+            handle = raw(target, "buffer", "target")
+            place = [handle, target._place(offset, memory.nbytes), memory.address, memory.nbytes]
             return self._fence("tegra_hcq_queue_upload", *place)
 
     def replay(self, graph: Graph) -> Fence:
         """Submits a graph to run after all earlier work of the queue. Returns its end."""
-        return self._fence("tegra_hcq_queue_replay", graph._raw)
+        return self._fence("tegra_hcq_queue_replay", raw(graph, "graph", "graph"))
 
     def submit(self) -> Fence:
         """Submits all work added so far. Returns its end."""
@@ -215,19 +207,19 @@ class Queue(Resource):
         :raises GpuFault: if the GPU stopped it.
         :raises GpuTimeout: if it has not ended.
         """
-        call("tegra_hcq_queue_wait", self._raw, _ffi.nanoseconds(timeout))
+        call("tegra_hcq_queue_wait", self._raw, _checks.nanoseconds(timeout))
 
     def wait_fence(self, fence: Fence) -> None:
         """Makes the queue wait on the GPU until a submission of another queue of its device has ended."""
-        call("tegra_hcq_queue_wait_fence", self._raw, fence._raw)
+        call("tegra_hcq_queue_wait_fence", self._raw, raw(fence, "fence", "fence"))
 
     def wait_signal(self, signal: Signal, value: int) -> None:
         """Makes the queue wait on the GPU until a signal is at least ``value``."""
-        call("tegra_hcq_queue_wait_signal", self._raw, signal._raw, unsigned(value, "value"))
+        call("tegra_hcq_queue_wait_signal", self._raw, raw(signal, "signal", "signal"), _checks.integer(value, "value"))
 
     def signal(self, signal: Signal, value: int) -> None:
         """Sets a signal's value and time on the GPU after all earlier work of the queue."""
-        call("tegra_hcq_queue_signal", self._raw, signal._raw, unsigned(value, "value"))
+        call("tegra_hcq_queue_signal", self._raw, raw(signal, "signal", "signal"), _checks.integer(value, "value"))
 
     def memory_barrier(self) -> None:
         """Makes writes by the CPU and other queues visible to later work of the queue, and the other way round. Needed
@@ -252,7 +244,7 @@ class Queue(Resource):
     @contextlib.contextmanager
     def span(self, name: str) -> Iterator[None]:
         """Names the calls on the queue inside a ``with`` block, for its profile. Spans may be nested."""
-        call("tegra_hcq_queue_begin_span", self._raw, _ffi.c_string(name, "name"))
+        call("tegra_hcq_queue_begin_span", self._raw, _checks.string(name, "name"))
         try:
             yield
         finally:
@@ -278,4 +270,4 @@ class Queue(Resource):
 
 def queue_options(sleep: bool, hold: bool) -> _ffi.QueueOptions:
     """Options for C."""
-    return _ffi.QueueOptions(ctypes.sizeof(_ffi.QueueOptions), int(sleep), int(hold))
+    return _ffi.QueueOptions(ctypes.sizeof(_ffi.QueueOptions), bool(sleep), bool(hold))

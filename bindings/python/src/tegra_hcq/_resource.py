@@ -12,10 +12,10 @@ import os
 import sys
 import threading
 import weakref
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _ffi
-from ._errors import InvalidHandle
+from ._errors import InvalidArgument, InvalidHandle, Unsupported
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,7 +51,20 @@ def free_deferred() -> None:
         _deferred.pop().release()
 
 
-class Owned:
+class Single:
+    """Base of objects that have no copies: each frees something of this process."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
+        """Refuses ``copy``, ``pickle`` and what is built on them."""
+        raise Unsupported(
+            f"a tegra_hcq.{type(self).__name__} can be neither copied nor pickled: it belongs to a GPU that this "
+            "process has opened. Use another reference to it; to_numpy() and to_bytes() copy what a buffer contains"
+        )
+
+
+class Owned(Single):
     """A handle of the C library, freed with the last reference."""
 
     __slots__ = ("__weakref__", "_forks", "_free", "_raw", "device", "kept")
@@ -105,7 +118,7 @@ class Owned:
         getattr(library, self._free)(raw)
 
 
-class Resource:
+class Resource(Single):
     """Base of the objects of a device. It is a context manager; :meth:`close` may be called again."""
 
     def __init__(self, owned: Owned, device: DeviceState, what: str) -> None:
@@ -155,7 +168,7 @@ class Resource:
         return ""
 
 
-class DeviceState:
+class DeviceState(Single):
     """What the objects of a device share."""
 
     def __init__(self, owned: Owned) -> None:
@@ -190,6 +203,16 @@ class DeviceState:
         del owned
         if failure is not None:
             raise failure
+
+
+def raw(value: object, kind: str, what: str) -> int:
+    """The handle of an object that a caller has passed as ``what``.
+
+    :raises InvalidArgument: if it is another object than a "buffer", "queue" and so on.
+    """
+    if not isinstance(value, Resource) or value._what != kind:
+        raise InvalidArgument(f"{what} must be a {kind}, not {type(value).__name__}")
+    return value._raw
 
 
 def call(name: str, *arguments: Any) -> None:
