@@ -132,6 +132,7 @@ def test_enums_have_the_numbers_of_the_header() -> None:
     arguments = {"BUFFER": _ffi.ARG_BUFFER, "VALUE": _ffi.ARG_VALUE, "BYTES": _ffi.ARG_BYTES}
     assert constants("arg_kind") == arguments
     statuses = {name: number for name, number in constants("status").items() if number}
+    assert statuses.pop("INTERRUPTED") == _ffi._INTERRUPTED, "the handler's exception is raised, not one of ours"
     assert set(_errors._CLASSES) == set(statuses.values())
     for name, number in statuses.items():
         words = {"FAULT": "GpuFault", "TIMEOUT": "GpuTimeout", "COMPILATION": "CompileError"}

@@ -132,6 +132,116 @@ def test_a_forked_child_leaves_the_device_alone() -> None:
     assert "before fork()" in output and output.endswith("b'abcd'\n")
 
 
+ENDLESS = """
+    import logging, os, signal, threading, time
+    import tegra_hcq
+    device = tegra_hcq.Device("sim")
+    stop, turns = device.from_bytes(bytes(4)), device.alloc(4)
+    def launch(queue):
+        queue.launch(device.load("kernels/faults.cubin")["fault_endless"], stop, turns, grid=1, block=1)
+        return queue.submit()
+    def send(number, after=0.2):
+        threading.Timer(after, os.kill, (os.getpid(), number)).start()
+    def within_two_seconds(call, expected):
+        start = time.monotonic()
+        try:
+            call()
+        except BaseException as error:
+            assert type(error) is expected, repr(error)
+        else:
+            assert expected is None
+        assert time.monotonic() - start < 2
+"""
+
+
+def test_ctrl_c_ends_a_wait_at_once() -> None:
+    output = check(
+        ENDLESS
+        + """
+    signal_object, queue = device.signal(), device.default_queue
+    fence = launch(queue)
+    queue.start_profile()
+    for wait in (
+        fence.wait, queue.wait, device.synchronize, turns.wait, turns.view, turns.to_bytes, queue.take_profile,
+        lambda: signal_object.wait(1), lambda: turns.copy_from(b"1234"),
+    ):
+        send(signal.SIGINT)
+        within_two_seconds(wait, KeyboardInterrupt)
+    assert device.recover().hanging == 1
+    # A handler that raises nothing lets the wait go on, and may use the library.
+    calls = []
+    stop.copy_from(bytes(4))
+    fence = launch(queue)
+    signal.signal(signal.SIGUSR1, lambda *_: (calls.append(1), setattr(signal_object, "value", 1)))
+    for _ in range(2):
+        send(signal.SIGUSR1)
+        signal_object.value = 0
+        within_two_seconds(lambda: signal_object.wait(1), None)
+    assert calls == [1, 1]
+    # One that raises another exception ends the wait with it, as in a test's time limit.
+    def late(*_): raise OSError("too late")
+    signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    within_two_seconds(fence.wait, OSError)
+    print("closed", end="")
+    within_two_seconds(device.close, None)
+    """
+    )
+    assert output == "closed"
+
+
+def test_a_close_that_waits_says_so_and_ends_on_ctrl_c() -> None:
+    done = run(
+        ENDLESS
+        + """
+    queues = [device.queue() for _ in range(3)]
+    fences = [launch(queue) for queue in queues]
+    send(signal.SIGINT, 1.5)
+    within_two_seconds(device.close, KeyboardInterrupt)
+    assert device.closed
+    with tegra_hcq.Device("sim") as device:
+        stop, turns = device.from_bytes(bytes(4)), device.alloc(4)
+        queue = device.queue()
+        launch(queue)
+        send(signal.SIGINT)
+        within_two_seconds(queue.close, KeyboardInterrupt)
+        # A finalizer cannot raise; the next call does.
+        queue = device.queue()
+        launch(queue)
+        send(signal.SIGINT)
+        def drop():
+            global queue
+            queue = None
+            device.alloc(4)
+        within_two_seconds(drop, KeyboardInterrupt)
+    """
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("closing the device waits for its work on the GPU, at most 30 s") == 1, done.stderr
+
+
+def test_a_handler_that_raises_does_not_end_logging(caplog: pytest.LogCaptureFixture) -> None:
+    names: list[str] = []
+
+    class Failing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if threading.current_thread().name == "tegra_hcq-log":
+                names.append(record.name)
+            raise SystemExit if len(names) % 2 else RuntimeError("a fault of the handler")
+
+    logger, handler = logging.getLogger("tegra_hcq.native"), Failing()
+    caplog.set_level(tegra_hcq.TRACE, "tegra_hcq.native")
+    logger.addHandler(handler)
+    tegra_hcq.enable_logging(tegra_hcq.TRACE)
+    try:
+        with Device("sim") as device:
+            device.alloc(16).to_bytes()
+    finally:
+        tegra_hcq.disable_logging()
+        logger.removeHandler(handler)
+    assert len(names) > 2
+
+
 def test_the_package_imports_without_numpy_and_library() -> None:
     output = check("""
         import os, sys

@@ -79,6 +79,10 @@ enum tegra_hcq_status
    * A fault of this library.
    */
   TEGRA_HCQ_STATUS_INTERNAL = 12,
+  /**
+   * The function of `tegra_hcq_set_interrupt` has ended the wait.
+   */
+  TEGRA_HCQ_STATUS_INTERRUPTED = 13,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -439,6 +443,13 @@ typedef struct tegra_hcq_arg {
    */
   uint64_t offset;
 } tegra_hcq_arg;
+
+/**
+ * A function that ends a wait of its thread by returning a value other than 0. `user` is the pointer given with the
+ * function. It must not unwind. It may call functions of this library; on objects that the interrupted call uses they
+ * return TEGRA_HCQ_STATUS_BUSY.
+ */
+typedef int32_t (*tegra_hcq_interrupt_callback)(void *user);
 
 /**
  * A function that receives the events of the library, from any thread: level (1 error, 2 warning, 3 information,
@@ -939,6 +950,19 @@ tegra_hcq_status tegra_hcq_graph_len(struct tegra_hcq_graph *graph, size_t *coun
  * Frees a graph after its replays have ended. Thread-safe.
  */
 tegra_hcq_status tegra_hcq_graph_free(struct tegra_hcq_graph *graph);
+
+/**
+ * Sets the function that waits of this thread call every 20 ms; NULL removes it. Once it returns a value other than 0,
+ * the wait fails with TEGRA_HCQ_STATUS_INTERRUPTED. The work of an interrupted wait counts as hanging until it has
+ * ended: `tegra_hcq_queue_close` and `tegra_hcq_device_close` do not wait for it, and `tegra_hcq_device_recover` stops
+ * it. Thread-safe; each thread has a function of its own.
+ *
+ * Preconditions:
+ *
+ * This thread may call `callback` with `user` until it is replaced or the thread ends.
+ */
+tegra_hcq_status tegra_hcq_set_interrupt(tegra_hcq_interrupt_callback callback,
+                                         void *user);
 
 /**
  * Passes events of the library up to `level` (0 none, 1 error, 2 warning, 3 information, 4 debug, 5 trace) to a

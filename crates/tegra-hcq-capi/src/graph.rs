@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use tegra_hcq::{Buffer, NodeId};
 
@@ -10,6 +10,7 @@ use crate::arguments;
 use crate::buffer::buffer;
 use crate::device::{device, hand_out};
 use crate::handle::{Locked, TABLE, share};
+use crate::interrupt;
 use crate::object::{BuilderObject, GraphObject, Kind, Object};
 use crate::pass;
 use crate::program::kernel;
@@ -36,6 +37,17 @@ fn graph(handle: *mut tegra_hcq_graph) -> Result<Arc<Mutex<GraphObject>>, Failur
         Object::Graph(_, graph) => Some(graph),
         _ => None,
     })
+}
+
+/// Locks a graph. A call from the function that interrupts waits does not wait for the lock, because its own thread may
+/// hold it.
+fn lock(graph: &Mutex<GraphObject>) -> Result<MutexGuard<'_, GraphObject>, Failure> {
+    if !interrupt::is_inside() {
+        return Ok(graph.lock());
+    }
+    graph
+        .try_lock()
+        .ok_or_else(|| Failure::new(Status::Busy, "the graph is in use, perhaps by the interrupted call"))
 }
 
 impl GraphObject {
@@ -272,7 +284,7 @@ pub unsafe extern "C" fn tegra_hcq_graph_set_argument(
         // SAFETY: the caller's promises.
         unsafe {
             with_arguments(arg, 1, |list| {
-                let mut object = object.lock();
+                let mut object = lock(&object)?;
                 let node = object.node(node)?;
                 Ok(object.graph.set_argument(node, index, list[0])?)
             })
@@ -294,7 +306,7 @@ pub unsafe extern "C" fn tegra_hcq_graph_set_size(
 ) -> Status {
     guard(|| {
         let object = self::graph(graph)?;
-        let mut object = object.lock();
+        let mut object = lock(&object)?;
         let node = object.node(node)?;
         // SAFETY: the caller's promise.
         unsafe { object.graph.set_size(node, grid, block)? };
@@ -320,7 +332,7 @@ pub unsafe extern "C" fn tegra_hcq_graph_set_copy(
     guard(|| {
         let pair = Pair::new(target, target_offset, source, source_offset, bytes)?;
         let object = self::graph(graph)?;
-        let mut object = object.lock();
+        let mut object = lock(&object)?;
         let node = object.node(node)?;
         // SAFETY: the parts do not overlap; the caller's promise.
         let target = unsafe { pair.target.slice_mut_unchecked(pair.to.clone())? };
@@ -343,8 +355,9 @@ pub unsafe extern "C" fn tegra_hcq_queue_replay(
     guard(|| {
         TABLE.sweep();
         let graph = self::graph(graph)?;
+        let (queue, mut graph) = (queue::lock(queue)?, lock(&graph)?);
         // SAFETY: the caller's promise.
-        unsafe { queue::submit(queue::lock(queue)?, fence, |queue| queue.replay(&mut graph.lock().graph)) }
+        unsafe { queue::submit(queue, fence, |queue| queue.replay(&mut graph.graph)) }
     })
 }
 
@@ -359,7 +372,7 @@ pub unsafe extern "C" fn tegra_hcq_graph_len(graph: *mut tegra_hcq_graph, count:
         // SAFETY: the caller's promise.
         let count = unsafe { pass::out(count, "count")? };
         let object = self::graph(graph)?;
-        count.put(object.lock().graph.len());
+        count.put(lock(&object)?.graph.len());
         Ok(())
     })
 }

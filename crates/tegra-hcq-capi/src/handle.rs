@@ -404,7 +404,7 @@ impl From<Refused> for Failure {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Nested => {
-                Self::new(Status::Busy, "the call comes from the log callback of a call on the same object")
+                Self::new(Status::Busy, "the call comes from a callback of a call on the same object")
             }
             Refused::Barrier(errno) => Self::new(
                 Status::Unsupported,

@@ -38,10 +38,12 @@ pub enum Status {
     Busy = 11,
     /// A fault of this library.
     Internal = 12,
+    /// The function of `tegra_hcq_set_interrupt` has ended the wait.
+    Interrupted = 13,
 }
 
 impl Status {
-    const ALL: [(Self, &'static CStr); 13] = [
+    const ALL: [(Self, &'static CStr); 14] = [
         (Self::Ok, c"success"),
         (Self::Timeout, c"time-out"),
         (Self::Fault, c"GPU fault"),
@@ -55,6 +57,7 @@ impl Status {
         (Self::Device, c"device error"),
         (Self::Busy, c"in use"),
         (Self::Internal, c"internal error"),
+        (Self::Interrupted, c"interrupted"),
     ];
 }
 
@@ -86,6 +89,7 @@ impl From<Error> for Failure {
         let status = match &error {
             Error::Fault(_) => Status::Fault,
             Error::Timeout { .. } => Status::Timeout,
+            Error::Interrupted => Status::Interrupted,
             Error::OutOfMemory { .. } => Status::OutOfMemory,
             Error::NotSubmitted | Error::Viewed | Error::TooManyQueues(_) => Status::Busy,
             Error::NoDriver { .. } | Error::NoSoftwareOrin | Error::UnknownChip { .. } => Status::Unsupported,

@@ -11,7 +11,7 @@
 //!   [`LaunchSize`]; of others: [`args!`], [`Arg`], [`BufferUse`].
 //! - Work: [`Queue`], [`QueueOptions`], [`WaitPolicy`], [`Preemption`], [`Dim3`], [`MAX_BLOCK_THREADS`], [`FillValue`],
 //!   [`Until`], [`Download`], [`MAX_QUEUES`].
-//! - Waiting: [`Fence`], [`FenceFuture`], [`Signal`], [`DEFAULT_TIMEOUT`].
+//! - Waiting: [`Fence`], [`FenceFuture`], [`Signal`], [`DEFAULT_TIMEOUT`], [`set_interrupt`].
 //! - Recorded work: [`GraphBuilder`], [`Graph`], [`NodeId`], [`TypedNode`].
 //! - Failures: [`Error`], [`Shortage`], [`MemoryInfo`], [`Result`], [`LaunchError`], [`RangeError`],
 //!   [`CompileRequestError`], [`ErrorCode`]; [`Fault`], [`FaultKind`], [`WarpError`], [`MmuFaultType`], [`MmuAccess`],
@@ -38,6 +38,7 @@ mod fault;
 mod future;
 mod graph;
 mod heap;
+mod interrupt;
 mod kind;
 mod launch;
 mod limits;
@@ -74,6 +75,7 @@ pub use gpu_hal::chip::MAX_BLOCK_THREADS;
 pub use gpu_hal::{ErrorCode, MemoryInfo, MemoryUse, PeerLink, Preemption, Shortage};
 pub use graph::{Graph, GraphBuilder, NodeId};
 pub use heap::PoolUsage;
+pub use interrupt::set_interrupt;
 pub use kind::{DeviceKind, DeviceName, Properties, Which};
 pub use limits::{DEFAULT_TIMEOUT, Dim3, MAX_QUEUES};
 pub use memory::{Buffer, HostMemory, Plane, PlaneMut, Pod, Slice, SliceMut, View};

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::heap::{Content, Handle, Heap, Mapped};
+use crate::interrupt::Interrupts;
 use crate::shared::Shared;
 use gpu_hal::MemoryUse;
 
@@ -109,6 +110,7 @@ impl Signal {
     /// it; the fence of that queue reports its fault.
     pub fn wait(&self, value: u64, timeout: Duration) -> Result<()> {
         let start = Instant::now();
+        let mut interrupts = Interrupts::since(start);
         loop {
             for _ in 0..SPINS {
                 if self.value() >= value {
@@ -116,6 +118,7 @@ impl Signal {
                 }
                 core::hint::spin_loop();
             }
+            interrupts.check()?;
             if start.elapsed() >= timeout {
                 let cause =
                     "the signal did not reach the value; the fence of the queue that sets it reports why";

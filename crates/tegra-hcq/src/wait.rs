@@ -19,6 +19,7 @@ use crate::fault::{CodeLocation, Fault};
 use crate::heap::Heap;
 use crate::heap::timeline::Progress;
 use crate::heap::timeline::Timeline;
+use crate::interrupt::Interrupts;
 use crate::limits::{LOOK, SPINS, YIELD_FOR};
 use crate::shared::Shared;
 
@@ -144,7 +145,7 @@ pub(crate) struct QueueState {
     submitted: AtomicU64,
     /// Code address of the most recently launched kernel.
     last_kernel: AtomicU64,
-    /// The largest value for which a wait has timed out; 0 if there is none. The queue counts as hanging until its
+    /// The largest value for which a wait has timed out or was interrupted; 0 if there is none. The queue counts as hanging until its
     /// timeline reaches the value.
     timed_out: AtomicU64,
     health: AtomicU8,
@@ -285,10 +286,14 @@ impl QueueState {
         }
         let _span = tracing::trace_span!("wait", queue = self.slot, value, ?timeout).entered();
         let start = Instant::now();
-        let mut looked = start;
+        let (mut looked, mut interrupts) = (start, Interrupts::since(start));
         loop {
             if self.look() >= value {
                 return self.ended(value);
+            }
+            if let Err(interrupted) = interrupts.check() {
+                self.timed_out.fetch_max(value, Ordering::Relaxed);
+                return Err(interrupted);
             }
             let elapsed = start.elapsed();
             if looked.elapsed() >= LOOK || elapsed >= timeout {

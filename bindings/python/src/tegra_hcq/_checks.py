@@ -63,8 +63,10 @@ def nanoseconds(seconds: Any) -> int:
 
     :raises InvalidArgument: if the time-out is not a number, negative or not finite.
     """
+    # An array of one element is no number, though numpy converts it.
+    is_number = getattr(seconds, "shape", ()) == () and (hasattr(seconds, "__float__") or is_integer(seconds))
     try:
-        number = float(seconds) if hasattr(seconds, "__float__") or is_integer(seconds) else -1.0
+        number = float(seconds) if is_number else -1.0
     except (TypeError, ValueError, OverflowError):
         number = -1.0
     if not 0 <= number < 1e9:

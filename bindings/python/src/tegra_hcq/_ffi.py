@@ -24,9 +24,12 @@ from ctypes import (
     c_void_p,
 )
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ._errors import DeviceError, LibraryMissing, raise_status
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 ABI = 1
 """TEGRA_HCQ_ABI of the header that this module declares."""
@@ -131,6 +134,7 @@ class QueueOptions(Structure):
 
 
 LogCallback = CFUNCTYPE(None, c_uint32, c_char_p, c_char_p, c_void_p)
+InterruptCallback = CFUNCTYPE(c_int32, c_void_p)
 
 ARG_BUFFER, ARG_VALUE, ARG_BYTES = 0, 1, 2
 
@@ -153,6 +157,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "tegra_hcq_last_error": (c_char_p, []),
     "tegra_hcq_last_fault": (_STATUS, [POINTER(Fault)]),
     "tegra_hcq_set_log": (_STATUS, [c_uint32, LogCallback, c_void_p]),
+    "tegra_hcq_set_interrupt": (_STATUS, [InterruptCallback, c_void_p]),
     "tegra_hcq_device_open": (_STATUS, [c_char_p, c_uint32, _OUT]),
     "tegra_hcq_device_close": (_STATUS, [_HANDLE]),
     "tegra_hcq_device_properties": (_STATUS, [_HANDLE, POINTER(Properties)]),
@@ -230,7 +235,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
 }
 """Result and argument types of every function."""
 
-_OK, _FAULT = 0, 2
+_OK, _FAULT, _INTERRUPTED = 0, 2, 13
 
 _library: ctypes.CDLL | None = None
 _loading = threading.Lock()
@@ -288,6 +293,47 @@ def lib() -> Any:
     return _library
 
 
+raised: list[BaseException] = []
+"""The exception of a signal's handler that has ended a wait, until it is raised."""
+
+
+def _handle_signals() -> Generator[int, object, None]:
+    """Lets Python run the handlers of signals; answers 1 once one of them has raised an exception.
+
+    A function in its place could not catch the exception: handlers run at its first instruction, before any ``try``. A
+    generator resumes inside of its ``try``.
+    """
+    while True:
+        try:
+            while True:
+                yield 1 if raised else 0
+        except GeneratorExit:
+            return
+        except BaseException as error:
+            raised.append(error)
+
+
+_handler = _handle_signals()
+next(_handler)
+_interrupt = InterruptCallback(_handler.send)
+_watched: int | None = None
+
+
+def watch_signals() -> None:
+    """Makes waits of the main thread, which runs the handlers of signals, call them."""
+    global _watched
+    here = threading.get_ident()
+    if _watched != here and threading.current_thread() is threading.main_thread():
+        lib().tegra_hcq_set_interrupt(_interrupt, None)
+        _watched = here
+
+
+def raise_interrupt() -> None:
+    """Raises the exception that has ended a wait of the last call of this thread."""
+    if raised and threading.get_ident() == _watched:
+        raise raised.pop(0)
+
+
 def text(value: bytes | None) -> str | None:
     """A C string; ``None`` for NULL."""
     return None if value is None else value.decode("utf-8", "replace")
@@ -297,6 +343,9 @@ def check(status: int) -> None:
     """Raises the exception of a failed call of this thread."""
     if status == _OK:
         return
+    if status == _INTERRUPTED:
+        raise_interrupt()
+        raise KeyboardInterrupt
     library = lib()
     message = text(library.tegra_hcq_last_error()) or ""
     found: Fault | None = None

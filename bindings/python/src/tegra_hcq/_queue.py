@@ -15,7 +15,7 @@ from ._errors import InvalidArgument
 from ._memory import Exported
 from ._profile import Profile
 from ._program import launch_arguments
-from ._resource import Owned, Resource, call, raw
+from ._resource import Owned, Resource, announced, call, raw
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -252,8 +252,10 @@ class Queue(Resource):
                 call("tegra_hcq_queue_end_span", self._raw)
 
     def close(self) -> None:
-        """Closes the queue after its submitted work has ended; work that was not submitted is dropped."""
-        super().close()
+        """Closes the queue after its submitted work has ended, at most 30 s; other work is dropped."""
+        if not self.closed:
+            with announced("the queue"):
+                super().close()
 
     def __exit__(
         self,

@@ -8,6 +8,8 @@ device's handle; the device is closed when the last of them is gone.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import sys
 import threading
@@ -18,6 +20,7 @@ from . import _ffi
 from ._errors import InvalidArgument, InvalidHandle, Unsupported
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
 
     if sys.version_info >= (3, 11):
@@ -30,6 +33,7 @@ _inside = threading.local()
 _deferred: list[Owned] = []
 _unfinished: list[object] = []
 _LAST_WAIT_NS = 30_000_000_000
+_PATIENCE_S = 1.0
 
 
 def _count_fork() -> None:
@@ -97,7 +101,9 @@ class Owned(Single):
         """Frees the handle now; a failure is an exception."""
         raw = self.forget()
         if raw and self._forks == _forks:
-            _ffi.check(getattr(_ffi.lib(), self._free)(raw))
+            status = getattr(_ffi.lib(), self._free)(raw)
+            _ffi.raise_interrupt()
+            _ffi.check(status)
 
     def __del__(self) -> None:
         # At the end of the process, the kernel driver frees everything.
@@ -115,7 +121,8 @@ class Owned(Single):
         # The GPU may still access memory of the process: keep that if the work does not end.
         if self.kept is not None and library.tegra_hcq_buffer_wait(raw, _LAST_WAIT_NS):
             _unfinished.append(self.kept)
-        getattr(library, self._free)(raw)
+        with announced("the queue") if self._free == "tegra_hcq_queue_close" else contextlib.nullcontext():
+            getattr(library, self._free)(raw)
 
 
 class Resource(Single):
@@ -194,15 +201,37 @@ class DeviceState(Single):
         owned, self.owned = self.owned, None
         if owned is None:
             return
-        failure: Exception | None = None
-        for child in list(self.children):
-            try:
-                child.close()
-            except Exception as error:
-                failure = failure or error
-        del owned
+        failure: BaseException | None = None
+        with announced("the device"):
+            for child in list(self.children):
+                try:
+                    child.close()
+                except Exception as error:
+                    failure = failure or error
+                except BaseException as error:
+                    failure = error
+                    # An exception of a signal's handler also ends the waits for the other children.
+                    _ffi.raised.append(error)
+            del owned
+        if failure in _ffi.raised:
+            _ffi.raised.clear()
         if failure is not None:
             raise failure
+
+
+@contextlib.contextmanager
+def announced(what: str) -> Iterator[None]:
+    """Logs what is closed if it takes long, because the process seems to hang then."""
+    text = "closing %s waits for its work on the GPU, at most 30 s. Ctrl-C stops the work; so does Device.recover()"
+    timer = threading.Timer(_PATIENCE_S, logging.getLogger("tegra_hcq").warning, (text, what))
+    timer.daemon = True
+    # No thread starts at the end of the interpreter.
+    with contextlib.suppress(RuntimeError):
+        timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def raw(value: object, kind: str, what: str) -> int:
@@ -217,4 +246,7 @@ def raw(value: object, kind: str, what: str) -> int:
 
 def call(name: str, *arguments: Any) -> None:
     """Calls a function of the library and raises its failure."""
+    _ffi.watch_signals()
+    # Of a wait in a finalizer, which cannot raise.
+    _ffi.raise_interrupt()
     _ffi.check(getattr(_ffi.lib(), name)(*arguments))

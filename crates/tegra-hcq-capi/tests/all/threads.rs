@@ -161,3 +161,55 @@ fn another_thread_closes_the_device() {
     });
     fails(board.wait(), Status::InvalidHandle, "was closed");
 }
+
+/// The calls that a function makes while it interrupts a wait, and their answers.
+struct Nested {
+    queue: *mut tegra_hcq_queue,
+    graph: *mut tegra_hcq_graph,
+    answers: Vec<Status>,
+}
+
+unsafe extern "C" fn interrupt(user: *mut core::ffi::c_void) -> i32 {
+    // SAFETY: the test passes its struct, which nothing else uses during the wait.
+    let nested = unsafe { &mut *user.cast::<Nested>() };
+    // SAFETY: fences are not wanted.
+    nested.answers.push(unsafe { tegra_hcq_queue_replay(nested.queue, nested.graph, ptr::null_mut()) });
+    nested.answers.push(tegra_hcq_queue_memory_barrier(nested.queue));
+    i32::from(nested.answers.len() == 4)
+}
+
+#[test]
+fn a_function_interrupts_waits_of_its_thread_and_may_call_the_library() {
+    let board = Board::open();
+    let (mut builder, mut graph, mut other, mut signal) =
+        (ptr::null_mut(), ptr::null_mut(), ptr::null_mut(), ptr::null_mut());
+    let (buffer, mut node) = (board.alloc(64), 0);
+    // SAFETY: results have places.
+    unsafe {
+        ok(tegra_hcq_graph_begin(board.device, &raw mut builder));
+        ok(tegra_hcq_graph_set_instances(builder, 1));
+        ok(tegra_hcq_graph_fill(builder, buffer, 0, 64, 1, 1, &raw mut node));
+        ok(tegra_hcq_graph_build(builder, &raw mut graph));
+        ok(tegra_hcq_queue_open(board.device, ptr::null(), &raw mut other));
+        ok(tegra_hcq_signal_create(board.device, 0, &raw mut signal));
+    }
+    let mut nested = Nested { queue: other, graph, answers: Vec::new() };
+    ok(tegra_hcq_queue_wait_signal(board.queue, signal, 1));
+    // SAFETY: the struct lives until the function is removed; fences are not wanted.
+    unsafe {
+        ok(tegra_hcq_queue_replay(board.queue, graph, ptr::null_mut()));
+        ok(tegra_hcq_set_interrupt(Some(interrupt), (&raw mut nested).cast()));
+        // The only instance is in flight: the replay waits with queue and graph locked.
+        let replayed = tegra_hcq_queue_replay(board.queue, graph, ptr::null_mut());
+        fails(replayed, Status::Interrupted, "interrupted");
+        assert_eq!(nested.answers, [Status::Busy, Status::Ok, Status::Busy, Status::Ok]);
+        // A wait without locks: everything works in the function.
+        nested.answers.truncate(2);
+        nested.queue = board.queue;
+        fails(tegra_hcq_signal_wait(signal, 1, LONG), Status::Interrupted, "interrupted");
+        assert_eq!(nested.answers[3], Status::Ok);
+        ok(tegra_hcq_set_interrupt(None, ptr::null_mut()));
+    }
+    ok(tegra_hcq_signal_set(signal, 1));
+    ok(board.wait());
+}

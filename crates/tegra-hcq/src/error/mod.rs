@@ -251,6 +251,10 @@ pub enum Error {
         /// The state of the GPU, as far as known.
         cause: String,
     },
+
+    /// The function set by [`set_interrupt`](crate::set_interrupt) has ended the wait.
+    #[error("the wait was interrupted; the work may still end, and Device::recover stops it")]
+    Interrupted,
 }
 
 /// The part of a message that gives what is short, and what would fit.

@@ -13,6 +13,7 @@ use gpu_hal::{DeviceMemory, Driver, MemoryInfo, MemoryUse};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
+use crate::interrupt::Interrupts;
 use crate::limits::MAX_QUEUES;
 use peers::Peers;
 use pool::{Pool, Slab};
@@ -432,7 +433,9 @@ impl Heap {
 
     fn wait_for_close(&self, slot: usize, value: u64, timeout: Duration) -> Result<()> {
         let start = Instant::now();
+        let mut interrupts = Interrupts::since(start);
         while self.look(slot) < value {
+            interrupts.check()?;
             if start.elapsed() >= timeout {
                 let seen = self.look(slot);
                 let cause = "its queue is being closed".to_owned();

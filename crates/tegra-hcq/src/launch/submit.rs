@@ -20,6 +20,7 @@ use crate::args::Arg;
 use crate::descriptor::ALIGN;
 use crate::error::{LaunchError, Result};
 use crate::heap::{Content, Mapped};
+use crate::interrupt::Interrupts;
 use crate::limits::{DEFAULT_TIMEOUT, Dim3};
 use crate::program::Kernel;
 use crate::queue::Queue;
@@ -576,9 +577,11 @@ impl Queue {
     #[cold]
     fn ring_when_free(&mut self, engine: Engine, entry: u64) -> Result<()> {
         let start = Instant::now();
+        let mut interrupts = Interrupts::since(start);
         // SAFETY: as in `ring`.
         while unsafe { self.lanes.get(engine).ring.submit(entry) }.is_err() {
             self.state.check()?;
+            interrupts.check()?;
             if start.elapsed() >= DEFAULT_TIMEOUT {
                 let (wanted, seen) = (self.next_value(), self.state.timeline.value());
                 let reason = Some("the GPFIFO ring stays full");

@@ -107,6 +107,32 @@ fn a_hanging_kernel_is_stopped_and_the_queue_continues() {
 }
 
 #[test]
+fn an_interrupted_wait_ends_at_once_and_its_work_counts_as_hanging() {
+    thread_local! { static ASKED: core::cell::Cell<u32> = const { core::cell::Cell::new(0) }; }
+    let bench = Bench::new("faults");
+    let mut other = bench.device.queue().unwrap();
+    let (stop, out) = (bench.device.alloc_zeroed::<u32>(1).unwrap(), bench.device.alloc::<u32>(1).unwrap());
+    let endless = bench.program.kernel("fault_endless").unwrap();
+    unsafe { other.launch(&endless, 1, 1, &args![&stop, &out]) }.unwrap();
+    let fence = other.submit().unwrap();
+    tegra_hcq::set_interrupt(Some(|| ASKED.replace(ASKED.get() + 1) == 2));
+    let start = std::time::Instant::now();
+    assert!(matches!(fence.wait(TIMEOUT), Err(Error::Interrupted)));
+    assert_eq!(ASKED.get(), 3, "the wait goes on until the answer is yes");
+    ASKED.set(2);
+    assert!(matches!(out.wait(TIMEOUT), Err(Error::Interrupted)));
+    assert!(tegra_hcq::set_interrupt(None).is_some());
+    assert_eq!(bench.device.recover().unwrap().hanging, 1);
+    unsafe { other.launch(&endless, 1, 1, &args![&stop, &out]) }.unwrap();
+    other.submit().unwrap();
+    ASKED.set(2);
+    tegra_hcq::set_interrupt(Some(|| ASKED.replace(ASKED.get() + 1) == 2));
+    drop(other);
+    tegra_hcq::set_interrupt(None);
+    assert!(start.elapsed() < Duration::from_secs(10), "an interrupted drop does not wait for its work");
+}
+
+#[test]
 fn a_hundred_faults_do_not_leak() {
     let mut bench = Bench::new("faults");
     let out = bench.device.alloc_zeroed::<u32>(1).unwrap();
