@@ -206,3 +206,28 @@ KERNEL fix_double_word(ARGS)
     ((volatile int *)raw)[2 * threadIdx.x + 1] = 1;
     out[threadIdx.x] = (int)(((volatile long long *)raw)[threadIdx.x] >> 8);
 }
+
+struct Entry {
+    char tag;
+    int value;
+    double weight;
+};
+// Nothing writes the padding of a struct. It is copied with it.
+// RUN grid=1 block=16 n=64
+KERNEL bug_field(ARGS)
+{
+    Entry *entries = (Entry *)raw;
+    entries[threadIdx.x].tag = 1;
+    entries[threadIdx.x].weight = 2;
+    __syncthreads();
+    out[threadIdx.x] = entries[15 - threadIdx.x].value; // BUG uninitialised
+}
+KERNEL fix_field(ARGS)
+{
+    Entry *entries = (Entry *)raw;
+    entries[threadIdx.x].tag = 1;
+    entries[threadIdx.x].value = in[threadIdx.x];
+    entries[threadIdx.x].weight = 2;
+    __syncthreads();
+    ((Entry *)out)[threadIdx.x] = entries[15 - threadIdx.x];
+}

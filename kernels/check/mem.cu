@@ -232,3 +232,41 @@ KERNEL fix_constant(ARGS)
 {
     out[threadIdx.x] = weights[in[threadIdx.x] % 4];
 }
+
+// The last of the copies hangs over the end, unless it has a smaller source.
+template <bool CUT> __device__ void copy_tail(int *out, const int *in, int n)
+{
+    __shared__ __align__(16) int room[64];
+    int i = 4 * threadIdx.x, bytes = CUT ? max(0, min(16, 4 * (n - i))) : 16;
+    unsigned to = (unsigned)__cvta_generic_to_shared(room + i);
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 ::"r"(to), "l"(in + i), "r"(bytes) : "memory"); // BUG out-of-bounds
+    asm volatile("cp.async.wait_all;" ::: "memory");
+    __syncthreads();
+    for (int k = i; k < min(n, i + 4); k++)
+        out[k] = room[k] + 1;
+}
+// RUN grid=1 block=16 n=61
+KERNEL bug_copy_tail(ARGS) { copy_tail<false>(out, in, n); }
+KERNEL fix_copy_tail(ARGS) { copy_tail<true>(out, in, n); }
+
+// The compiler joins the loads of two and of one int, and those in shared memory.
+// RUN grid=1 block=1 n=7
+KERNEL bug_seven_ints(ARGS)
+{
+    int4 first = *(const int4 *)in;
+    int4 rest = *(const int4 *)(in + 4); // BUG out-of-bounds
+    out[0] = first.x + first.y + first.z + first.w + rest.x + rest.y + rest.z + rest.w;
+}
+KERNEL fix_seven_ints(ARGS)
+{
+    __shared__ __align__(16) int room[7];
+    int4 first = *(const int4 *)in;
+    int2 rest = *(const int2 *)(in + 4);
+    for (int i = 0; i < 7; i++)
+        room[i] = in[i];
+    __syncthreads();
+    int2 shared = *(int2 *)(room + 4);
+    out[0] = first.x + first.y + first.z + first.w + rest.x + rest.y + in[6];
+    out[1] = shared.x + shared.y + room[6];
+}

@@ -346,3 +346,180 @@ KERNEL fix_broadcast(ARGS)
     __syncthreads();
     out[threadIdx.x] = value;
 }
+
+// A message to another block: the fence must concern both.
+// RUN grid=2 block=32 n=64
+KERNEL bug_fence_of_block(ARGS)
+{
+    volatile int *flag = out + 63;
+    if (blockIdx.x == 0) {
+        raw[threadIdx.x] = in[threadIdx.x];
+        __threadfence_block();
+        __syncwarp();
+        if (threadIdx.x == 0)
+            *flag = 1;
+    } else {
+        while (*flag == 0)
+            ;
+        __threadfence_block();
+        out[threadIdx.x] = raw[threadIdx.x]; // BUG global-race
+    }
+}
+KERNEL fix_fence_of_block(ARGS)
+{
+    volatile int *flag = out + 63;
+    if (blockIdx.x == 0) {
+        raw[threadIdx.x] = in[threadIdx.x];
+        __threadfence();
+        __syncwarp();
+        if (threadIdx.x == 0)
+            *flag = 1;
+    } else {
+        while (*flag == 0)
+            ;
+        __threadfence();
+        out[threadIdx.x] = raw[threadIdx.x];
+    }
+}
+
+// As above, within a block: here the smaller fence is enough.
+// RUN grid=1 block=64 n=64
+KERNEL bug_acquire_in_block(ARGS)
+{
+    int *flag = out + 63, seen;
+    if (threadIdx.x < 32) {
+        raw[threadIdx.x] = in[threadIdx.x];
+        __syncwarp();
+        if (threadIdx.x == 0)
+            asm volatile("st.relaxed.cta.global.s32 [%0], 1;" ::"l"(flag) : "memory");
+    } else {
+        do
+            asm volatile("ld.acquire.cta.global.s32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
+        while (seen == 0);
+        out[threadIdx.x - 32] = raw[63 - threadIdx.x]; // BUG global-race
+    }
+}
+KERNEL fix_acquire_in_block(ARGS)
+{
+    int *flag = out + 63, seen;
+    if (threadIdx.x < 32) {
+        raw[threadIdx.x] = in[threadIdx.x];
+        __syncwarp();
+        __threadfence_block();
+        if (threadIdx.x == 0)
+            asm volatile("st.relaxed.cta.global.s32 [%0], 1;" ::"l"(flag) : "memory");
+    } else {
+        do
+            asm volatile("ld.acquire.cta.global.s32 %0, [%1];" : "=r"(seen) : "l"(flag) : "memory");
+        while (seen == 0);
+        out[threadIdx.x - 32] = raw[63 - threadIdx.x];
+    }
+}
+
+// The last block adds the parts of all blocks. One thread takes the ticket, without a fence of its own.
+template <bool WAITS, bool ALL> __device__ void last_block(int *out, const int *in, int *raw)
+{
+    __shared__ bool last;
+    int *ticket = out + 255;
+    raw[INDEX] = in[INDEX] * 3;
+    __threadfence();
+    if (WAITS)
+        __syncthreads();
+    if (threadIdx.x == 0)
+        last = (ALL ? atomicAdd(ticket, 1) : atomicAdd_block(ticket, 1)) == gridDim.x - 1;
+    __syncthreads();
+    if (last) {
+        __threadfence();
+        int sum = 0;
+        for (int block = 0; block < gridDim.x; block++)
+            sum += raw[block * blockDim.x + threadIdx.x]; // BUG global-race
+        out[threadIdx.x] = sum;
+    }
+}
+// RUN grid=4 block=64 n=256
+KERNEL bug_ticket_of_block(ARGS) { last_block<true, false>(out, in, raw); }
+KERNEL fix_ticket_of_block(ARGS) { last_block<true, true>(out, in, raw); }
+
+// RUN grid=4 block=64 n=256
+KERNEL bug_early_ticket(ARGS)
+{
+    __shared__ bool last;
+    raw[INDEX] = in[INDEX] * 3;
+    __threadfence();
+    if (threadIdx.x == 0)
+        last = atomicAdd(out + 255, 1) == gridDim.x - 1;
+    __syncthreads();
+    if (last) {
+        __threadfence();
+        out[threadIdx.x] = raw[threadIdx.x] + raw[192 + threadIdx.x]; // BUG global-race
+    }
+}
+KERNEL fix_early_ticket(ARGS) { last_block<true, true>(out, in, raw); }
+
+template <int PENDING> __device__ void copy(int *out, const int *in)
+{
+    __shared__ int room[64];
+    unsigned to = (unsigned)__cvta_generic_to_shared(room + threadIdx.x);
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(in + threadIdx.x) : "memory");
+    asm volatile("cp.async.commit_group; cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+    __syncthreads();
+    out[threadIdx.x] = room[63 - threadIdx.x]; // BUG shared-race
+}
+// RUN grid=1 block=64 n=64
+KERNEL bug_copy_in_flight(ARGS) { copy<1>(out, in); }
+KERNEL fix_copy_in_flight(ARGS) { copy<0>(out, in); }
+
+// Two stages: while one is copied, the other is read.
+template <int PENDING> __device__ void stages(int *out, const int *in)
+{
+    __shared__ int room[2][64];
+    int sum = 0;
+    for (int turn = 0; turn <= 4; turn++) {
+        unsigned to = (unsigned)__cvta_generic_to_shared(&room[turn & 1][threadIdx.x]);
+        if (turn < 4)
+            asm volatile("cp.async.ca.shared.global [%0], [%1], 4;"
+                         ::"r"(to), "l"(in + 64 * turn + threadIdx.x) : "memory");
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        if (turn == 0)
+            continue;
+        asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+        __syncthreads();
+        sum += room[(turn - 1) & 1][63 - threadIdx.x]; // BUG shared-race
+        __syncthreads();
+    }
+    out[threadIdx.x] = sum;
+}
+// RUN grid=1 block=64 n=256
+KERNEL bug_stages(ARGS) { stages<2>(out, in); }
+KERNEL fix_stages(ARGS) { stages<1>(out, in); }
+
+// The consumers poll the barrier before the first producer arrives. Producers must arrive after their copies.
+template <bool AFTER> __device__ void consume(int *out, const int *in)
+{
+    __shared__ long long full;
+    long long state;
+    __shared__ int room[64];
+    unsigned barrier = (unsigned)__cvta_generic_to_shared(&full);
+    int place = threadIdx.x % 64, done;
+    if (threadIdx.x == 0)
+        asm volatile("mbarrier.init.shared.b64 [%0], 64;" ::"r"(barrier) : "memory");
+    __syncthreads();
+    if (threadIdx.x < 64) {
+        do
+            asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared.b64 p, [%1], %2; selp.b32 %0, 1, 0, p; }"
+                         : "=r"(done)
+                         : "r"(barrier), "r"(0)
+                         : "memory");
+        while (!done);
+        out[place] = room[63 - place]; // BUG shared-race
+    } else {
+        unsigned to = (unsigned)__cvta_generic_to_shared(room + place);
+        asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(in + place) : "memory");
+        if (AFTER)
+            asm volatile("cp.async.wait_all;" ::: "memory");
+        asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(barrier) : "memory");
+    }
+}
+// RUN grid=1 block=128 n=64
+KERNEL bug_arrival_before_copy(ARGS) { consume<false>(out, in); }
+KERNEL fix_arrival_before_copy(ARGS) { consume<true>(out, in); }

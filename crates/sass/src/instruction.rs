@@ -271,6 +271,45 @@ impl Instruction {
         }
     }
 
+    /// Returns the general registers that the instruction writes: the first one and their number, 0 for none.
+    pub fn written(&self) -> (u8, u8) {
+        let elsewhere = self.row.is_uniform() || matches!(self.op, Op::R2ur | Op::S2ur | Op::Redux);
+        let width = self.sizes().map_or(0, |sizes| sizes[0]);
+        if elsewhere || self.d == RZ { (RZ, 0) } else { (self.d, width) }
+    }
+
+    /// Returns the general registers that the instruction reads, as [`Instruction::written`]: A, B, C and one more.
+    pub fn read(&self) -> [(u8, u8); 4] {
+        let [_, a, mut b, mut c] = self.sizes().unwrap_or_default();
+        if self.op == Op::Shfl {
+            (b, c) = (u8::from(matches!(self.form, 1 | 2)), u8::from(matches!(self.form, 1 | 4)));
+        }
+        let source = |source, width| match source {
+            Source::Register(number) if number != RZ => (number, width),
+            _ => (RZ, 0),
+        };
+        let more = match self.op {
+            Op::Ldgsts => self.d,
+            _ if self.is_sparse() => self.register(field::METADATA),
+            _ => RZ,
+        };
+        let register = if self.row.is_uniform() { RZ } else { self.a };
+        [
+            source(Source::Register(register), a),
+            source(self.b, b),
+            source(self.c, c),
+            source(Source::Register(more), 1),
+        ]
+    }
+
+    /// Registers that the operands take.
+    fn sizes(&self) -> Result<Sizes, Refusal> {
+        match self.row.sized {
+            Some(sized) => sized(self, self.row.widths),
+            None => Ok(self.row.widths),
+        }
+    }
+
     /// Refuses words that an interpreter does not execute, and finds the highest register.
     ///
     /// # Errors
@@ -338,10 +377,7 @@ impl Instruction {
     /// Checks the alignment of register groups and finds the highest general register.
     fn check_registers(&mut self) -> Result<(), Refusal> {
         let row = self.row;
-        let widths = match row.sized {
-            Some(sized) => sized(self, row.widths)?,
-            None => row.widths,
-        };
+        let widths = self.sizes()?;
         let mut top = None;
         let mut general = |number: u8, width: u8| {
             if number == RZ || width == 0 {

@@ -7,11 +7,14 @@ use core::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::Tools;
+use super::fate::Fate;
 use super::finding::{Accessing, Finding, Kind, Place, Worker};
-use super::grid::{GridCheck, Request, Site, name};
+use super::grid::GridCheck;
 use super::mapped;
 use super::objects::{Extent, Found};
+use super::padding::{self, Loads};
 use super::race::BlockRace;
+use super::request::{Fence, Request, Scope, Site, name};
 use super::sync::BlockSync;
 use crate::mmu::Access;
 use crate::sm::{Arrival, Row, Space, lanes};
@@ -33,6 +36,8 @@ pub(crate) struct BlockCheck {
     next: usize,
     /// State of the objects that the extents belong to.
     generation: u64,
+    /// For initcheck.
+    loads: Loads,
     race: Option<Box<BlockRace>>,
     sync: Option<Box<BlockSync>>,
 }
@@ -47,6 +52,7 @@ impl BlockCheck {
             extents: Vec::with_capacity(KEPT),
             next: 0,
             generation: 0,
+            loads: Loads::default(),
             race: grid.race.is_some().then(|| Box::new(BlockRace::new(warps, grid.launch.shared_bytes))),
             sync: tools.contains(Tools::SYNCCHECK).then(|| Box::new(BlockSync::new(&grid.launch))),
         }
@@ -55,6 +61,7 @@ impl BlockCheck {
     /// Restarts with another block of the grid.
     pub(crate) fn start(&mut self, block: [u32; 3], number: u64) {
         self.block = block;
+        self.loads.start();
         if let Some(race) = &mut self.race {
             race.start(number);
         }
@@ -77,6 +84,9 @@ impl BlockCheck {
             if tools.contains(Tools::INITCHECK) && self.grid.managed {
                 self.initcheck(request, request.mask & !wrong, site);
             }
+        }
+        for (load, pc) in self.loads.stored(&self.grid, request, site) {
+            self.uninitialised(&load, load.mask, &Site { pc, ..*site });
         }
         if request.space == Space::Local && tools.contains(Tools::MEMCHECK) {
             self.frame(request, site);
@@ -166,7 +176,9 @@ impl BlockCheck {
             [(Kind::OutOfBounds, 0), (Kind::UseAfterFree, 0), (Kind::DriverMemory, 0)];
         for lane in lanes(request.mask) {
             let va = request.addresses[lane];
-            if let Err(kind) = self.extent(va, request.bytes, write) {
+            if let Err(kind) = self.extent(va, request.bytes, write)
+                && (write || !self.is_widened(request, va, site))
+            {
                 wrong |= 1 << lane;
                 if let Some((_, mask)) = kinds.iter_mut().find(|(known, _)| *known == kind) {
                     *mask |= 1 << lane;
@@ -180,6 +192,25 @@ impl BlockCheck {
             self.report(kind, request, mask, site);
         }
         (wrong, dropped)
+    }
+
+    /// Whether a load begins in an object, and the code reads none of the words beyond its end: the compiler has joined
+    /// smaller loads.
+    #[cold]
+    fn is_widened(&mut self, request: &Request, va: u64, site: &Site<'_>) -> bool {
+        let Ok(at) = self.extent(va, 1, false) else { return false };
+        let (end, last) = (self.extents[at].end, va + u64::from(request.bytes));
+        let aligned = va.is_multiple_of(request.bytes.into()) && end.is_multiple_of(4);
+        let plain = aligned && request.access == Access::Read && request.strong == Scope::Own;
+        plain && (end..last).step_by(4).all(|word| self.grid.fate(site.pc, word) == Fate::Unread)
+    }
+
+    /// As `is_widened`, for a load of shared memory at an offset, of which the block has fewer bytes.
+    #[cold]
+    pub(crate) fn is_widened_shared(&self, pc: u64, offset: u64, bytes: u32) -> bool {
+        let (end, last) = (u64::from(self.grid.launch.shared_bytes), offset + u64::from(bytes));
+        let inside = offset < end && last <= end.next_multiple_of(16) && end.is_multiple_of(4);
+        inside && (end..last).step_by(4).all(|word| self.grid.fate(pc, word) == Fate::Unread)
     }
 
     /// Reports stores to objects that the CPU has a view of.
@@ -293,7 +324,7 @@ impl BlockCheck {
     /// Reports loads of unwritten bytes, and records stores.
     fn initcheck(&mut self, request: &Request, mask: u32, site: &Site<'_>) {
         self.refresh();
-        let (bytes, mut unwritten) = (u64::from(request.bytes), 0);
+        let (bytes, mut unwritten, mut moved) = (u64::from(request.bytes), 0, 0);
         let (mut at, mut before) = (usize::MAX, None);
         for lane in lanes(mask) {
             let va = request.addresses[lane];
@@ -310,9 +341,13 @@ impl BlockCheck {
             let Some(written) = &extent.written else { continue };
             let offset = va - extent.base;
             // A misaligned access ends the grid.
-            let checked = request.access != Access::Write && va.is_multiple_of(bytes);
+            let checked = request.access != Access::Write && va.is_multiple_of(bytes.next_power_of_two());
             if checked && !written.are_written(&self.grid.view, va, offset, bytes) {
-                unwritten |= 1 << lane;
+                match padding::fate_of(&self.grid, written, request, (va, offset), site.pc) {
+                    Fate::Unread | Fate::Copied => {}
+                    Fate::Moved => moved |= 1 << lane,
+                    Fate::Guarded | Fate::Used => unwritten |= 1 << lane,
+                }
             }
             if request.access != Access::Read {
                 written.set(offset, bytes);
@@ -320,6 +355,9 @@ impl BlockCheck {
         }
         if unwritten != 0 {
             self.uninitialised(request, unwritten, site);
+        }
+        if moved != 0 {
+            self.loads.add(&self.grid, Request { mask: moved, ..*request }, site);
         }
     }
 
@@ -382,9 +420,38 @@ impl BlockCheck {
     }
 
     /// Records a fence of a warp.
-    pub(crate) fn fenced(&mut self, warp: u32) {
+    pub(crate) fn fenced(&mut self, warp: u32, fence: Fence) {
         if let Some(race) = &mut self.race {
-            race.fenced(warp as usize);
+            race.fenced(warp as usize, fence);
+        }
+    }
+
+    /// Records that lanes of a warp end a group of copies by `cp.async`.
+    pub(crate) fn committed(&mut self, warp: u32, lanes: u32) {
+        if let Some(race) = &mut self.race {
+            race.committed(warp as usize, lanes);
+        }
+    }
+
+    /// Records that lanes of a warp have waited until at most `left` of their groups of copies are in flight.
+    pub(crate) fn waited(&mut self, warp: u32, lanes: u32, left: u32) {
+        if let Some(race) = &mut self.race {
+            race.waited(warp as usize, lanes, left);
+        }
+    }
+
+    /// As [`BlockCheck::examine`] for the sources of copies, of which each lane leaves out some bytes at the end.
+    pub(crate) fn examine_copy(&mut self, request: &Request, left_out: &[u64; 32], site: &Site<'_>) {
+        let mut left = request.mask;
+        while left != 0 {
+            let out = left_out[left.trailing_zeros() as usize];
+            let mask = lanes(left).filter(|&lane| left_out[lane] == out).fold(0, |all, lane| all | 1 << lane);
+            // CAST: less than the size of the access.
+            let bytes = request.bytes.saturating_sub(out as u32);
+            if bytes > 0 {
+                self.examine(&Request { mask, bytes, ..*request }, site);
+            }
+            left &= !mask;
         }
     }
 

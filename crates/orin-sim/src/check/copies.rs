@@ -1,7 +1,7 @@
 //! The checks of the copy engine and of uploads through the pushbuffer.
 
 use super::finding::{Accessing, Finding, Kind, NearObject};
-use super::grid::name;
+use super::request::name;
 use super::{Checker, Tools, mapped};
 use crate::mmu::{Access, View};
 

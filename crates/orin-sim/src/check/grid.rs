@@ -1,56 +1,21 @@
 //! The checks of a running grid, and what its instructions access.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use sass::Op;
 
+use super::fate::{self, Fate};
 use super::finding::{Accessing, Finding, Kind, Located, NearObject, Worker};
 use super::objects::Extent;
 use super::program::Image;
 use super::race::GridRace;
+use super::request::name;
 use super::watcher::Pointer;
 use super::{Checker, Tools, mapped};
-use crate::mmu::{Access, FaultKind, View};
-use crate::sm::{ConstantBank, Launch, Row, SmFault, SmFaultCause, Space};
-
-/// Role of an atomic in synchronisation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
-    /// Nothing that racecheck treats specially.
-    Plain,
-    /// Compare-and-swap.
-    Compare,
-    /// An arrival at an `mbarrier`.
-    Arrive,
-}
-
-/// The accesses of a warp by one instruction, in one space.
-#[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) space: Space,
-    /// Lanes that access.
-    pub(crate) mask: u32,
-    pub(crate) addresses: [u64; 32],
-    /// Size of a lane's access in bytes.
-    pub(crate) bytes: u32,
-    pub(crate) access: Access,
-    /// Whether other threads may wait for it: volatile or stronger.
-    pub(crate) strong: bool,
-    pub(crate) role: Role,
-}
-
-/// The instruction and warp of a request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Site<'a> {
-    /// GPU address of the instruction.
-    pub(crate) pc: u64,
-    /// Index of the warp in its block.
-    pub(crate) warp: u32,
-    /// Thread indices of the lanes, by axis.
-    pub(crate) tid: &'a [Row; 3],
-    /// The stack pointers of the lanes.
-    pub(crate) stack: &'a Row,
-}
+use crate::mmu::{FaultKind, View};
+use crate::sm::{ConstantBank, Launch, SmFault, SmFaultCause};
 
 /// The checks of a grid.
 #[derive(Debug)]
@@ -65,15 +30,8 @@ pub(crate) struct GridCheck {
     pub(super) parts: Vec<(u64, u64, u64)>,
     /// Accesses to global memory, for racecheck.
     pub(super) race: Option<Mutex<GridRace>>,
-}
-
-/// Name of an access.
-pub(super) fn name(access: Access) -> &'static str {
-    match access {
-        Access::Read => "read",
-        Access::Write => "write",
-        Access::Atomic => "atomic",
-    }
+    /// What becomes of loaded registers, by the address of the load.
+    fates: Mutex<HashMap<(u64, u8), Fate>>,
 }
 
 /// The parts of objects that a launch passes: object, first byte and end. An object is left out if
@@ -129,6 +87,7 @@ impl GridCheck {
             parts,
             view,
             race: race.then(|| Mutex::new(GridRace::new())),
+            fates: Mutex::default(),
         };
         if managed && checker.tools().contains(Tools::MEMCHECK) {
             grid.descriptor();
@@ -154,6 +113,20 @@ impl GridCheck {
                 Finding { at: Some(self.locate(pc)), object, ..Finding::new(kind, message) }
             });
         }
+    }
+
+    /// What becomes of the word at `address` after the load at `pc`; [`Fate::Used`] if that is no plain load of it.
+    pub(super) fn fate(&self, pc: u64, address: u64) -> Fate {
+        let load = fate::fetch(&self.view, pc).filter(|i| matches!(i.op, Op::Ldg | Op::Ld | Op::Lds));
+        let Some((first, count)) = load.map(|load| load.written()).filter(|(_, count)| *count > 0) else {
+            return Fate::Used;
+        };
+        // CAST: at most 3. Accesses are aligned to their size.
+        let register = first + (address / 4 % u64::from(count)) as u8;
+        let known = |fates: &mut HashMap<(u64, u8), Fate>| {
+            *fates.entry((pc, register)).or_insert_with(|| fate::of(&self.view, pc, register))
+        };
+        known(&mut self.fates.lock())
     }
 
     /// The kernel and source of an instruction.

@@ -29,6 +29,7 @@
 mod block;
 mod copies;
 mod environment;
+mod fate;
 mod finding;
 mod grid;
 mod init;
@@ -37,8 +38,10 @@ mod mapped;
 mod objects;
 mod ordering;
 mod output;
+mod padding;
 mod program;
 mod race;
+mod request;
 mod suppress;
 mod sync;
 mod tools;
@@ -64,11 +67,12 @@ pub(crate) use block::BlockCheck;
 pub(crate) use copies::Rows;
 pub(crate) use environment::close;
 use finding::Findings;
-pub(crate) use grid::{GridCheck, Request, Role, Site};
+pub(crate) use grid::GridCheck;
 pub(crate) use known::Known;
 use objects::Objects;
 pub(crate) use ordering::{Accessed, Cache, Encoding, OrderCheck, Shadow, Strength, Unit, Watch};
 pub(crate) use program::Image;
+pub(crate) use request::{Fence, Request, Role, Scope, Site};
 pub(crate) use suppress::is_like;
 
 /// The tools, the registered objects and the findings; clones are handles to the same.

@@ -1,7 +1,8 @@
 //! synccheck: misuse of barriers.
 
 use super::finding::{Finding, Kind, Worker};
-use super::grid::{GridCheck, Site};
+use super::grid::GridCheck;
+use super::request::Site;
 use crate::sm::{Arrival, Launch, Row, lanes};
 
 /// The arrivals of one warp at one place.

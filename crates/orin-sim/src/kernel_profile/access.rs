@@ -209,7 +209,7 @@ mod tests {
             addresses: core::array::from_fn(|lane| address(lane as u64)),
             bytes,
             access: Access::Read,
-            strong: false,
+            strong: crate::check::Scope::Own,
             role: Role::Plain,
         }
     }

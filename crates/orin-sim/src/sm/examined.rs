@@ -1,8 +1,8 @@
 //! Selection of the instructions that the checks of `crate::check` examine.
 
-use sass::{Instruction, Op};
+use sass::{Instruction, Op, field};
 
-use crate::check::Tools;
+use crate::check::{Fence, Scope, Tools};
 
 /// Whether a tool examines the instruction.
 pub(super) fn is_examined(tools: Tools, i: &Instruction) -> bool {
@@ -13,13 +13,31 @@ pub(super) fn is_examined(tools: Tools, i: &Instruction) -> bool {
         Op::Lds | Op::Sts | Op::Ldsm | Op::Atoms | Op::AtomsSwap | Op::AtomsInc | Op::Arrives => {
             tools.contains(Tools::RACECHECK)
         }
-        Op::Nothing => tools.contains(Tools::RACECHECK) && is_fence(i),
+        Op::Nothing => tools.contains(Tools::RACECHECK) && orders(i),
         Op::Warpsync => tools.contains(Tools::SYNCCHECK),
         _ => false,
     }
 }
 
-/// Whether the instruction orders accesses: fences, and the invalidation of the L1 that follows an acquire.
-fn is_fence(i: &Instruction) -> bool {
-    matches!(i.mnemonic(), "MEMBAR" | "CCTL")
+/// Whether a DEPBAR waits for groups of copies. LDGDEPBAR counts them with scoreboard 0.
+pub(super) fn awaits_copies(i: &Instruction) -> bool {
+    i.bit(field::DEPENDS_ON_COUNT) && i.bits(field::SCOREBOARD) == 0
+}
+
+/// The fence that an instruction is. The invalidation of the L1 follows an acquire. Compilers replace `__syncwarp()`
+/// and the end of an acquire of the block by NOP where the warp has one path.
+pub(super) fn fence(i: &Instruction) -> Option<Fence> {
+    let of = |scope, releases| Some(Fence { scope, releases });
+    match i.mnemonic() {
+        "MEMBAR" if i.bits(field::FENCE_SCOPE) < 2 => of(Scope::Block, true),
+        "MEMBAR" => of(Scope::Device, true),
+        "CCTL" => of(Scope::Device, false),
+        "NOP" => of(Scope::Block, false),
+        _ => None,
+    }
+}
+
+/// Whether racecheck examines an instruction that accesses no memory.
+fn orders(i: &Instruction) -> bool {
+    fence(i).is_some() || i.mnemonic() == "LDGDEPBAR" || i.mnemonic() == "DEPBAR" && awaits_copies(i)
 }

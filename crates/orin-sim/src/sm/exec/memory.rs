@@ -174,6 +174,13 @@ impl Context<'_> {
         Ok((offset / 4) as usize)
     }
 
+    /// Whether the compiler has widened a load beyond the end of shared memory.
+    #[cold]
+    fn is_widened(&self, warp: &Warp, offset: u64, bytes: u32) -> bool {
+        let check = self.check.as_deref();
+        check.is_some_and(|check| check.is_widened_shared(warp.path.pc, offset, bytes))
+    }
+
     /// Returns the index of the row of local memory at `offset` of the window.
     ///
     /// A thread's memory ends at the end of the window, where the stack begins.
@@ -205,7 +212,14 @@ impl Context<'_> {
             Space::Global => {
                 self.port.pointer(at, bytes.into(), access).map(Place::Global).map_err(SmFaultCause::Mmu)
             }
-            Space::Shared => self.shared_index(at, bytes).map(Place::Shared),
+            Space::Shared => match self.shared_index(at, bytes) {
+                // With checks, the exact size counts. The memory is rounded up.
+                Err(_) if access == Access::Read && self.is_widened(warp, at, bytes) => {
+                    // CAST: within shared memory.
+                    Ok(Place::Shared((at / 4) as usize))
+                }
+                index => index.map(Place::Shared),
+            },
             Space::Local => self.local_index(warp, at, bytes).map(Place::Local),
         };
         place.map_err(|cause| Trap { lane: Some(lane), cause })

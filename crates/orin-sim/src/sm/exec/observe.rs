@@ -8,9 +8,10 @@ use super::memory::{
 };
 use super::transfer::copy_addresses;
 use super::{Context, lanes};
-use crate::check::{BlockCheck, Request, Role, Site};
+use crate::check::{BlockCheck, Request, Role, Scope, Site};
 use crate::kernel_profile::Tally;
 use crate::mmu::Access;
+use crate::sm::examined::{awaits_copies, fence};
 use crate::sm::space::Space;
 use crate::sm::warp::{FULL, Row, Warp};
 
@@ -22,8 +23,13 @@ pub(super) trait Examiner {
     /// Lanes execute WARPSYNC with these masks.
     fn warpsync(&self, _active: u32, _masks: &Row, _site: &Site<'_>) {}
 
-    /// A fence of a warp.
-    fn fenced(&mut self, _warp: u32) {}
+    /// The sources of copies, of which each lane leaves out some bytes at the end.
+    fn examine_copy(&mut self, request: &Request, _left_out: &[u64; 32], site: &Site<'_>) {
+        self.examine(request, site);
+    }
+
+    /// Lanes execute a fence, or end or await copies.
+    fn ordered(&mut self, _warp: u32, _active: u32, _i: &Instruction) {}
 }
 
 impl Examiner for BlockCheck {
@@ -35,8 +41,20 @@ impl Examiner for BlockCheck {
         self.warpsync(active, masks, site);
     }
 
-    fn fenced(&mut self, warp: u32) {
-        self.fenced(warp);
+    fn examine_copy(&mut self, request: &Request, left_out: &[u64; 32], site: &Site<'_>) {
+        self.examine_copy(request, left_out, site);
+    }
+
+    fn ordered(&mut self, warp: u32, active: u32, i: &Instruction) {
+        match i.mnemonic() {
+            "LDGDEPBAR" => self.committed(warp, active),
+            "DEPBAR" if awaits_copies(i) => self.waited(warp, active, i.bits(field::SCOREBOARD_COUNT)),
+            _ => {
+                if let Some(fence) = fence(i) {
+                    self.fenced(warp, fence);
+                }
+            }
+        }
     }
 }
 
@@ -54,18 +72,23 @@ impl Examiner for Tallied<'_> {
     }
 }
 
-/// Whether other threads may wait for a load or store: volatile or stronger.
-fn is_strong(i: &Instruction) -> bool {
-    let order = i.bits(field::ORDER);
-    // For loads, 4 is the read-only path.
-    matches!(order, 5..=8 | 10 | 12) || order == 4 && matches!(i.op, Op::Stg | Op::St)
+/// The threads that may wait for an access: not only the own one if it is volatile or stronger.
+fn scope(i: &Instruction) -> Scope {
+    match i.bits(field::ORDER) {
+        // The orders of copies are others. For loads, 4 is the read-only path.
+        _ if i.op == Op::Ldgsts => Scope::Own,
+        4 if matches!(i.op, Op::Ldg | Op::Ld) => Scope::Own,
+        4 | 5 => Scope::Block,
+        6..=8 | 10 | 12 => Scope::Device,
+        _ => Scope::Own,
+    }
 }
 
 /// Role of an atomic in synchronisation.
 fn role(i: &Instruction) -> Role {
     match i.op {
         Op::AtomSwap | Op::AtomgSwap | Op::AtomsSwap => Role::Compare,
-        Op::Arrives => Role::Arrive,
+        Op::Arrives => Role::ArriveAfterCopies,
         Op::AtomsInc if i.bits(field::SIZE) == 2 => Role::Arrive,
         _ => Role::Plain,
     }
@@ -86,7 +109,7 @@ pub(super) fn before(
         addresses: [0; 32],
         bytes: Format::of(i).bytes,
         access: Access::Read,
-        strong: is_strong(i),
+        strong: scope(i),
         role: role(i),
     };
     match i.op {
@@ -107,6 +130,8 @@ pub(super) fn before(
         Op::Atom | Op::AtomSwap | Op::Atomg | Op::AtomgSwap | Op::Red => {
             request.addresses = atomic_addresses(warp, i);
             request.access = Access::Atomic;
+            // Without a scope it is atomic for all.
+            request.strong = if request.strong == Scope::Block { Scope::Block } else { Scope::Device };
             request.bytes = if matches!(i.bits(field::ATOMIC_TYPE), 2 | 5 | 6) { 8 } else { 4 };
             if matches!(i.op, Op::Atom | Op::AtomSwap) {
                 return generic(context, check, &site, request);
@@ -149,7 +174,7 @@ pub(super) fn before(
             return 0;
         }
         Op::Nothing => {
-            check.fenced(warp.index);
+            check.ordered(warp.index, active, i);
             return 0;
         }
         _ => return 0,
@@ -175,14 +200,13 @@ fn generic(context: &Context<'_>, check: &mut impl Examiner, site: &Site<'_>, re
 /// Examines both sides of an asynchronous copy.
 fn copy(check: &mut impl Examiner, warp: &Warp, i: &Instruction, site: &Site<'_>, request: Request) -> u32 {
     let copied = copy_addresses(warp, i, request.bytes);
-    let mut from = Request { mask: request.mask & copied.lanes, addresses: copied.from, ..request };
+    let from = Request { mask: request.mask & copied.lanes, addresses: copied.from, ..request };
     // Lanes whose source is left out entirely read no memory.
-    from.mask &= !lanes(from.mask)
-        .filter(|&lane| copied.left_out[lane] >= u64::from(request.bytes))
-        .fold(0, |none, lane| none | 1 << lane);
-    check.examine(&from, site);
+    let none = lanes(from.mask).filter(|&lane| copied.left_out[lane] >= u64::from(request.bytes));
+    let from = Request { mask: none.fold(from.mask, |mask, lane| mask & !(1 << lane)), ..from };
+    check.examine_copy(&from, &copied.left_out, site);
+    let (space, access, role) = (Space::Shared, Access::Write, Role::Copy);
     let addresses = widen(&copied.to);
-    let (space, access, mask) = (Space::Shared, Access::Write, request.mask);
-    check.examine(&Request { space, access, mask, addresses, strong: false, ..request }, site);
+    check.examine(&Request { space, access, role, addresses, strong: Scope::Own, ..request }, site);
     0
 }

@@ -1,59 +1,50 @@
 //! racecheck: accesses of two warps to the same bytes that nothing orders.
 //!
-//! Each warp has a vector clock: for each warp of its block, the newest step that is ordered before it. A barrier
-//! joins the clocks of its warps. Fences order as in the memory models of C++ and PTX. Accesses before a warp's fence
-//! are ordered before accesses after another warp's fence if an atomic or volatile access after the first fence is
-//! observed by one before the second. Barriers are fences. Atomics on shared memory, including `mbarrier` operations,
-//! order without a fence.
+//! `order` says what is ordered before what. Each word has its last write and two reads, of different warps. A report
+//! needs an overlap of bytes, one write, and no order. Threads of one warp, and two atomic or volatile accesses of
+//! sufficient scope, are never reported. Dropped state causes missing reports, never wrong ones.
 //!
-//! Each word has its last write and two reads, of different warps. A report needs an overlap of bytes, one write, and
-//! no order. Threads of one warp, and two atomic or volatile accesses, are never reported. Dropped state
-//! causes missing reports, never wrong ones.
+//! A copy by `cp.async` is ordered before nothing until its threads have waited for it (`copies`).
 //!
 //! Two patterns read a word that other warps change by atomics. Compilers and programs load the old value for a
 //! compare-and-swap, which fails if it was stale: such a read is reported only if no compare-and-swap ever follows.
 //! Threads that wait for an `mbarrier` load its state: a load of such a word acquires what arrivals release.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::Arc;
+mod copies;
+mod order;
 
+use std::collections::{HashMap, HashSet};
+
+use super::fate::Fate;
 use super::finding::{Accessing, Finding, Kind, OtherSide, Worker};
-use super::grid::{GridCheck, Request, Role, Site};
+use super::grid::GridCheck;
+use super::request::{Fence, Request, Role, Scope, Site};
 use crate::mmu::Access;
-use crate::sm::lanes;
+use crate::sm::{Space, lanes};
+use copies::Copies;
+use order::{Handed, Order, Release};
 
-/// Most warps of a block.
-const WARPS: usize = 32;
 /// Words in a page of global memory.
 const PAGE_WORDS: usize = 1024;
 /// Maximum number of pages of global memory that a grid tracks: 64 MiB.
 const MOST_PAGES: usize = 16 << 10;
-/// Maximum number of blocks that a block knows about.
-const MOST_KNOWN: usize = 4096;
-
-/// Steps of the warps of a block.
-type Clock = [u32; WARPS];
-
-fn join(to: &mut Clock, from: &Clock) {
-    for (to, from) in to.iter_mut().zip(from) {
-        *to = (*to).max(*from);
-    }
-}
-
 /// One access to a word; step 0 is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Use {
     block: u32,
+    /// Step of its warp; number of the copy if it is in flight.
     step: u32,
-    /// Offset of the instruction from the kernel's first one.
-    pc: u32,
+    /// Offset of the instruction from the kernel's first one. Functions that it calls may be before it.
+    pc: i32,
     warp: u8,
     /// Bytes of the word.
     bytes: u8,
-    /// Whether it is atomic or volatile.
-    strong: bool,
+    /// How far it is atomic or volatile.
+    strong: Scope,
     atomic: bool,
     wrote: bool,
+    /// Whether it is a write of a copy that its threads have not waited for.
+    in_flight: bool,
 }
 
 /// Two accesses that nothing orders.
@@ -83,7 +74,7 @@ struct Word {
 
 impl Word {
     /// Discards the reads of the warp that executes a compare-and-swap, and records their instructions.
-    fn forget_reads(&mut self, now: &Use, loads: &mut HashSet<u32>) {
+    fn forget_reads(&mut self, now: &Use, loads: &mut HashSet<i32>) {
         for read in &mut self.reads {
             if read.step != 0 && read.block == now.block && read.warp == now.warp {
                 loads.insert(read.pc);
@@ -107,42 +98,18 @@ impl Race {
     }
 }
 
-/// Known clocks of the warps of other blocks.
-type Known = Arc<BTreeMap<u32, Clock>>;
-
-fn learn(to: &mut Known, from: &Known) {
-    if Arc::ptr_eq(to, from) || from.is_empty() {
-        return;
-    }
-    if to.is_empty() {
-        *to = Arc::clone(from);
-        return;
-    }
-    let to = Arc::make_mut(to);
-    for (block, clock) in from.iter() {
-        to.entry(*block).and_modify(|known| join(known, clock)).or_insert(*clock);
-    }
-}
-
-/// Clocks that a release publishes.
-#[derive(Clone, Debug, Default)]
-struct Published {
-    clock: Clock,
-    known: Known,
-}
-
 /// The accesses to global memory of a grid.
 #[derive(Debug)]
 pub(crate) struct GridRace {
     /// Index in `words` of each page.
     pages: HashMap<u64, usize>,
     words: Vec<Box<[Word; PAGE_WORDS]>>,
-    /// Clocks published by the last releases through an address.
-    releases: HashMap<u64, Known>,
+    /// The releases through an address.
+    releases: HashMap<u64, Release>,
     /// Conflicts with reads that a compare-and-swap may follow.
     pending: HashMap<Reader, Race>,
     /// Loads that a compare-and-swap has followed.
-    loads: HashSet<u32>,
+    loads: HashSet<i32>,
 }
 
 impl GridRace {
@@ -157,44 +124,27 @@ impl GridRace {
     }
 }
 
-/// State of one warp.
-#[derive(Clone, Debug, Default)]
-struct Warp {
-    clock: Clock,
-    known: Known,
-    /// Clocks ordered before the last fence.
-    fenced: Option<Published>,
-    /// Acquired clocks, which the next fence orders before the accesses after it.
-    seen: Published,
-}
-
 /// Races of a block.
 #[derive(Debug)]
 pub(super) struct BlockRace {
-    number: u32,
-    warps: Vec<Warp>,
-    /// Clocks published by the arrivals at each barrier.
-    barriers: [Option<Published>; 16],
-    /// Clocks that complete barriers pass to the warps that they release.
-    complete: [Option<Published>; 16],
+    order: Order,
+    copies: Copies,
     shared: Vec<Word>,
-    /// Clocks published by atomics on a word of shared memory.
-    atomics: HashMap<usize, Clock>,
+    /// What atomics on a word of shared memory hand over.
+    atomics: HashMap<usize, Handed>,
     /// Words of `mbarrier`s.
     barrier_words: HashSet<usize>,
     /// Conflicts with reads that a compare-and-swap may follow.
     pending: HashMap<Reader, Race>,
     /// Loads that a compare-and-swap has followed.
-    loads: HashSet<u32>,
+    loads: HashSet<i32>,
 }
 
 impl BlockRace {
     pub(super) fn new(warps: u32, shared_bytes: u32) -> Self {
         Self {
-            number: 0,
-            warps: vec![Warp::default(); warps as usize],
-            barriers: Default::default(),
-            complete: Default::default(),
+            order: Order::new(warps as usize),
+            copies: Copies::new(warps as usize),
             shared: vec![Word::default(); shared_bytes.div_ceil(4) as usize],
             atomics: HashMap::new(),
             barrier_words: HashSet::new(),
@@ -205,63 +155,67 @@ impl BlockRace {
 
     pub(super) fn start(&mut self, number: u64) {
         // CAST: a grid of the model has fewer blocks; equal numbers would only hide races.
-        self.number = number as u32;
-        for (index, warp) in self.warps.iter_mut().enumerate() {
-            *warp = Warp::default();
-            warp.clock[index] = 1;
-        }
-        self.barriers = Default::default();
-        self.complete = Default::default();
+        self.order.start(number as u32);
+        self.copies.start();
         self.shared.fill(Word::default());
         self.atomics.clear();
         self.barrier_words.clear();
         self.pending.clear();
     }
 
-    /// Begins the next step of a warp.
-    fn step(&mut self, warp: usize) {
-        let clock = &mut self.warps[warp].clock[warp];
-        *clock = clock.saturating_add(1);
-    }
-
-    pub(super) fn fenced(&mut self, warp: usize) {
-        let state = &mut self.warps[warp];
-        join(&mut state.clock, &state.seen.clock);
-        learn(&mut state.known, &state.seen.known);
-        state.fenced = Some(Published { clock: state.clock, known: Arc::clone(&state.known) });
-        self.step(warp);
+    pub(super) fn fenced(&mut self, warp: usize, fence: Fence) {
+        self.order.fenced(warp, fence);
     }
 
     pub(super) fn arrived(&mut self, warp: usize, barrier: u8) {
-        self.fenced(warp);
-        let state = &self.warps[warp];
-        let mut clock = state.clock;
-        // The step that the fence has begun contains nothing yet.
-        clock[warp] = clock[warp].saturating_sub(1);
-        let handed = self.barriers[usize::from(barrier)].get_or_insert_default();
-        join(&mut handed.clock, &clock);
-        learn(&mut handed.known, &state.known);
+        self.order.arrived(warp, barrier);
     }
 
     pub(super) fn passed(&mut self, barrier: u8) {
-        self.complete[usize::from(barrier)] = self.barriers[usize::from(barrier)].take();
+        self.order.passed(barrier);
     }
 
     pub(super) fn released(&mut self, warp: usize, barrier: u8) {
-        if let Some(handed) = &self.complete[usize::from(barrier)] {
-            join(&mut self.warps[warp].clock, &handed.clock);
-            learn(&mut self.warps[warp].known, &handed.known);
+        self.order.released(warp, barrier);
+    }
+
+    /// Lanes of a warp end a group of copies.
+    pub(super) fn committed(&mut self, warp: usize, lanes: u32) {
+        let old = self.copies.commit(warp, lanes);
+        self.land_words(warp, old);
+    }
+
+    /// Lanes of a warp have waited until at most `left` of their groups of copies are in flight.
+    pub(super) fn waited(&mut self, warp: usize, lanes: u32, left: u32) {
+        let done = self.copies.wait(warp, lanes, left);
+        self.land_words(warp, done);
+    }
+
+    fn land_words(&mut self, warp: usize, words: Vec<(usize, u32)>) {
+        let mut shared = std::mem::take(&mut self.shared);
+        self.land(&mut shared, warp, words);
+        self.shared = shared;
+    }
+
+    /// Orders the writes of copies like stores that the warp executes now.
+    fn land(&self, shared: &mut [Word], warp: usize, words: Vec<(usize, u32)>) {
+        let step = self.order.step_of(warp);
+        for (index, number) in words {
+            let write = &mut shared[index].write;
+            if write.in_flight && usize::from(write.warp) == warp && write.step == number {
+                (write.in_flight, write.step) = (false, step);
+            }
         }
     }
 
     /// Whether the access is ordered before the next one of a warp.
     fn follows(&self, warp: usize, before: &Use) -> bool {
-        let other = usize::from(before.warp) % WARPS;
-        if before.block == self.number {
-            return other == warp || self.warps[warp].clock[other] >= before.step;
-        }
-        let known = &self.warps[warp].known;
-        known.len() >= MOST_KNOWN || known.get(&before.block).is_some_and(|clock| clock[other] >= before.step)
+        !before.in_flight && self.order.follows(warp, before.block, before.warp.into(), before.step)
+    }
+
+    /// The scope that atomic accesses need, so that one of this block and `before` are no race.
+    fn needed(&self, before: &Use) -> Scope {
+        if before.block == self.order.number() { Scope::Block } else { Scope::Device }
     }
 
     /// The first conflict of an access with earlier ones.
@@ -269,7 +223,7 @@ impl BlockRace {
     fn conflict(&self, word: &Word, now: &Use, writes: bool) -> Option<Use> {
         let collides = |before: &Use| {
             before.bytes & now.bytes != 0
-                && !(before.strong && now.strong)
+                && before.strong.min(now.strong) < self.needed(before)
                 && !self.follows(now.warp.into(), before)
         };
         if collides(&word.write) {
@@ -304,6 +258,15 @@ impl BlockRace {
         let mut now = self.now(grid, request, site);
         let (mut shared, mut pending) = (std::mem::take(&mut self.shared), std::mem::take(&mut self.pending));
         let mut last = None;
+        let copy = (request.role == Role::Copy).then(|| self.copies.begin(warp, request.mask));
+        if let Some(number) = copy {
+            (now.in_flight, now.step) = (true, number);
+        }
+        if request.role == Role::ArriveAfterCopies {
+            let done = self.copies.wait_all(warp, request.mask);
+            self.land(&mut shared, warp, done);
+        }
+        let arrives = matches!(request.role, Role::Arrive | Role::ArriveAfterCopies);
         for lane in lanes(request.mask) {
             // Adjacent lanes often read the same word; the repeated read changes nothing.
             let address = request.addresses[lane];
@@ -315,17 +278,13 @@ impl BlockRace {
                 let index = number as usize;
                 let Some(word) = shared.get_mut(index) else { continue };
                 now.bytes = bytes;
-                if request.role == Role::Arrive {
-                    self.barrier_words.insert(index);
+                if arrives && self.barrier_words.insert(index) {
+                    // Threads that were early have waited for it.
+                    word.reads = Default::default();
                 }
                 let waits = !writes && !self.barrier_words.is_empty() && self.barrier_words.contains(&index);
                 if atomic || waits {
-                    let mine = self.warps[warp].clock;
-                    let handed = self.atomics.entry(index).or_insert([0; WARPS]);
-                    join(&mut self.warps[warp].clock, handed);
-                    if atomic {
-                        join(handed, &mine);
-                    }
+                    self.order.exchange(warp, self.atomics.entry(index).or_default(), atomic);
                 }
                 if waits {
                     continue;
@@ -341,11 +300,14 @@ impl BlockRace {
                     Self::note(grid, &mut pending, number, race);
                 }
                 self.record(word, now, writes);
+                if copy.is_some() {
+                    self.copies.add(warp, index);
+                }
             }
         }
         (self.shared, self.pending) = (shared, pending);
         if atomic {
-            self.step(warp);
+            self.order.step(warp);
         }
     }
 
@@ -353,16 +315,17 @@ impl BlockRace {
     fn now(&self, grid: &GridCheck, request: &Request, site: &Site<'_>) -> Use {
         let atomic = request.access == Access::Atomic;
         Use {
-            block: self.number,
-            step: self.warps[site.warp as usize].clock[site.warp as usize],
+            block: self.order.number(),
+            step: self.order.step_of(site.warp as usize),
             // CAST: a program has less than 4 GiB.
-            pc: site.pc.wrapping_sub(grid.launch.program_va) as u32,
+            pc: site.pc.wrapping_sub(grid.launch.program_va) as i32,
             // CAST: at most 31.
             warp: site.warp as u8,
             bytes: 0,
-            strong: request.strong || atomic,
+            strong: if request.space == Space::Shared && atomic { Scope::Block } else { request.strong },
             atomic,
             wrote: request.access != Access::Read,
+            in_flight: false,
         }
     }
 
@@ -387,8 +350,9 @@ impl BlockRace {
             if last.replace(va) == Some(va) && !writes {
                 continue;
             }
-            if now.strong {
-                self.synchronise(releases, va, writes, request.access != Access::Write, warp);
+            if now.strong != Scope::Own {
+                let reads = request.access != Access::Write;
+                self.order.synchronise(warp, releases, va, now.strong, (reads, writes));
             }
             for (index, bytes) in words(va, request.bytes) {
                 let number = index / PAGE_WORDS as u64;
@@ -423,37 +387,17 @@ impl BlockRace {
         }
     }
 
-    /// Handles a strong access: a write publishes what the last fence ordered, a read may acquire it.
-    fn synchronise(
-        &mut self,
-        releases: &mut HashMap<u64, Known>,
-        va: u64,
-        writes: bool,
-        reads: bool,
-        warp: usize,
-    ) {
-        let number = self.number;
-        let state = &mut self.warps[warp];
-        if reads && let Some(handed) = releases.get(&va) {
-            learn(&mut state.seen.known, handed);
-            if let Some(own) = handed.get(&number) {
-                join(&mut state.seen.clock, own);
-            }
-        }
-        if writes && let Some(fenced) = &state.fenced {
-            let to = releases.entry(va).or_default();
-            learn(to, &fenced.known);
-            let own = Arc::make_mut(to).entry(number).or_insert([0; WARPS]);
-            join(own, &fenced.clock);
-        }
-    }
-
     /// Records a conflict: a read that a compare-and-swap may follow is reported later.
     #[cold]
     fn note(grid: &GridCheck, pending: &mut HashMap<Reader, Race>, word: u64, race: Race) {
+        let unread = |of: &Use| !of.wrote && grid.fate(of.pc(grid), 4 * word) == Fate::Unread;
+        if unread(&race.now) || unread(&race.before) {
+            // The compiler has joined loads.
+            return;
+        }
         let reader = match (&race.now, &race.before) {
-            (now, before) if before.atomic && !now.wrote && !now.strong => now,
-            (now, before) if now.atomic && !before.wrote && !before.strong => before,
+            (now, before) if before.atomic && !now.wrote && now.strong == Scope::Own => now,
+            (now, before) if now.atomic && !before.wrote && before.strong == Scope::Own => before,
             _ => return race.report(grid),
         };
         pending.entry((reader.block, reader.warp, word)).or_insert(race);
@@ -461,6 +405,8 @@ impl BlockRace {
 
     /// All threads of the block have exited.
     pub(super) fn ended(&mut self, grid: &GridCheck) {
+        // CAST: an offset in shared memory.
+        self.pending.retain(|(.., word), _| !self.barrier_words.contains(&(*word as usize)));
         report_all(&mut self.pending, &self.loads, grid);
     }
 }
@@ -474,7 +420,7 @@ impl GridRace {
 
 /// Reports conflicts, except of instructions that load the old value of a compare-and-swap: some threads may find that
 /// there is nothing to swap.
-fn report_all(pending: &mut HashMap<Reader, Race>, loads: &HashSet<u32>, grid: &GridCheck) {
+fn report_all(pending: &mut HashMap<Reader, Race>, loads: &HashSet<i32>, grid: &GridCheck) {
     let mut races: Vec<Race> = pending.drain().map(|(_, race)| race).collect();
     races.sort_by_key(|race| (race.now.pc, race.before.pc, race.address));
     for race in races {
@@ -487,10 +433,10 @@ fn report_all(pending: &mut HashMap<Reader, Race>, loads: &HashSet<u32>, grid: &
 impl Race {
     fn report(&self, grid: &GridCheck) {
         let Self { kind, address, bytes, now, before, .. } = self;
-        let pc = |of: &Use| grid.launch.program_va.wrapping_add(of.pc.into());
         let (first, second) = (now.pc.min(before.pc), now.pc.max(before.pc));
         // Either order of the two instructions is the same cause.
-        let cause = grid.launch.program_va ^ (u64::from(first) << 32 | u64::from(second));
+        let cause = grid.launch.program_va
+            ^ (u64::from(first.cast_unsigned()) << 32 | u64::from(second.cast_unsigned()));
         let wider = |finding: &mut Finding| {
             if let Some(access) = &mut finding.access {
                 (access.address, access.last) = (access.address.min(*address), access.last.max(*address));
@@ -500,14 +446,17 @@ impl Race {
         grid.checker.0.findings.lock().add((*kind, cause), 1, wider, || {
             let space = if *kind == Kind::SharedRace { "shared" } else { "global" };
             let (what, other) = (now.what(), before.what());
-            let message = format!(
-                "{what} of {bytes} bytes of {space} memory at {address:#x}, unordered with a {other} of another warp"
-            );
+            let how = if before.in_flight {
+                "before cp.async has written it: nothing has waited for the copy".to_owned()
+            } else {
+                format!("unordered with a {other} of another warp")
+            };
+            let message = format!("{what} of {bytes} bytes of {space} memory at {address:#x}, {how}");
             let [x, y, _] = grid.launch.grid;
             // CAST: indices of a block.
             let place = [before.block % x, before.block / x % y, before.block / x / y];
             Finding {
-                at: Some(grid.locate(pc(now))),
+                at: Some(grid.locate(now.pc(grid))),
                 worker: Some(Worker { block: self.block, thread: self.thread }),
                 access: Some(Accessing {
                     what: what.into(),
@@ -519,7 +468,7 @@ impl Race {
                 object: if *kind == Kind::GlobalRace { grid.nearest(*address) } else { None },
                 other: Some(OtherSide {
                     what: other.into(),
-                    at: grid.locate(pc(before)),
+                    at: grid.locate(before.pc(grid)),
                     block: if *kind == Kind::SharedRace { self.block } else { place },
                     warp: before.warp.into(),
                 }),
@@ -530,6 +479,11 @@ impl Race {
 }
 
 impl Use {
+    /// GPU address of the instruction.
+    fn pc(&self, grid: &GridCheck) -> u64 {
+        grid.launch.program_va.wrapping_add_signed(self.pc.into())
+    }
+
     fn what(&self) -> &'static str {
         match (self.atomic, self.wrote) {
             (true, _) => "atomic",
@@ -542,11 +496,10 @@ impl Use {
 /// The words of an access, with the bytes of each.
 #[inline]
 fn words(va: u64, bytes: u32) -> impl Iterator<Item = (u64, u8)> {
-    let (first, part) = (va / 4, va % 4);
-    let (count, mask) = match bytes {
-        1 => (1, 1 << part),
-        2 => (1, 3 << part),
-        _ => (u64::from(bytes) / 4, 0xf),
-    };
-    (first..first + count).map(move |word| (word, mask))
+    let (first, end) = (va / 4, va + u64::from(bytes));
+    (first..end.div_ceil(4)).map(move |word| {
+        let (low, high) = (va.max(4 * word) - 4 * word, end.min(4 * word + 4) - 4 * word);
+        // CAST: at most 4 bits.
+        (word, ((1u32 << high) - (1 << low)) as u8)
+    })
 }

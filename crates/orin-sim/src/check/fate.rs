@@ -1,0 +1,94 @@
+//! What becomes of a register after an instruction, by the code that follows.
+//!
+//! Compilers load more than a program reads: they join a `float2` and a `float` behind it into one load of 16 bytes,
+//! and copy structs with their padding. Whether such bytes matter is decided by the instructions that read the
+//! registers.
+
+use std::collections::HashSet;
+
+use sass::{Instruction, Op, PT, field};
+
+use crate::mmu::View;
+
+/// Maximum number of instructions that are looked at. Beyond, the register counts as used.
+const MOST: usize = 2048;
+
+/// Use of a register, in increasing order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Fate {
+    /// It is overwritten, or the thread exits, before an instruction reads it.
+    Unread,
+    /// It is only stored to global or shared memory.
+    Copied,
+    /// It is only stored; the address decides where.
+    Moved,
+    /// It is only read under a guard, or selected by a predicate.
+    Guarded,
+    /// It is read, or the code that follows is not known.
+    Used,
+}
+
+/// The instruction at `pc`; `None` if it cannot be decoded.
+pub(super) fn fetch(view: &View, pc: u64) -> Option<Instruction> {
+    let mut word = [0; 16];
+    view.read(pc, &mut word).ok()?;
+    sass::decode(u128::from_le_bytes(word)).ok()
+}
+
+fn overlaps((first, count): (u8, u8), register: u8) -> bool {
+    register.checked_sub(first).is_some_and(|distance| distance < count)
+}
+
+/// The fate of a register that the instruction stores; `None` if it does not.
+pub(super) fn stored(i: &Instruction, register: u8) -> Option<Fate> {
+    let fate = match i.op {
+        Op::Stg | Op::Sts => Fate::Copied,
+        Op::St => Fate::Moved,
+        _ => return None,
+    };
+    let [address, data @ ..] = i.read();
+    let is_data = data.into_iter().any(|group| overlaps(group, register));
+    (is_data && !overlaps(address, register)).then_some(fate)
+}
+
+/// What an instruction does with a register.
+fn use_of(i: &Instruction, register: u8) -> Fate {
+    let reads = i.read().into_iter().any(|group| overlaps(group, register));
+    let guarded = i.guard.index != PT || matches!(i.op, Op::Sel | Op::Fsel);
+    match stored(i, register) {
+        Some(fate) => fate,
+        None if !reads => Fate::Unread,
+        None if guarded => Fate::Guarded,
+        None => Fate::Used,
+    }
+}
+
+/// What becomes of a register after the instruction at `pc`, on all paths.
+pub(super) fn of(view: &View, pc: u64, register: u8) -> Fate {
+    let mut fate = Fate::Unread;
+    let (mut open, mut seen) = (vec![pc + 16], HashSet::new());
+    while let Some(at) = open.pop() {
+        if fate == Fate::Used || !seen.insert(at) {
+            continue;
+        }
+        let Some(i) = fetch(view, at).filter(|_| seen.len() < MOST) else { return Fate::Used };
+        fate = fate.max(use_of(&i, register));
+        let always = i.guard.index == PT && !i.guard.not;
+        match i.op {
+            Op::Bra => {
+                // CAST: two's complement.
+                open.push((at + 16).wrapping_add(i.branch_offset() as u64));
+                if !always || i.source_predicate(field::CONDITION).index != PT || i.bit(field::BRANCH_KIND) {
+                    open.push(at + 16);
+                }
+            }
+            Op::Exit if always => {}
+            // Where the code continues is not known.
+            Op::Jmp | Op::Jmx | Op::Brx | Op::Brxu | Op::Ret => return Fate::Used,
+            Op::Call | Op::CallAbsolute | Op::CallRegister | Op::CallAbsoluteRegister => return Fate::Used,
+            _ if always && overlaps(i.written(), register) => {}
+            _ => open.push(at + 16),
+        }
+    }
+    fate
+}
