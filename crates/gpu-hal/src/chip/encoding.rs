@@ -138,6 +138,9 @@ pub struct Bank0 {
     pub constants: usize,
     /// Generic address of the bank itself, for code that takes the address of a parameter (u64).
     pub own: OwnAddress,
+    /// Address of the workspace for barriers of the whole grid, upper and lower half (u32 each): `%envreg1` and
+    /// `%envreg2`. Source: `driver_abi.h` of CUDA's cooperative groups, machine code of NVRTC 12.6.
+    pub grid_workspace: usize,
     /// End of the driver's words. The parameters begin here or later.
     pub end: usize,
     /// Words about clusters; `None` before clusters exist.

@@ -76,6 +76,7 @@ const AMPERE_BANK0: Bank0 = Bank0 {
     shared_window: Some(0x18),
     constants: 0x50,
     own: OwnAddress { at: 0x40, of: 0 },
+    grid_workspace: 0x8c,
     end: 0x160,
     cluster: None,
 };
@@ -265,6 +266,7 @@ pub static SM_9_0: Chip = Chip {
             shared_window: None,
             constants: 0xd0,
             own: OwnAddress { at: 0x198, of: 0x210 },
+            grid_workspace: 0x44,
             end: 0x210,
             cluster: Some(ClusterWords {
                 reserved_shared_end: 0x68,

@@ -106,6 +106,18 @@ pub enum Error {
     #[error(transparent)]
     Cubin(#[from] cubin::Error),
 
+    /// The kernel uses textures or surfaces, which have no interface here.
+    #[error(
+        "kernel {kernel}: uses textures or surfaces (instruction {instruction}), which are not supported: read the \
+         data from a buffer, through `const __restrict__` pointers, and interpolate in the kernel"
+    )]
+    Texture {
+        /// Name of the kernel.
+        kernel: String,
+        /// The first such instruction.
+        instruction: &'static str,
+    },
+
     /// A value does not fit its hardware field.
     #[error(transparent)]
     Encoding(#[from] ampere_cmd::Error),

@@ -73,6 +73,31 @@ pub enum LaunchError {
         cluster: Dim3,
     },
 
+    /// The kernel has a barrier of the whole grid, and the GPU cannot hold all blocks at once: the barrier would never
+    /// end.
+    #[error(
+        "kernel {kernel}: waits for all blocks of the grid (cooperative groups), so all {blocks} must fit the GPU at \
+         once; at most {limit} do: launch fewer blocks and let each do more"
+    )]
+    GridBarrier {
+        /// Name of the kernel.
+        kernel: String,
+        /// Number of blocks of the grid.
+        blocks: u32,
+        /// Number of such blocks that the GPU holds at once.
+        limit: u32,
+    },
+
+    /// A graph with a kernel that has a barrier of the whole grid.
+    #[error(
+        "kernel {kernel}: waits for all blocks of the grid (cooperative groups), which a graph does not support: \
+         launch it on a queue"
+    )]
+    GridBarrierInGraph {
+        /// Name of the kernel.
+        kernel: String,
+    },
+
     /// The kernel's registers or launch bounds allow fewer threads per block.
     #[error(
         "kernel {kernel}: a block of {threads} threads is too large; at most {limit} fit (registers, launch bounds)"

@@ -16,9 +16,10 @@ use std::sync::Arc;
 
 use crate::args::{Arg, FillValue};
 use crate::device::Device;
-use crate::error::{RangeError, Result};
+use crate::error::{LaunchError, RangeError, Result};
 use crate::heap::{Content, Handle, Mapped};
-use crate::launch::record::{self, Shape};
+use crate::launch::record;
+use crate::launch::shape::Shape;
 use crate::limits::Dim3;
 use crate::memory::{Pod, Slice, SliceMut};
 use crate::program::Kernel;
@@ -95,6 +96,9 @@ impl Node {
         arguments: &[Arg<'_>],
     ) -> Result<Self> {
         let code = kernel.code();
+        if code.needs.grid_barrier.is_some() {
+            return Err(LaunchError::GridBarrierInGraph { kernel: code.name.clone() }.into());
+        }
         let shape = code.shape(grid, block, shared_bytes)?;
         record::check_own_arguments(device.heap().id(), kernel, arguments)?;
         let mut bank = Vec::new();

@@ -3,7 +3,7 @@
 //! A record is constant bank 0 (driver words, then the parameters), padded to 256 bytes, and the launch descriptor
 //! (QMD). It does not change until its submission has ended. In the order of a launch:
 //!
-//! 1. Check: [`KernelCode::shape`] and [`check_arguments`] compare the launch with the kernel and the chip.
+//! 1. Check: [`KernelCode::shape`] (in [`super::shape`]) and [`check_arguments`] compare the launch with the kernel and the chip.
 //! 2. Write: [`fill_bank`] completes the kernel's template of bank 0, [`write`] that of its descriptor, and copies both
 //!    to the memory of the record.
 //! 3. Chain: a [`Link`] makes the scheduler continue with the record of the next launch in the batch, without a word
@@ -18,16 +18,15 @@ use std::sync::Arc;
 
 use ampere_cmd::qmd::{Patch, Qmd, pointer, v3_0, v4_0};
 use ampere_cmd::words::lower_upper;
-use gpu_hal::MemoryUse;
-use gpu_hal::chip::{Chip, MAX_BLOCK, MAX_BLOCK_THREADS, MAX_GRID, QmdVersion};
+use gpu_hal::chip::{Chip, QmdVersion};
+use gpu_hal::{MemoryUse, volatile};
 
 use crate::args::Arg;
 use crate::descriptor::layout::{Layout, RELEASE_FIELDS};
 use crate::descriptor::{ALIGN, CHAIN_WORDS, Descriptor, Latches, Template, Versioned, put};
-use crate::error::{Error, LaunchError, Result};
+use crate::error::{Error, Result};
 use crate::heap::{Content, DeviceId, Handle, Heap, Mapped};
-use crate::limits::Dim3;
-use crate::occupancy;
+use crate::launch::shape::Shape;
 use crate::program::Kernel;
 use crate::program::code::KernelCode;
 use crate::ring::Cursor;
@@ -38,115 +37,10 @@ const BYTES: u64 = 2 << 20;
 const BLOCK_AT: usize = 0x00;
 const GRID_AT: usize = 0x0c;
 const DYNAMIC_SHARED_AT: usize = 0x2c;
+/// Size of the workspace of barriers of the whole grid, in bytes (`grid_workspace` of CUDA's cooperative groups).
+const WORKSPACE_BYTES: usize = 16;
 /// Alignment of a released semaphore in bytes: it has four words.
 const SEMAPHORE_ALIGN: u64 = 16;
-
-/// Shared memory of a launch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SharedMemory {
-    /// Dynamic shared memory of a block in bytes.
-    pub(crate) dynamic_bytes: u32,
-    /// Shared memory of a block in bytes, as in the launch descriptor: static, dynamic and reserved.
-    pub(crate) bytes: u32,
-    /// Code of the smallest configuration of the SM that holds one block.
-    pub(crate) config: u32,
-    /// Code of the configuration that holds as many blocks as the SM's other resources allow.
-    pub(crate) target: u32,
-}
-
-/// Grid, block and shared memory of a launch, checked against kernel and chip.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
-    pub(crate) grid: Dim3,
-    pub(crate) block: Dim3,
-    pub(crate) shared: SharedMemory,
-    /// Number of blocks that an SM holds, for a grid of at most one block per SM; 0 for larger grids or if unknown.
-    pub(crate) empty_sm_slots: u32,
-}
-
-impl KernelCode {
-    /// Checks grid, block and dynamic shared memory of a launch.
-    pub(crate) fn shape(&self, grid: Dim3, block: Dim3, shared_bytes: u32) -> Result<Shape> {
-        check_grid(grid)?;
-        self.check_block(block)?;
-        let (shared, sm_blocks) = self.shared_memory(block.count(), shared_bytes)?;
-        let empty_sm_slots = if grid.count() <= self.sm_count { sm_blocks } else { 0 };
-        Ok(Shape { grid, block, shared, empty_sm_slots })
-    }
-
-    /// Refuses a block size that the kernel was not compiled for.
-    pub(crate) fn check_block(&self, block: Dim3) -> Result<()> {
-        check_block(block)?;
-        if let Some(required) = self.required_block
-            && required != block.to_array()
-        {
-            let required = Dim3::from(required);
-            return Err(LaunchError::RequiredBlock { kernel: self.name.clone(), required, block }.into());
-        }
-        if let Some(cluster) = self.cluster {
-            let (kernel, cluster) = (self.name.clone(), Dim3::from(cluster));
-            return Err(LaunchError::Cluster { kernel, cluster }.into());
-        }
-        let threads = block.count();
-        if threads > self.max_threads {
-            let (kernel, limit) = (self.name.clone(), self.max_threads);
-            return Err(LaunchError::KernelThreads { kernel, threads, limit }.into());
-        }
-        Ok(())
-    }
-
-    /// Shared memory for a launch with blocks of `threads` threads and `dynamic_bytes` of dynamic shared memory, and
-    /// the number of such blocks that an SM holds.
-    fn shared_memory(&self, threads: u32, dynamic_bytes: u32) -> Result<(SharedMemory, u32)> {
-        let shared = &self.qmd.chip.shared;
-        let own = shared.own(self.static_shared).checked_next_multiple_of(16);
-        let bytes = own.and_then(|own| shared.descriptor_bytes(own.saturating_add(dynamic_bytes)));
-        let config = bytes.and_then(|bytes| shared.config_for(bytes));
-        let fitting = bytes.zip(config).map(|(bytes, config)| {
-            let room = occupancy::room(self, threads, bytes);
-            let wanted = room.map_or(bytes, |room| room.shared_bytes);
-            let target = shared.config_for(wanted).map_or(config, |target| target.max(config));
-            let sm_blocks = room.map_or(0, |room| room.blocks);
-            (SharedMemory { dynamic_bytes, bytes, config, target }, sm_blocks)
-        });
-        fitting.ok_or_else(|| {
-            let (kernel, static_bytes) = (self.name.clone(), self.static_shared);
-            let limit = shared.largest().saturating_sub(shared.reserved);
-            LaunchError::SharedMemory { kernel, static_bytes, dynamic_bytes, limit }.into()
-        })
-    }
-
-    /// Shared memory that a block may use, in bytes: without the reserved bytes, and before it is rounded.
-    fn exact_shared(&self, shape: &Shape) -> u32 {
-        let own = self.qmd.chip.shared.own(self.static_shared).next_multiple_of(16);
-        own + shape.shared.dynamic_bytes
-    }
-}
-
-/// Refuses a grid that the launch descriptor cannot hold: 1 to 2^31 - 1 blocks in x, 1 to 65,535 in y and z (QMD
-/// CTA_RASTER_WIDTH, _HEIGHT, _DEPTH).
-pub(super) fn check_grid(grid: Dim3) -> Result<()> {
-    check_extents("grid", grid, MAX_GRID)
-}
-
-/// Refuses a block that an SM cannot run: 1 to 1024 threads in x and y, 1 to 64 in z, at most 1024 in total.
-pub(super) fn check_block(block: Dim3) -> Result<()> {
-    check_extents("block", block, MAX_BLOCK)?;
-    let threads = block.count();
-    if threads > MAX_BLOCK_THREADS {
-        return Err(LaunchError::BlockThreads { block, threads, limit: MAX_BLOCK_THREADS }.into());
-    }
-    Ok(())
-}
-
-fn check_extents(what: &'static str, size: Dim3, limits: [u32; 3]) -> Result<()> {
-    for ((value, limit), axis) in size.to_array().into_iter().zip(limits).zip(['x', 'y', 'z']) {
-        if value == 0 || value > limit {
-            return Err(LaunchError::Extent { what, size, axis, limit }.into());
-        }
-    }
-    Ok(())
-}
 
 /// Refuses arguments that do not fit the kernel. Returns the first that is a buffer of another device, if any.
 #[inline]
@@ -489,6 +383,16 @@ impl Release {
     }
 }
 
+/// A workspace for barriers of the whole grid: words of zeros. NVIDIA's code counts in the second one.
+#[cold]
+fn new_workspace(heap: &Arc<Heap>) -> Result<Mapped> {
+    let memory = Handle::allocate(heap, WORKSPACE_BYTES as u64, MemoryUse::Signals, Content::Signal)?;
+    let workspace = Mapped::new(memory)?;
+    // SAFETY: the memory is as long, and nothing else uses it yet.
+    unsafe { volatile::fill(workspace.cpu(), 0, WORKSPACE_BYTES) };
+    Ok(workspace)
+}
+
 /// A launch record in the ring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Record {
@@ -505,6 +409,9 @@ pub(crate) struct Records {
     pub(crate) cursor: Cursor,
     /// Scratch for constant bank 0 of one launch.
     bank: Vec<u8>,
+    /// Workspace of barriers of the whole grid, from the first launch on that has one. The queue runs one such grid at
+    /// a time, and each barrier leaves it ready for the next.
+    pub(crate) workspace: Option<Mapped>,
 }
 
 impl Records {
@@ -519,12 +426,28 @@ impl Records {
             memory: Mapped::new(memory)?,
             cursor: Cursor::new(BYTES),
             bank: Vec::with_capacity(64 << 10),
+            workspace: None,
         })
     }
 
     /// Restarts with an empty ring. None of the records may still be in use.
     pub(crate) fn restart(&mut self) {
         self.cursor = Cursor::new(BYTES);
+        // A grid that was stopped at a barrier has left its count there.
+        self.workspace = None;
+    }
+
+    /// Allocates the workspace for the launch of a kernel that needs one.
+    ///
+    /// # Errors
+    ///
+    /// Returns an error if there is not enough memory.
+    #[inline]
+    pub(super) fn need_workspace(&mut self, code: &KernelCode) -> Result<()> {
+        if code.needs.grid_barrier.is_some() && self.workspace.is_none() {
+            self.workspace = Some(new_workspace(self.memory.heap())?);
+        }
+        Ok(())
     }
 
     /// GPU address of the descriptor of a record.
@@ -547,6 +470,11 @@ impl Records {
         arguments: &[Arg<'_>],
     ) -> Result<Record> {
         fill_bank(&mut self.bank, code, shape, arguments);
+        if let (Some(at), Some(workspace)) = (code.needs.grid_barrier, &self.workspace) {
+            let [low, high] = lower_upper(workspace.gpu_va());
+            put(&mut self.bank, at, &high.to_le_bytes());
+            put(&mut self.bank, at + 4, &low.to_le_bytes());
+        }
         let va = self.memory.gpu_va() + offset;
         // SAFETY: the cursor has reserved the record's bytes at `offset` inside the memory, which lives as long as
         // `self`, and nothing in flight uses them.

@@ -244,6 +244,7 @@ impl Queue {
         }
         self.begin(Engine::Compute)?;
         self.need_local(code.local_bytes)?;
+        self.records.need_workspace(code)?;
 
         let offset = self.reserve_launch(record::record_bytes(code))?;
         let record = self.records.write(offset, code, &shape, arguments)?;

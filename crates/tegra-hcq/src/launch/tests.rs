@@ -3,7 +3,8 @@
 use ampere_cmd::qmd::{QmdV3_0, QmdV4_0, v3_0, v4_0};
 use gpu_hal::chip::{self, Chip, QmdVersion, SM_8_6, SM_8_7, SM_8_9, SM_9_0};
 
-use super::record::{Link, Release, Shape, SharedMemory, check_block, check_grid};
+use super::record::{Link, Release};
+use super::shape::{Shape, SharedMemory, check_block, check_grid};
 use crate::descriptor::layout::Layout;
 use crate::descriptor::{Descriptor, Latches, Template, Versioned, read};
 use crate::encodings::{Chaining, DeviceOptions, Encodings};

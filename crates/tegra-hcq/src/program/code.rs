@@ -13,6 +13,7 @@ use crate::fault::CodeLocation;
 use crate::heap::Handle;
 use crate::limits::Dim3;
 use crate::occupancy;
+use crate::program::needs::Needs;
 
 /// One kernel, ready for launches.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ pub(crate) struct KernelCode {
     pub(crate) required_block: Option<[u32; 3]>,
     /// Size in blocks of the clusters that the kernel requires.
     pub(crate) cluster: Option<[u32; 3]>,
+    pub(crate) needs: Needs,
 }
 
 /// Location of a parameter.
@@ -94,6 +96,7 @@ impl ProgramCode {
 impl KernelCode {
     pub(super) fn prepare(
         kernel: &cubin::Kernel,
+        instructions: &[u8],
         sm: u32,
         image_va: u64,
         properties: &Properties,
@@ -148,6 +151,7 @@ impl KernelCode {
             max_threads: declared.min(threads_for_registers(&chip.sm, kernel.registers)),
             required_block: kernel.required_threads,
             cluster: kernel.cluster,
+            needs: Needs::of(instructions, target),
         };
         Ok(code)
     }

@@ -13,12 +13,13 @@ use gpu_hal::{MemoryUse, volatile};
 use parking_lot::Mutex;
 
 use crate::device::Device;
-use crate::error::{RangeError, Result};
+use crate::error::{Error, RangeError, Result};
 use crate::heap::{Content, DeviceId, Uses};
 use crate::shared::Shared;
 use code::{KernelCode, ProgramCode};
 
 pub(crate) mod code;
+mod needs;
 
 /// The kernels of one cubin, loaded into GPU memory.
 ///
@@ -106,7 +107,8 @@ impl Program {
             .kernels()
             .iter()
             .map(|kernel| {
-                KernelCode::prepare(kernel, cubin.sm(), memory.gpu_va(), properties, shared.encodings())
+                let code = code_of(kernel, &front);
+                KernelCode::prepare(kernel, code, cubin.sm(), memory.gpu_va(), properties, shared.encodings())
             })
             .collect::<Result<Vec<_>>>()?;
         let globals = cubin.globals().to_vec();
@@ -138,14 +140,25 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no such kernel; the error lists the existing ones.
+    /// Returns an error if there is no such kernel; the error lists the existing ones. [`Error::Texture`] if the kernel
+    /// uses textures or surfaces.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let index = self.code.kernels.iter().position(|kernel| kernel.name == name).ok_or_else(|| {
             let available = self.kernel_names().map(str::to_owned).collect();
             cubin::Error::NoSuchKernel { name: name.to_owned(), available }
         })?;
+        if let Some(instruction) = self.code.kernels[index].needs.texture {
+            return Err(Error::Texture { kernel: name.to_owned(), instruction });
+        }
         Ok(Kernel { program: Arc::clone(&self.code), index })
     }
+}
+
+/// The machine code of a kernel in the initialised part of its image.
+fn code_of<'a>(kernel: &cubin::Kernel, image: &'a [u8]) -> &'a [u8] {
+    // CAST: an image is at most 4 GiB.
+    let (start, bytes) = (kernel.code_offset as usize, kernel.code_bytes as usize);
+    image.get(start..start + bytes).unwrap_or_default()
 }
 
 impl Kernel {

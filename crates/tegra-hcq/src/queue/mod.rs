@@ -529,6 +529,7 @@ impl Drop for Queue {
         let (slot, value) = (self.state.slot, self.state.submitted());
         let local = self.local.as_ref().map(|local| &local.memory);
         let own = self.lanes.all().map(|lane| &*lane.pushbuffer).chain([&*self.records.memory]);
+        let own = own.chain(self.records.workspace.as_deref());
         for handle in own.chain(local) {
             handle.uses().note(slot, value);
         }

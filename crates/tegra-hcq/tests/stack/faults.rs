@@ -102,15 +102,12 @@ fn shared_memory_has_bounds() {
 }
 
 #[test]
-fn an_instruction_that_the_model_lacks_is_named_with_its_place() {
-    let mut bench = Bench::new("texture");
-    let out = bench.device.alloc_from(&[77_i32]).unwrap();
-    let fault = fault(unsafe { bench.try_run("texture_width", 1, 1, &args![0_u64, &out]) });
-    let location = fault.location.clone().unwrap();
-    assert_eq!(location.kernel, "texture_width");
-    assert!(location.offset > 0 && location.offset.is_multiple_of(16));
-    let text = fault.to_string();
-    assert!(text.contains("TXQ") && text.contains("not modelled"), "{text}");
+fn a_kernel_with_textures_is_refused_by_name() {
+    let error = Bench::new("texture").program.kernel("texture_width").unwrap_err();
+    assert!(
+        matches!(&error, Error::Texture { kernel, instruction: "TXQ" } if kernel == "texture_width"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Every fixture kernel of the main families runs through the whole stack, from cubin to timeline; results
 //! are compared with the CPU's.
 
-use tegra_hcq::{Arg, args};
+use tegra_hcq::{Arg, Error, LaunchError, args};
 use test_support::{Bench, Numbers};
 
 const N: usize = 5000;
@@ -374,4 +374,13 @@ fn copies_follow_launches_and_launches_follow_copies() {
     bench.queue.wait(test_support::TIMEOUT).unwrap();
     assert_eq!(a.to_vec().unwrap(), vec![21; n as usize]);
     assert_eq!(b.to_vec().unwrap(), vec![21; n as usize]);
+}
+
+#[test]
+fn a_grid_with_a_barrier_is_not_part_of_a_graph() {
+    let bench = Bench::new("grid");
+    let kernel = bench.program.kernel("grid_rotate").unwrap();
+    let data = bench.device.alloc::<u32>(64).unwrap();
+    let refused = unsafe { bench.device.graph().launch(&kernel, 1, 64, &args![&data, &data, 2_u32]) };
+    assert!(matches!(refused, Err(Error::Launch(LaunchError::GridBarrierInGraph { .. }))));
 }

@@ -1,6 +1,6 @@
 //! Launches and recorded launches.
 
-use tegra_hcq::args;
+use tegra_hcq::{Error, LaunchError, args};
 
 use crate::fixtures::{ensure, equal, kernel, patience};
 use test_harness::{Check, Context};
@@ -55,6 +55,32 @@ pub(super) fn chain_across_blocks(context: &Context) -> Check {
     let place = |at: u32| (u64::from(at) + u64::from(steps) * u64::from(shift)) % u64::from(n);
     let expected: Vec<u32> = (0..n).map(|at| start[place(at) as usize].wrapping_add(steps)).collect();
     equal("passed-on values", &a.to_vec()?, &expected)
+}
+
+pub(super) fn grid_barrier(context: &Context) -> Check {
+    const BLOCK: u32 = 64;
+    let (device, mut queue) = context.device_and_queue()?;
+    let rotate = kernel!(device, "grid", "grid_rotate")?;
+    let fitting = rotate.occupancy(BLOCK, 0)?.blocks_per_sm * device.info().sm_count;
+    let blocks = if context.is_model() { 96 } else { fitting };
+    let threads = blocks * BLOCK;
+    let start: Vec<u32> = (0..threads).collect();
+    let (data, spare) = (device.alloc_from(&start)?, device.alloc_zeroed::<u32>(threads as usize)?);
+    // CAST: far below 2^32. Even, so that the result is in `data`.
+    let rounds = 2 * context.rounds(500, 3) as u32;
+    // The second launch finds the workspace as the first has left it.
+    for launches in 1..=2 {
+        unsafe { queue.launch(&rotate, blocks, BLOCK, &args![&data, &spare, rounds]) }?;
+        queue.submit()?.wait(patience(context))?;
+        let steps = rounds * launches;
+        let expected: Vec<u32> = (0..threads).map(|i| (i + 37 * steps) % threads + steps).collect();
+        equal("rotated values", &data.to_vec()?, &expected)?;
+    }
+    let refused = unsafe { queue.launch(&rotate, fitting + 1, BLOCK, &args![&data, &spare, rounds]) };
+    ensure(
+        matches!(refused, Err(Error::Launch(LaunchError::GridBarrier { limit, .. })) if limit == fitting),
+        || format!("{} blocks, one more than fit: {refused:?}", fitting + 1),
+    )
 }
 
 pub(super) fn rewritten_in_place(context: &Context) -> Check {

@@ -31,6 +31,11 @@ pub static SUITE: Suite = Suite {
             "each launch of a chain sees the stores of the previous launch's other blocks",
             launches::chain_across_blocks
         ),
+        case!(
+            exec_grid_barrier,
+            "the blocks of a grid that fills the GPU wait for each other",
+            launches::grid_barrier
+        ),
         case!(exec_update, "grid and block of a recorded launch change", launches::update),
         case!(exec_update_fuzz, "every block from 1x1x1 to 3x3x3", launches::update_fuzz),
         case!(
