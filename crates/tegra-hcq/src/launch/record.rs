@@ -386,7 +386,7 @@ impl Release {
 /// A workspace for barriers of the whole grid: words of zeros. NVIDIA's code counts in the second one.
 #[cold]
 fn new_workspace(heap: &Arc<Heap>) -> Result<Mapped> {
-    let memory = Handle::allocate(heap, WORKSPACE_BYTES as u64, MemoryUse::Signals, Content::Signal)?;
+    let memory = Handle::allocate(heap, WORKSPACE_BYTES as u64, MemoryUse::Device, Content::Signal)?;
     let workspace = Mapped::new(memory)?;
     // SAFETY: the memory is as long, and nothing else uses it yet.
     unsafe { volatile::fill(workspace.cpu(), 0, WORKSPACE_BYTES) };
