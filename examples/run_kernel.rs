@@ -188,12 +188,11 @@ fn open_checked(options: &Options, tools: Tools) -> Result<Device, Failure> {
     check::open_with(tools, suppressions).map_err(Failure::request)
 }
 
-/// Compiles a source with the options of the command line and the headers that belong to the compiler.
+/// Compiles a source with the options of the command line.
 fn compile(options: &Options, device: &Device, path: &Path, text: &[u8]) -> anyhow::Result<Program> {
     let text = std::str::from_utf8(text).with_context(|| path.display().to_string())?;
     let compiler = Compiler::shared()?;
-    let folders = options.include.iter().cloned().chain(compiler.header_folders());
-    let includes = folders.map(|folder| format!("--include-path={}", folder.display()));
+    let includes = options.include.iter().map(|folder| format!("--include-path={}", folder.display()));
     let defines = options.define.iter().map(|text| format!("--define-macro={text}"));
     let all = includes.chain(defines).chain(options.option.iter().cloned());
     let source = all.fold(Source::new(text).name(path.to_string_lossy()), Source::option);

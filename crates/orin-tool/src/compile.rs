@@ -119,7 +119,7 @@ fn compile(options: &Options, text: String, from_stdin: bool) -> Result<Made> {
     let compiler = loaded(Compiler::load())?;
     let name = if from_stdin { "standard input".into() } else { options.file.to_string_lossy() };
     let mut source = Source::new(text).name(name);
-    for folder in options.include.iter().cloned().chain(compiler.header_folders()) {
+    for folder in &options.include {
         source = source.option(format!("--include-path={}", folder.display()));
     }
     for macro_text in &options.define {

@@ -11,8 +11,11 @@ use crate::status::{Status, guard};
 #[allow(non_camel_case_types, reason = "this is the name of the C header")]
 pub type tegra_hcq_interrupt_callback = Option<unsafe extern "C" fn(user: *mut c_void) -> i32>;
 
+/// A function and its pointer.
+type Target = (tegra_hcq_interrupt_callback, *mut c_void);
+
 thread_local! {
-    static CALLBACK: Cell<(tegra_hcq_interrupt_callback, *mut c_void)> = const { Cell::new((None, core::ptr::null_mut())) };
+    static CALLBACK: Cell<Target> = const { Cell::new((None, core::ptr::null_mut())) };
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 

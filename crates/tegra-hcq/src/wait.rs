@@ -145,8 +145,8 @@ pub(crate) struct QueueState {
     submitted: AtomicU64,
     /// Code address of the most recently launched kernel.
     last_kernel: AtomicU64,
-    /// The largest value for which a wait has timed out or was interrupted; 0 if there is none. The queue counts as hanging until its
-    /// timeline reaches the value.
+    /// The largest value for which a wait has timed out or was interrupted; 0 if there is none. The queue counts as
+    /// hanging until its timeline reaches the value.
     timed_out: AtomicU64,
     health: AtomicU8,
     /// Whether there is lost work. If so, a timeline value alone does not prove that a submission has succeeded.

@@ -140,6 +140,46 @@ fn a_changed_include_file_is_noticed() {
     assert!(!fake.compiler().compile(&by_macro, ORIN).unwrap().cached);
 }
 
+/// The library in the layout of NVIDIA's Python packages.
+#[test]
+fn cuda_s_headers_beside_the_library_are_searched_last() {
+    let Some(fake) = Fake::new() else { return };
+    let packages = fake.root.path().join("nvidia");
+    for file in [
+        "cuda_nvrtc/lib/libnvrtc.so.12",
+        "cuda_nvrtc/include/nvrtc.h",
+        "cuda_runtime/include/cuda_fp16.h",
+        "cuda_cccl/include/nv/target",
+        "cuda_nvcc/include/crt/mma.h",
+    ] {
+        std::fs::create_dir_all(packages.join(file).parent().unwrap()).unwrap();
+        std::fs::write(packages.join(file), "").unwrap();
+    }
+    let library = packages.join("cuda_nvrtc/lib/libnvrtc.so.12");
+    std::fs::copy(&fake.library, &library).unwrap();
+    let compiler = || unsafe { Compiler::load_from(&library) }.unwrap().with_cache(Some(fake.cache()));
+    let folders = compiler().header_folders().to_vec();
+    let ends = ["cuda_runtime/include", "cuda_cccl/include", "cuda_nvcc/include"];
+    assert!(
+        folders.iter().zip(ends).all(|(folder, end)| folder.ends_with(end)) && folders.len() == 3,
+        "{folders:?}"
+    );
+    let source = Source::new("#include <cuda_fp16.h>").option("-Imine");
+    let compile = || compiler().compile(&source, ORIN).unwrap();
+    let options: String =
+        folders.iter().map(|folder| format!(" --include-path={}", folder.display())).collect();
+    assert!(text(&compile()).ends_with(&format!("sm_87 -Imine{options}")), "{}", text(&compile()));
+    assert!(compile().cached);
+    std::fs::write(packages.join("cuda_runtime/include/cuda_fp16.h"), "another release").unwrap();
+    assert_eq!((compile().cached, compile().cached), (false, true));
+
+    let missing =
+        compiler().compile(&Source::new("lacks stdint.h").name("x.cu"), ORIN).unwrap_err().to_string();
+    let hint = "hint: NVRTC has no standard library, so there is no <stdint.h>: include <cuda/std/cstdint>";
+    let begin = format!("x.cu does not compile:\nfake: cannot open source file \"stdint.h\"\n{hint}");
+    assert!(missing.starts_with(&begin), "{missing}");
+}
+
 #[test]
 fn a_cache_that_cannot_be_written_costs_compilations_only() {
     let Some(fake) = Fake::new() else { return };
@@ -262,6 +302,32 @@ fn the_real_compiler_takes_headers_options_and_templates() {
     unsafe { queue.launch(&program.kernel(name).unwrap(), 1, 4, &args![&data]) }.unwrap();
     queue.wait(TIMEOUT).unwrap();
     assert_eq!(data.to_vec().unwrap(), [5, 10, -15, 20]);
+}
+
+#[test]
+fn the_real_compiler_finds_cuda_s_headers() {
+    let Some((compiler, _root)) = real() else { return };
+    let has = |file: &str| compiler.header_folders().iter().any(|folder| folder.join(file).is_file());
+    for (header, needs, text) in [
+        ("cuda_fp16.h", "cuda_fp16.h", "*(__half *)p = __float2half(1.5f);"),
+        ("cooperative_groups.h", "nv/target", "*p = cooperative_groups::this_thread_block().size();"),
+        (
+            "mma.h",
+            "crt/mma.h",
+            "nvcuda::wmma::fragment<nvcuda::wmma::accumulator, 16, 16, 16, float> f; *p = f.num_elements;",
+        ),
+        ("cuda/std/cstdint", "nv/target", "*(cuda::std::uint8_t *)p = 200;"),
+    ] {
+        let source = format!("#include <{header}>\nextern \"C\" __global__ void k(int *p) {{ {text} }}");
+        match compiler.compile(&Source::new(source), ORIN) {
+            Ok(compiled) => assert!(!compiled.cubin.is_empty() && has(needs)),
+            Err(error) if has(needs) => panic!("{header}: {error}"),
+            Err(error) => {
+                println!("SKIPPED: {header} is not installed");
+                assert!(error.to_string().contains("hint: "), "{error}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -42,6 +42,11 @@ int nvrtcCompileProgram(void *handle, int count, const char *const *options)
     }
     if (strstr(p->source, "warn"))
         strcpy(p->log, "fake: a warning\n");
+    const char *lacks = strstr(p->source, "lacks ");
+    if (lacks) {
+        snprintf(p->log, sizeof p->log, "fake: cannot open source file \"%s\"\n", lacks + 6);
+        return 6;
+    }
     if (strstr(p->source, "error")) {
         strcpy(p->log, "fake: an error\n");
         return 6;

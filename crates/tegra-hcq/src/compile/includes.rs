@@ -1,7 +1,7 @@
 //! Finds the files that a source includes, so a cached result is not used after one of them has changed.
 //!
 //! The search covers include directives and `__has_include`, and ignores `#if` and comments. It notes every file that a
-//! name could refer to: too many rather than too few.
+//! name could refer to: too many rather than too few. Headers of CUDA, which are thousands, are not followed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,11 +21,13 @@ struct Search {
 }
 
 /// Contents by path of all files that `texts`, read under `name` with these options, may include. `None` if the files
-/// cannot be determined; the result must then not be cached.
+/// cannot be determined; the result must then not be cached. Of a file in one of the folders `cuda`, size and time of
+/// the last change take the place of the contents.
 pub(super) fn files<'a>(
     name: &str,
     texts: impl IntoIterator<Item = &'a str>,
     options: &[String],
+    cuda: &[PathBuf],
 ) -> Option<BTreeMap<PathBuf, Vec<u8>>> {
     let mut search = Search::of(options)?;
     let source_folder = Path::new(name).parent().unwrap_or(Path::new("")).to_owned();
@@ -41,6 +43,11 @@ pub(super) fn files<'a>(
         for folder in core::iter::once(&beside).chain(&search.folders) {
             let path = folder.join(&name);
             if found.contains_key(&path) || !path.is_file() {
+                continue;
+            }
+            if cuda.contains(folder) {
+                let about = path.metadata().ok()?;
+                found.insert(path, format!("{} {:?}", about.len(), about.modified().ok()?).into_bytes());
                 continue;
             }
             let content = std::fs::read(&path).ok()?;
@@ -162,10 +169,15 @@ mod tests {
         let third = write("two/third.h", "");
         write("two/unused.h", "");
         let options = ["one", "two"].map(|folder| format!("-I{}", root.path().join(folder).display()));
-        let found = files("x.cu", ["#include <first.h>\n#include <absent.h>"], &options).unwrap();
+        let found = files("x.cu", ["#include <first.h>\n#include <absent.h>"], &options, &[]).unwrap();
         assert!(found.keys().eq([&first, &second, &third]), "{found:?}");
 
         write("two/third.h", "#include NAME");
-        assert_eq!(files("x.cu", ["#include <first.h>"], &options), None);
+        assert_eq!(files("x.cu", ["#include <first.h>"], &options, &[]), None);
+
+        // A folder of CUDA ends the search.
+        let cuda = [root.path().join("two")];
+        let found = files("x.cu", ["#include <first.h>"], &options, &cuda).unwrap();
+        assert!(found[&third].starts_with(b"13 SystemTime"), "{found:?}");
     }
 }

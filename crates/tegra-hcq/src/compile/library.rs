@@ -7,7 +7,7 @@ use core::fmt;
 use core::mem::ManuallyDrop;
 use core::ptr;
 use std::ffi::CString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
@@ -65,6 +65,7 @@ pub(super) struct Nvrtc {
     functions: Functions,
     version: (u32, u32),
     name: String,
+    path: Option<PathBuf>,
     /// Never unloaded, because handlers that the library has registered with the C runtime would outlive its code.
     _library: ManuallyDrop<Library>,
 }
@@ -118,7 +119,12 @@ impl Nvrtc {
         let version = u32::try_from(major).ok().zip(u32::try_from(minor).ok());
         let version = version.filter(|_| status == SUCCESS);
         let version = version.ok_or_else(|| format!("nvrtcVersion returns {status}"))?;
-        Ok(Self { functions, version, name: library.display().to_string(), _library: handle })
+        let path = match library.parent() {
+            Some(folder) if !folder.as_os_str().is_empty() => Some(library.to_owned()),
+            // CAST: the address of code.
+            _ => search::mapped_at(functions.version as usize),
+        };
+        Ok(Self { functions, version, name: library.display().to_string(), path, _library: handle })
     }
 
     /// Major and minor version.
@@ -129,6 +135,11 @@ impl Nvrtc {
     /// Path or name of the loaded library.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// File of the library; `None` if the dynamic loader has found it and `/proc` is missing.
+    pub(super) fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
     }
 
     /// Compiles to a cubin.

@@ -4,6 +4,7 @@
 //! loaded on first use, so a program with this feature starts without it.
 
 mod cache;
+mod hint;
 mod includes;
 mod library;
 mod linker;
@@ -35,6 +36,8 @@ static SHARED: Mutex<Option<Arc<Compiler>>> = Mutex::new(None);
 #[derive(Debug)]
 pub struct Compiler {
     nvrtc: Nvrtc,
+    /// Folders with CUDA's headers.
+    headers: Vec<PathBuf>,
     cache: Option<Cache>,
 }
 
@@ -49,7 +52,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Source text without options. It has no standard headers.
+    /// Source text without options. CUDA's headers are found if they were installed with the compiler
+    /// ([`Compiler::header_folders`]). There are no headers of C and C++.
     pub fn new(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -176,7 +180,8 @@ impl Compiler {
                 Ok(nvrtc) => {
                     let (major, minor) = nvrtc.version();
                     tracing::info!(library = nvrtc.name(), "NVRTC {major}.{minor} loaded");
-                    return Ok(Self { nvrtc, cache: Cache::user() });
+                    let headers = nvrtc.path().map_or_else(Vec::new, search::headers_beside);
+                    return Ok(Self { nvrtc, headers, cache: Cache::user() });
                 }
                 Err(reason) => tried.push(describe(candidate, &reason)),
             }
@@ -202,17 +207,18 @@ impl Compiler {
         self.nvrtc.name()
     }
 
-    /// Folders with CUDA's headers, such as `cuda_fp16.h`, that were installed with the library; for
-    /// `--include-path=FOLDER`. Empty if there are none, or if the dynamic loader has found the library.
-    pub fn header_folders(&self) -> Vec<PathBuf> {
-        search::headers_beside(Path::new(self.library()))
+    /// Folders with CUDA's headers, such as `cuda_fp16.h`, `mma.h` and `cuda/std/`, that were installed with the
+    /// library. [`Compiler::compile`] searches them after the folders that a source names. Empty if there are none.
+    pub fn header_folders(&self) -> &[PathBuf] {
+        &self.headers
     }
 
     /// Compiles for a GPU of SM version `sm`, (8, 7) for the Orin, or takes the result of the same compilation from the
     /// cache. NVRTC does not limit the time of a compilation.
     ///
     /// The cache key covers all inputs: version of NVRTC, architecture, options, source, headers, and the contents of
-    /// the files that these may include. If the inputs cannot be determined (an include by macro; options that read or
+    /// the files that these may include. Of CUDA's own headers, it covers size and time of those that are included
+    /// directly. If the inputs cannot be determined (an include by macro; options that read or
     /// write other files), nothing is cached.
     ///
     /// # Errors
@@ -230,6 +236,7 @@ impl Compiler {
             }
             options.push(option.clone());
         }
+        options.extend(self.headers.iter().map(|folder| format!("--include-path={}", folder.display())));
         let job = Job {
             name: &source.name,
             source: &source.text,
@@ -243,17 +250,28 @@ impl Compiler {
         {
             return Ok(Compiled::new(output, source, true));
         }
-        let output = self.nvrtc.compile(job)?;
+        let output = self.nvrtc.compile(job).map_err(|error| self.advise(error))?;
         if let Some((cache, key)) = entry {
             cache.put(key, &output);
         }
         Ok(Compiled::new(output, source, false))
     }
 
+    /// Adds advice to the log of a failed compilation.
+    fn advise(&self, mut error: Error) -> Error {
+        if let Error::Compilation { log, .. } = &mut error {
+            let advice = hint::on(log, &self.headers);
+            log.truncate(log.trim_end().len());
+            log.push_str(&advice);
+        }
+        error
+    }
+
     /// The key of a job; `None` if the job must not be cached.
     fn key(&self, job: Job<'_>) -> Option<Key> {
         let headers = job.headers.iter().map(|(_, text)| text.as_str());
-        let files = includes::files(job.name, core::iter::once(job.source).chain(headers), job.options);
+        let texts = core::iter::once(job.source).chain(headers);
+        let files = includes::files(job.name, texts, job.options, &self.headers);
         if files.is_none() {
             tracing::debug!(name = job.name, "not cached: the set of included files is unknown");
         }

@@ -166,12 +166,36 @@ fn python_packages(prefix: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Folders of headers, relative to the folder of the library, each with a file that is in the right one. The first two
+/// are those of a toolkit (lib64 and targets/MACHINE/lib), the second since CUDA 13; the others are Python packages
+/// beside that of the library.
+const HEADERS: [(&str, &str); 5] = [
+    ("../include", "cuda_fp16.h"),
+    ("../include/cccl", "nv/target"),
+    ("../../cuda_runtime/include", "cuda_fp16.h"),
+    ("../../cuda_cccl/include", "nv/target"),
+    ("../../cuda_nvcc/include", "crt/mma.h"),
+];
+
 /// Folders with CUDA's headers that belong to a library: those of its toolkit or of its Python packages.
 pub(super) fn headers_beside(library: &Path) -> Vec<PathBuf> {
     let Some(folder) = library.parent() else { return Vec::new() };
-    // lib64 of a toolkit, targets/MACHINE/lib, and lib of a package beside the package cuda_runtime.
-    let places = ["../include", "../../cuda_runtime/include"].map(|place| folder.join(place));
-    places.into_iter().filter(|place| place.join("cuda_fp16.h").is_file()).collect()
+    let found = HEADERS.map(|(place, file)| (folder.join(place), file)).into_iter();
+    found
+        .filter(|(place, file)| place.join(file).is_file())
+        .filter_map(|(place, _)| place.canonicalize().ok())
+        .collect()
+}
+
+/// The file that is mapped at an address of this process.
+pub(super) fn mapped_at(address: usize) -> Option<PathBuf> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    maps.lines().find_map(|line| {
+        let (first, last) = line.split_once(' ')?.0.split_once('-')?;
+        let range = usize::from_str_radix(first, 16).ok()?..usize::from_str_radix(last, 16).ok()?;
+        let path = line.find('/').map(|at| PathBuf::from(&line[at..]));
+        path.filter(|_| range.contains(&address))
+    })
 }
 
 /// `cuda`, the toolkit in use, then `cuda-*` from the newest to the oldest.
@@ -229,6 +253,11 @@ mod tests {
             "venv/lib/python3.12/site-packages/nvidia/cuda_nvrtc/lib/libnvrtc.so.12",
             "venv/lib/python3.12/site-packages/nvidia/nvjitlink/lib/libnvJitLink.so.12",
             "venv/lib/python3.12/site-packages/nvidia/cuda_runtime/include/cuda_fp16.h",
+            "venv/lib/python3.12/site-packages/nvidia/cuda_cccl/include/nv/target",
+            "venv/lib/python3.12/site-packages/nvidia/cuda_nvcc/include/crt/mma.h",
+            "venv/lib/python3.12/site-packages/nvidia/cuda_nvrtc/include/nvrtc.h",
+            "system/lib/python3/dist-packages/nvidia/cu13/include/cuda_fp16.h",
+            "system/lib/python3/dist-packages/nvidia/cu13/include/cccl/nv/target",
             "local/cuda/lib64/libnvrtc.so",
             "system/lib/python3/dist-packages/nvidia/cu13/lib/libnvrtc.so.13",
         ] {
@@ -255,12 +284,20 @@ mod tests {
         let linkers = Search::usual(&NVJITLINK, &places).candidates;
         assert_eq!(linkers[0], path(packages).join("nvjitlink/lib/libnvJitLink.so.12"));
 
-        let headers = headers_beside(&root.path().join(library));
-        assert_eq!(headers.len(), 1);
-        assert_eq!(
-            headers[0].canonicalize().unwrap(),
-            path(packages).join("cuda_runtime/include").canonicalize().unwrap()
-        );
+        for (library, base, folders) in [
+            (&*library, packages, &["cuda_runtime/include", "cuda_cccl/include", "cuda_nvcc/include"][..]),
+            (
+                "system/lib/python3/dist-packages/nvidia/cu13/lib/libnvrtc.so.13",
+                "system/lib/python3/dist-packages/nvidia/cu13",
+                &["include", "include/cccl"],
+            ),
+            ("toolkit/lib64/libnvrtc.so.12", "toolkit", &[]),
+        ] {
+            let whole = |path: &PathBuf| path.canonicalize().unwrap();
+            let headers: Vec<_> = headers_beside(&path(library)).iter().map(whole).collect();
+            let expected: Vec<_> = folders.iter().map(|name| whole(&path(base).join(name))).collect();
+            assert_eq!(headers, expected);
+        }
     }
 
     #[test]
@@ -319,6 +356,13 @@ mod tests {
         assert_eq!(Search::chosen(&NVRTC, file.as_os_str()), expected);
         let absent = Search::chosen(&NVRTC, OsStr::new("/no/such/libnvrtc.so"));
         assert_eq!(absent.candidates, [Path::new("/no/such/libnvrtc.so")]);
+    }
+
+    #[test]
+    fn the_file_of_loaded_code_is_known() {
+        let program = std::env::current_exe().unwrap().canonicalize().unwrap();
+        assert_eq!(mapped_at(touch as *const () as usize), Some(program));
+        assert_eq!(mapped_at(0), None);
     }
 
     #[test]
