@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+from pathlib import Path
 
 import pytest
 from conftest import ROOT, Cubins
@@ -240,6 +242,41 @@ def test_a_handler_that_raises_does_not_end_logging(caplog: pytest.LogCaptureFix
         tegra_hcq.disable_logging()
         logger.removeHandler(handler)
     assert len(names) > 2
+
+
+def test_findings_of_the_checks_name_the_calls_of_python(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent("""
+        import tegra_hcq
+        class Model:
+            def weights(self):
+                return device.alloc(60, "float32")
+        def main():
+            global device
+            device = tegra_hcq.Device("sim")
+            saxpy = device.load("kernels/saxpy.cubin")["saxpy"]
+            x, freed = Model().weights(), device.alloc(64, "float32")
+            x.copy_from(bytes(240))
+            address = freed.gpu_address
+            freed.close()
+            saxpy(2.0, x, address, 64, grid=1, block=64)
+            device.synchronize()
+        main()
+        """)
+    )
+    report = tmp_path / "findings"
+    environment = {**os.environ, "ORIN_SIM_CHECK": "memcheck", "ORIN_SIM_CHECK_REPORT": str(report)}
+    command = [sys.executable, program]
+    done = subprocess.run(command, cwd=ROOT, env=environment, timeout=60, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, "")
+    findings = [json.loads(line) for line in report.read_text().splitlines()]
+    objects = [(finding["kind"], finding["object"]) for finding in findings]
+    calls = {(kind, *found["allocated"], *found.get("freed", ())) for kind, found in objects}
+    weights = f"Model.weights at {program}:5" if sys.version_info >= (3, 11) else f"weights at {program}:5"
+    main, module = f"main at {program}:{{}}", f"<module> at {program}:16"
+    assert ("out-of-bounds", weights, main.format(10), module) in calls
+    assert ("use-after-free", main.format(10), module, main.format(13), module) in calls
 
 
 def test_the_package_imports_without_numpy_and_library() -> None:

@@ -678,6 +678,20 @@ tegra_hcq_status tegra_hcq_buffer_read(struct tegra_hcq_buffer *buffer,
                                        uint64_t bytes);
 
 /**
+ * Sets the calls that findings of the checks (`docs/check.md`) show for what this thread allocates and frees from now
+ * on, innermost first, for example "main at program.py:12". Without calls, they are those of the native stack. For
+ * languages whose calls are not on it. Thread-safe; each thread has its own.
+ *
+ * Returns TEGRA_HCQ_STATUS_UNSUPPORTED in a library without the software Orin.
+ *
+ * Preconditions:
+ *
+ * `calls` is valid for `count` reads of strings that end with a zero byte.
+ */
+tegra_hcq_status tegra_hcq_set_calls(const char *const *calls,
+                                     size_t count);
+
+/**
  * Opens a GPU. `kind` is "auto", "nvgpu" (an Orin), "nvrm" (NVIDIA's desktop driver) or "sim" (the software Orin);
  * NULL is "auto", which takes the first of these that exists. `index` chooses among several GPUs; each software Orin,
  * of which there are 16, is a board of its own. `*out` is set only on success. Thread-safe.

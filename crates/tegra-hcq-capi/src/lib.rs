@@ -3,6 +3,7 @@
 mod arguments;
 mod biased;
 mod buffer;
+mod calls;
 mod device;
 mod fault;
 mod fence;
@@ -21,6 +22,7 @@ mod types;
 mod version;
 
 pub use buffer::*;
+pub use calls::*;
 pub use device::*;
 pub use fault::*;
 pub use fence::*;

@@ -36,7 +36,7 @@ use parking_lot::Mutex;
 
 pub use orin_sim::check::{
     Accessing, BadSuppression, Finding, Kind, Located, NearObject, OtherSide, Place, Suppressions, Tools,
-    UnknownTool, Worker, json, sarif, text,
+    UnknownTool, Worker, json, sarif, set_calls, text,
 };
 
 use crate::device::Device;

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 ABI = 1
 """TEGRA_HCQ_ABI of the header that this module declares."""
 
+CHECK_VARIABLES = "ORIN_SIM_CHECK", "ORIN_SIM_STRICT"
+"""Environment variables that select checks of kernels; see docs/check.md."""
+
 LIBRARY_VARIABLE = "TEGRA_HCQ_LIBRARY"
 """Environment variable that names the library file."""
 
@@ -158,6 +161,7 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "tegra_hcq_last_fault": (_STATUS, [POINTER(Fault)]),
     "tegra_hcq_set_log": (_STATUS, [c_uint32, LogCallback, c_void_p]),
     "tegra_hcq_set_interrupt": (_STATUS, [InterruptCallback, c_void_p]),
+    "tegra_hcq_set_calls": (_STATUS, [_TEXT, c_size_t]),
     "tegra_hcq_device_open": (_STATUS, [c_char_p, c_uint32, _OUT]),
     "tegra_hcq_device_close": (_STATUS, [_HANDLE]),
     "tegra_hcq_device_properties": (_STATUS, [_HANDLE, POINTER(Properties)]),
@@ -266,6 +270,36 @@ def _name_environment() -> None:
         os.environ.setdefault("VIRTUAL_ENV", sys.prefix)
 
 
+def _calls() -> list[bytes]:
+    """The calls of the program, outside of the packages over the library, innermost first."""
+    calls: list[bytes] = []
+    frame = sys._getframe(1)
+    while frame is not None and len(calls) < 4:
+        code = frame.f_code
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in ("tegra_hcq", "tinygrad_orin"):
+            name = getattr(code, "co_qualname", code.co_name)  # Python 3.11.
+            calls.append(f"{name} at {code.co_filename}:{frame.f_lineno}".replace("\0", "").encode("utf-8", "replace"))
+        frame = frame.f_back  # type: ignore[assignment]
+    return calls
+
+
+def _name_calls(library: ctypes.CDLL) -> None:
+    """Makes findings of the checks show Python's calls: each function of the library gets them before it runs."""
+
+    def naming(function: Any) -> Any:
+        def call(*arguments: object) -> object:
+            calls = _calls()
+            set_calls((c_char_p * len(calls))(*calls), len(calls))
+            return function(*arguments)
+
+        return call
+
+    set_calls = library.tegra_hcq_set_calls
+    for name in PROTOTYPES:
+        if name not in ("tegra_hcq_set_calls", "tegra_hcq_last_error", "tegra_hcq_last_fault"):
+            setattr(library, name, naming(getattr(library, name)))
+
+
 def _load() -> ctypes.CDLL:
     chosen = os.environ.get(LIBRARY_VARIABLE)
     packed = Path(__file__).with_name(FILE_NAME)
@@ -280,6 +314,8 @@ def _load() -> ctypes.CDLL:
         ) from None
     _declare(library, path)
     _name_environment()
+    if any(os.environ.get(name) for name in CHECK_VARIABLES):
+        _name_calls(library)
     return library
 
 

@@ -27,6 +27,7 @@
 //! objects are dropped, so that they cannot destroy other objects, in particular commands of the GPU.
 
 mod block;
+mod calls;
 mod copies;
 mod environment;
 mod fate;
@@ -52,6 +53,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
+pub use calls::set_calls;
 pub use environment::{
     CHECK_VARIABLE, EXIT_CODE, EXIT_VARIABLE, REPORT_VARIABLE, STRICT_VARIABLE, SUPPRESSIONS_VARIABLE,
 };

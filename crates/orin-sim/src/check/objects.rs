@@ -1,16 +1,13 @@
 //! The registered objects of programs, by address space and address.
 
-use std::backtrace::Backtrace;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::calls::Trace;
 use super::finding::{Finding, Kind, NearObject, Place};
 use super::init::Written;
 use super::program::Image;
 use super::watcher::{Pointer, What};
-
-/// Number of calls of a backtrace that a finding shows.
-const CALLS: usize = 4;
 
 /// An object.
 #[derive(Debug)]
@@ -24,11 +21,11 @@ pub(super) struct Object {
     pub(super) name: String,
     /// Whether the user gave the name.
     pub(super) named: bool,
-    pub(super) allocated: Arc<Backtrace>,
+    pub(super) allocated: Arc<Trace>,
     /// Where it was freed; its memory is in quarantine.
-    pub(super) freed: Option<Arc<Backtrace>>,
+    pub(super) freed: Option<Arc<Trace>>,
     /// Where the CPU's view of it was opened.
-    pub(super) viewed: Option<Arc<Backtrace>>,
+    pub(super) viewed: Option<Arc<Trace>>,
     /// The image of a program.
     pub(super) image: Option<Arc<Image>>,
     /// Bytes that have been written, if they are tracked.
@@ -91,9 +88,9 @@ impl Object {
             bytes: self.bytes,
             place: self.place(va),
             argument: None,
-            allocated: calls(&self.allocated),
-            freed: self.freed.as_deref().map_or_else(Vec::new, calls),
-            viewed: self.viewed.as_deref().map_or_else(Vec::new, calls),
+            allocated: self.allocated.calls(),
+            freed: self.freed.as_deref().map_or_else(Vec::new, Trace::calls),
+            viewed: self.viewed.as_deref().map_or_else(Vec::new, Trace::calls),
         }
     }
 
@@ -294,89 +291,5 @@ fn variable(object: &Object, image: &Image, va: u64) -> NearObject {
         bytes: variable.bytes,
         place,
         ..object.near(va)
-    }
-}
-
-/// The calls of a backtrace outside of the libraries that allocate, innermost first.
-fn calls(trace: &Backtrace) -> Vec<String> {
-    calls_of(&trace.to_string())
-}
-
-/// Whether a source file belongs to a library that allocates.
-fn is_own(place: &str) -> bool {
-    let own = |folder: &str| ["orin-sim", "tegra-hcq"].iter().any(|name| folder.starts_with(name));
-    place.split('/').zip(place.split('/').skip(1)).any(|(folder, next)| own(folder) && next == "src")
-}
-
-fn calls_of(text: &str) -> Vec<String> {
-    let mut calls: Vec<String> = Vec::new();
-    let mut hidden = false;
-    for line in text.lines().map(str::trim) {
-        if let Some(place) = line.strip_prefix("at ") {
-            // Inlined functions have names without their crate.
-            if !hidden && calls.len() == 1 && is_own(place) {
-                calls.clear();
-                hidden = true;
-            }
-            if let Some(call) = calls.last_mut().filter(|_| !hidden) {
-                *call = format!("{call} at {}", short(place));
-            }
-            continue;
-        }
-        let name = line.split_once(": ").map_or(line, |(_, name)| name);
-        if name.contains("__rust_begin_short_backtrace") {
-            break;
-        }
-        let own = [
-            "orin_sim::",
-            "tegra_hcq::",
-            "tegra_hcq_capi::",
-            "<orin_sim::",
-            "<tegra_hcq::",
-            "core::",
-            "std::",
-            "alloc::",
-            "<core::",
-        ];
-        hidden = calls.is_empty() && own.iter().any(|prefix| name.starts_with(prefix))
-            || ["core::ops::", "core::iter::", "<core::", "<alloc::", "<std::", "std::", "__"]
-                .iter()
-                .any(|prefix| name.starts_with(prefix));
-        if !hidden {
-            if calls.len() == CALLS {
-                break;
-            }
-            calls.push(name.to_owned());
-        }
-    }
-    calls
-}
-
-/// A place without its column.
-fn short(place: &str) -> &str {
-    place.rsplit_once(':').map_or(place, |(place, _)| place)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn calls_begin_outside_of_the_libraries() {
-        let text = "   0: allocate
-             at /build/nvgpu/crates/tegra-hcq/src/heap/handle.rs:39:9
-   1: tegra_hcq::device::Device::alloc
-             at /cargo/registry/src/index/tegra-hcq-0.1.0/src/device.rs:57:5
-   2: upload
-             at /build/program/src/main.rs:12:5
-   3: core::ops::function::FnOnce::call_once
-             at /rustc/library/core/src/ops/function.rs:250:5
-   4: program::main
-             at /build/program/src/main.rs:20:5
-   5: std::sys::backtrace::__rust_begin_short_backtrace
-   6: main";
-        let expected =
-            ["upload at /build/program/src/main.rs:12", "program::main at /build/program/src/main.rs:20"];
-        assert_eq!(calls_of(text), expected);
     }
 }

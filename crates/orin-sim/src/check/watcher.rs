@@ -1,8 +1,8 @@
 //! Registration of the objects of a program.
 
-use std::backtrace::Backtrace;
 use std::sync::Arc;
 
+use super::calls::Trace;
 use super::objects::{LaunchInfo, Object};
 use super::program::Image;
 use super::{Checker, Tools, init};
@@ -95,10 +95,10 @@ impl Watcher {
         self.checker.change(|objects| objects.insert(self.space.serial(), object));
     }
 
-    /// Captures the current backtrace; a disabled one without tools, because no finding would show it.
-    fn trace(&self) -> Arc<Backtrace> {
+    /// The current calls; none without tools, because no finding would show them.
+    fn trace(&self) -> Arc<Trace> {
         let tools = self.checker.tools();
-        Arc::new(if tools.is_empty() { Backtrace::disabled() } else { Backtrace::force_capture() })
+        Arc::new(if tools.is_empty() { Trace::none() } else { Trace::capture() })
     }
 
     /// Names an object, by its address.
