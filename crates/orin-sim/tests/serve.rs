@@ -84,7 +84,19 @@ fn hostile_programs_leave_nothing() {
     }
     // What the model opens once, it opens for the first program.
     let mut before = None;
-    for what in ["bad-pointers", "race", "killed", "crowd", "bomb", "passed", "reopened", "waits", "forms"] {
+    let all = [
+        "bad-pointers",
+        "race",
+        "killed",
+        "crowd",
+        "bomb",
+        "passed",
+        "reopened",
+        "waits",
+        "forms",
+        "plain-files",
+    ];
+    for what in all {
         let mut session = start(&board, what).unwrap();
         let status = session.wait().unwrap();
         assert!(status.success(), "{what}: {status}: {:?}", board.kernel_log());

@@ -57,7 +57,7 @@ impl Kernel {
         let sync_file = flags.contains(SubmitFlags::FENCE_GET.union(SubmitFlags::SYNC_FENCE));
         if sync_file {
             // The kernel first allocates a number for the fence, and frees it later.
-            fds::descriptor(task, |_| "sync_file".to_owned())?;
+            fds::readable(task, |_| "sync_file".to_owned())?;
         }
         // CAST: a descriptor is the same 32 bits.
         self.image(task, args.handle as RawFd)?;

@@ -159,7 +159,7 @@ impl Kernel {
         }
         let info: ClkInfo = task.read(args.clk_info_entries)?;
         check_domain(info.clk_domain)?;
-        let descriptor = fds::descriptor(task, |number| format!("nvgpu-clk_arb-fd{number}"))?;
+        let descriptor = fds::readable(task, |number| format!("nvgpu-clk_arb-fd{number}"))?;
         let mut state = self.state.lock();
         args.completion_fd = state.fds.insert(task, descriptor, Object::ClockRequest)?;
         state.frequencies.insert(instance, info.freq_hz);

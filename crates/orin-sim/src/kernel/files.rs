@@ -503,7 +503,7 @@ fn node_descriptor(task: &Task<'_>, path: &CStr, object: &Object) -> Result<Fres
             Ok(Fresh::locked(task, descriptor, Arc::new(file)))
         }
         Object::Kmsg { blocking, .. } => Ok(Fresh::piped(served::log_pipe(*blocking)?)),
-        _ => Ok(Fresh::piped(served::pipe()?)),
+        _ => Ok(Fresh::piped(served::node()?)),
     }
 }
 

@@ -58,7 +58,7 @@ impl Kernel {
             code::CREATE_FENCE => argument.call(|args: &mut CreateFence| self.create_fence(task, args))?,
             code::FENCE_EXTRACT => argument.call(|args: &mut FenceExtract| self.extract(task, args))?,
             code::CREATE_POLLFD => argument.call(|args: &mut CreatePollfd| {
-                let descriptor = fds::descriptor(task, |_| "host1x_pollfd".to_owned())?;
+                let descriptor = fds::readable(task, |_| "host1x_pollfd".to_owned())?;
                 args.fd = self.state.lock().fds.insert(task, descriptor, Object::PollSet(Arc::default()))?;
                 Ok(())
             })?,
@@ -79,7 +79,7 @@ impl Kernel {
 
     /// Creates a descriptor for a fence.
     pub(super) fn sync_file(&self, task: &Task<'_>, fence: Arc<Fence>) -> Result<i32, Errno> {
-        let descriptor = fds::descriptor(task, |_| "sync_file".to_owned())?;
+        let descriptor = fds::readable(task, |_| "sync_file".to_owned())?;
         self.state.lock().fds.insert(task, descriptor, Object::SyncFile(fence))
     }
 

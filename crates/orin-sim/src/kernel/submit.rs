@@ -324,7 +324,7 @@ impl Kernel {
         }
         let flags = SubmitFlags::from_bits_retain(args.flags);
         let sync_file = flags.contains(SubmitFlags::FENCE_GET.union(SubmitFlags::SYNC_FENCE));
-        let file = if sync_file { Some(fds::descriptor(task, |_| "sync_file".to_owned())?) } else { None };
+        let file = if sync_file { Some(fds::readable(task, |_| "sync_file".to_owned())?) } else { None };
         let fence = self.state.lock().enqueue(task, &self.log, channel, args)?;
         if let Some((id, threshold)) = fence.filter(|_| flags.contains(SubmitFlags::FENCE_GET)) {
             self.give_fence(task, Returned { id, threshold, file }, args)?;

@@ -289,7 +289,7 @@ impl State {
             return Err(Errno::INVAL);
         }
         let id = args.event_id;
-        let descriptor = fds::descriptor(task, |number| format!("nvgpu-event{id}-fd{number}"))?;
+        let descriptor = fds::readable(task, |number| format!("nvgpu-event{id}-fd{number}"))?;
         let happened = Arc::new(AtomicBool::new(false));
         self.tsgs.get_mut(&tsg).ok_or(Errno::INVAL)?.events.push((id, Arc::clone(&happened)));
         args.event_fd = self.fds.insert(task, descriptor, Object::Event(happened))?;

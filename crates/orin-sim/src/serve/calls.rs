@@ -145,11 +145,14 @@ impl Calls {
         if collects { client.collecting() } else { client }
     }
 
-    /// Reads the path of a call. Returns it if it belongs to the board.
-    fn path(&self, call: &Notification, address: u64) -> Result<Option<CString>, Error> {
+    /// Reads the path of a call. Returns it if it belongs to the board, and whether it demands a folder.
+    fn path(&self, call: &Notification, address: u64) -> Result<Option<(CString, bool)>, Error> {
         match self.client(call).path(address, paths::LONGEST) {
             Ok(path) => {
-                Ok(path.filter(|path| paths::is_of_board(path)).and_then(|path| CString::new(path).ok()))
+                let absolute = path.filter(|path| path.starts_with(b"/"));
+                let form = absolute.map(|path| paths::normal(&path));
+                let own = form.filter(|(path, _)| paths::is_of_board(path));
+                Ok(own.and_then(|(path, folder)| Some((CString::new(path).ok()?, folder))))
             }
             Err(errno @ (Errno::PERM | Errno::NOSYS)) => Err(Error::Memory { errno }),
             // The kernel reports a bad address. A caller that has ended needs no answer.
@@ -173,10 +176,14 @@ impl Calls {
     }
 
     fn open(&self, call: &Notification, address: u64, flags: i32) -> Result<Answer, Error> {
-        let Some(path) = self.path(call, address)? else { return Ok(Answer::Continue) };
+        let Some((path, folder)) = self.path(call, address)? else { return Ok(Answer::Continue) };
         let Some(opened) = paths::open_flags(path.to_bytes(), flags) else { return Ok(Answer::Continue) };
+        if let Some(Err(errno)) = self.kind(&path).map(|kind| paths::check_open(kind, folder, flags)) {
+            return Ok(Answer::Error(errno));
+        }
         let client = self.client(call).finishing();
-        let Some(process) = self.process(&client) else { return Ok(Answer::Error(Errno::INTR)) };
+        // A caller that has ended needs no answer.
+        let Some(process) = self.process(&client) else { return Ok(Answer::Error(Errno::SRCH)) };
         let result = process.served(&client).open(&path, opened);
         self.observe(&client, Detail::Open { path: &path, flags }, result.map(i64::from));
         Ok(match result {
@@ -193,16 +200,20 @@ impl Calls {
         place: u64,
         bytes: fn(&[u8], crate::NodeKind) -> Vec<u8>,
     ) -> Result<Answer, Error> {
-        let Some(path) = self.path(call, path)? else { return Ok(Answer::Continue) };
+        let Some((path, folder)) = self.path(call, path)? else { return Ok(Answer::Continue) };
         let Some(kind) = self.kind(&path) else { return Ok(absent(&path)) };
+        if let Err(errno) = paths::check_folder(kind, folder) {
+            return Ok(Answer::Error(errno));
+        }
         let left = self.client(call).write(place, &bytes(path.to_bytes(), kind));
         Ok(if left == 0 { Answer::Value(0) } else { Answer::Error(Errno::FAULT) })
     }
 
     fn access(&self, call: &Notification, path: u64, mode: i32) -> Result<Answer, Error> {
-        let Some(path) = self.path(call, path)? else { return Ok(Answer::Continue) };
+        let Some((path, folder)) = self.path(call, path)? else { return Ok(Answer::Continue) };
         let Some(kind) = self.kind(&path) else { return Ok(absent(&path)) };
-        Ok(paths::access(kind, mode).map_or_else(Answer::Error, |()| Answer::Value(0)))
+        let allowed = paths::check_folder(kind, folder).and_then(|()| paths::access(kind, mode));
+        Ok(allowed.map_or_else(Answer::Error, |()| Answer::Value(0)))
     }
 
     fn kind(&self, path: &CStr) -> Option<crate::NodeKind> {

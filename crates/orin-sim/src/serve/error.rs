@@ -34,6 +34,14 @@ pub enum Error {
         /// Its errno.
         errno: Errno,
     },
+    /// There is no `/proc`, which has the names and times of the program's processes.
+    #[error(
+        "{path} is missing: the supervisor finds the program's processes there; mount it (mount -t proc proc /proc)"
+    )]
+    NoProc {
+        /// The file that is missing.
+        path: &'static str,
+    },
     /// The filter cannot be installed.
     #[error(
         "the kernel refuses a seccomp filter with a listener: {errno}{}; allow seccomp(2) with user notification in \

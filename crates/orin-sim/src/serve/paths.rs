@@ -27,6 +27,39 @@ pub(crate) fn is_of_board(path: &[u8]) -> bool {
     FILES.contains(&path) || BEGINNINGS.iter().any(|beginning| path.starts_with(beginning))
 }
 
+/// An absolute path without empty components and `.` and `..`, and whether the path demands a folder: it ends with a
+/// slash or one of these. `..` removes the component before it, whatever that is.
+pub(crate) fn normal(path: &[u8]) -> (Vec<u8>, bool) {
+    let mut normal = Vec::with_capacity(path.len());
+    let mut folder = false;
+    for part in path.split(|byte| *byte == b'/').skip(1) {
+        folder = matches!(part, b"" | b"." | b"..");
+        match part {
+            b"" | b"." => {}
+            b".." => normal.truncate(normal.iter().rposition(|byte| *byte == b'/').unwrap_or(0)),
+            part => {
+                normal.push(b'/');
+                normal.extend_from_slice(part);
+            }
+        }
+    }
+    (normal, folder)
+}
+
+/// Fails for flags that no file which exists, or none but a folder, is opened with.
+pub(crate) fn check_open(kind: NodeKind, demands_folder: bool, flags: i32) -> Result<(), Errno> {
+    let exclusive = libc::O_CREAT | libc::O_EXCL;
+    if flags & exclusive == exclusive {
+        return Err(Errno::EXIST);
+    }
+    check_folder(kind, demands_folder || flags & libc::O_DIRECTORY != 0)
+}
+
+/// Fails if a folder is demanded of a file.
+pub(crate) fn check_folder(kind: NodeKind, demanded: bool) -> Result<(), Errno> {
+    if demanded && !matches!(kind, NodeKind::Folder) { Err(Errno::NOTDIR) } else { Ok(()) }
+}
+
 /// The flags of an open; `None` if it is not for the board: writing to the kernel log.
 pub(crate) fn open_flags(path: &[u8], flags: i32) -> Option<OpenFlags> {
     let mode = flags & libc::O_ACCMODE;
@@ -124,6 +157,23 @@ mod tests {
             ["/dev/null", "/proc/meminfo2", "/dev/nvidia0", "/dev/kmsg2", "dev/nvmap", "/tmp/dev/nvmap", ""]
         {
             assert!(!is_of_board(path.as_bytes()), "{path}");
+        }
+    }
+
+    #[test]
+    fn forms_of_a_path_are_one_node() {
+        for (form, path, folder) in [
+            ("/dev/nvmap", "/dev/nvmap", false),
+            ("//dev//nvmap", "/dev/nvmap", false),
+            ("/dev/./nvmap", "/dev/nvmap", false),
+            ("/tmp/../dev/x/../nvmap", "/dev/nvmap", false),
+            ("/../dev/nvmap", "/dev/nvmap", false),
+            ("/dev/nvmap/", "/dev/nvmap", true),
+            ("/dev/nvmap/.", "/dev/nvmap", true),
+            ("/dev/nvmap/..", "/dev", true),
+            ("/", "", true),
+        ] {
+            assert_eq!(normal(form.as_bytes()), (path.as_bytes().to_vec(), folder), "{form}");
         }
     }
 

@@ -165,7 +165,13 @@ impl Drop for Session {
     }
 }
 
+/// Fails without `/proc`: the supervisor could not tell processes with the same id apart, and no open would end.
+fn check_proc(path: &'static str) -> Result<(), Error> {
+    if std::fs::exists(path).unwrap_or(false) { Ok(()) } else { Err(Error::NoProc { path }) }
+}
+
 fn check_kernel() -> Result<(), Error> {
+    check_proc("/proc/self/stat")?;
     match kernel::running() {
         Some((release, version)) if version < kernel::OLDEST => Err(Error::OldKernel { release }),
         _ => Ok(()),
@@ -391,6 +397,13 @@ mod tests {
         assert!(matches!(result, Ok(Answer::Error(kernel_door::cure::PANICKED))));
         let log = board.kernel_log();
         assert!(log.iter().any(|line| line.contains("broken")), "{log:?}");
+    }
+
+    #[test]
+    fn without_proc_no_program_is_started() {
+        assert!(check_kernel().is_ok());
+        let error = check_proc("/no/proc/self/stat").unwrap_err().to_string();
+        assert!(error.starts_with("/no/proc/self/stat is missing") && error.contains("mount"), "{error}");
     }
 
     #[test]

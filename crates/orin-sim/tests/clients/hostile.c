@@ -505,6 +505,42 @@ static void forms(void)
         fail("a seek to the end of the kernel log");
 }
 
+/* Calls on open nodes that the supervisor does not see, and forms of their paths. */
+static void plain_files(void)
+{
+    const char *nodes[] = { "/dev/nvmap", "/dev//nvgpu/./igpu0/ctrl", "/dev/../dev/host1x-fence" };
+    for (int at = 0; at < 3; at++) {
+        int fd = open(nodes[at], O_RDWR);
+        if (fd < 0)
+            fail(nodes[at]);
+        if ((fcntl(fd, F_GETFL) & O_ACCMODE) != O_RDWR)
+            fail("the access mode of a node");
+        /* As of every file whose driver has no poll. */
+        struct pollfd ready = { .fd = fd, .events = POLLIN | POLLOUT };
+        if (poll(&ready, 1, 0) != 1 || ready.revents != (POLLIN | POLLOUT))
+            fail("poll of a node");
+        char byte[8];
+        alarm(20);
+        if (at != 1 && read(fd, byte, sizeof byte) > 0)
+            fail("read of a node");
+        alarm(0);
+        if (at != 1 && posix_fallocate(fd, 0, 10) != ENODEV)
+            fail("fallocate of a node");
+        close(fd);
+    }
+    struct { const char *path; int flags, expected; } refused[] = {
+        { "/dev/nvmap", O_RDWR | O_CREAT | O_EXCL, EEXIST },
+        { "/dev/nvmap", O_RDWR | O_DIRECTORY, ENOTDIR },
+        { "/dev/nvmap/", O_RDWR, ENOTDIR },
+        { "/dev/nvmap/../nvmap2", O_RDWR, ENOENT },
+    };
+    for (int at = 0; at < 4; at++)
+        if (open(refused[at].path, refused[at].flags, 0600) >= 0 || errno != refused[at].expected)
+            fail(refused[at].path);
+    if (access("/dev//nvmap", R_OK) != 0 || access("/dev/nvmap/", R_OK) == 0 || errno != ENOTDIR)
+        fail("access to forms of a path");
+}
+
 int main(int count, char **arguments)
 {
     const char *what = count > 1 ? arguments[1] : "";
@@ -532,6 +568,8 @@ int main(int count, char **arguments)
         waits();
     else if (strcmp(what, "forms") == 0)
         forms();
+    else if (strcmp(what, "plain-files") == 0)
+        plain_files();
     else if (strcmp(what, "works") == 0)
         works();
     else if (strcmp(what, "passed") == 0)

@@ -3,7 +3,8 @@
 //! A record is constant bank 0 (driver words, then the parameters), padded to 256 bytes, and the launch descriptor
 //! (QMD). It does not change until its submission has ended. In the order of a launch:
 //!
-//! 1. Check: [`KernelCode::shape`] (in [`super::shape`]) and [`check_arguments`] compare the launch with the kernel and the chip.
+//! 1. Check: [`KernelCode::shape`] (in [`super::shape`]) and [`check_arguments`] compare the launch with the kernel
+//!    and the chip.
 //! 2. Write: [`fill_bank`] completes the kernel's template of bank 0, [`write`] that of its descriptor, and copies both
 //!    to the memory of the record.
 //! 3. Chain: a [`Link`] makes the scheduler continue with the record of the next launch in the batch, without a word

@@ -157,7 +157,7 @@ fn is_duplicate(fd: RawFd, inode: Inode, file: FileId) -> bool {
     inode_of_number(fd) == Some(inode) && !another_holds(unsafe { BorrowedFd::borrow_raw(fd) }, file)
 }
 
-/// Creates a descriptor named `name(number)`.
+/// Creates a descriptor named `name(number)`, for an object that is never readable.
 ///
 /// # Errors
 ///
@@ -167,8 +167,28 @@ pub(in crate::kernel) fn descriptor(
     name: impl FnOnce(RawFd) -> String,
 ) -> Result<Fresh, Errno> {
     if task.is_served() {
+        return Ok(Fresh::piped(served::node()?));
+    }
+    named(name)
+}
+
+/// As [`descriptor`], for an object that becomes readable: an event or a fence.
+///
+/// # Errors
+///
+/// As [`descriptor`].
+pub(in crate::kernel) fn readable(
+    task: &Task<'_>,
+    name: impl FnOnce(RawFd) -> String,
+) -> Result<Fresh, Errno> {
+    if task.is_served() {
         return Ok(Fresh::piped(served::pipe()?));
     }
+    named(name)
+}
+
+/// The file of a descriptor of this process.
+fn named(name: impl FnOnce(RawFd) -> String) -> Result<Fresh, Errno> {
     let mut descriptor = rustix::fs::memfd_create("nvgpu", MemfdFlags::CLOEXEC)?;
     let named = rustix::fs::memfd_create(name(descriptor.as_raw_fd()), MemfdFlags::CLOEXEC);
     // The name contains the number, so a second file replaces the first one. If no second number is free, only the name

@@ -3,9 +3,10 @@
 //! Every open file has an inode of its own, except those of one dma-buf, which share the buffer's. The inode of a
 //! number, which the caller looks up, identifies the object: dup, fork, exec and passing need no bookkeeping.
 //!
-//! A descriptor that cannot be mapped is the read end of a pipe; the model keeps the write end. The last close of the
-//! read end is an error condition of the write end, detected before the next request. A byte in the pipe makes the
-//! descriptor readable for the host's poll, select and epoll. The model removes it where nvgpu's poll clears an event.
+//! A descriptor that becomes readable is the read end of a pipe; the model keeps the write end. A byte in the pipe makes
+//! it readable for the host's poll, select and epoll. The model removes it where nvgpu's poll clears an event. Any other
+//! descriptor that cannot be mapped is one of two connected sockets. The last close is an error condition of the end
+//! that the model keeps, detected before the next request.
 //!
 //! Dma-bufs, control nodes and text files are memfds. Each open file holds a lock of its own, which the host releases
 //! with its last descriptor and mapping. The host does not report the release, so the locks are queried periodically.
@@ -20,6 +21,7 @@ use std::time::Duration;
 use rustix::event::epoll;
 use rustix::fs::{MemfdFlags, OFlags};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::pipe::PipeFlags;
 
 use crate::caller::Caller;
@@ -40,7 +42,7 @@ const PERIOD: Duration = Duration::from_millis(100);
 /// How the model detects the last close of an open file.
 #[derive(Debug)]
 pub(in crate::kernel) enum Watch {
-    /// The write end of the pipe whose read end is the descriptor.
+    /// The other end of the pipe or pair of sockets.
     Pipe(OwnedFd),
     /// Another open file of the same inode, through which the lock is queried.
     Lock(Arc<OwnedFd>),
@@ -86,6 +88,19 @@ pub(in crate::kernel) struct Served {
 pub(in crate::kernel) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     let (give, keep) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
     rustix::fs::fcntl_setfl(&keep, OFlags::NONBLOCK)?;
+    Ok((give, keep))
+}
+
+/// Creates the descriptor of a node or of an object that is never readable: the end for the program, and the end that
+/// the model keeps. As on a board it is open for reading and writing, always ready for poll, and a read does not block.
+///
+/// # Errors
+///
+/// EMFILE or ENFILE.
+pub(in crate::kernel) fn node() -> Result<(OwnedFd, OwnedFd), Errno> {
+    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
+    let (give, keep) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
+    shutdown(&keep, Shutdown::Write)?;
     Ok((give, keep))
 }
 
