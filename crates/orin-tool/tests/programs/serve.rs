@@ -482,7 +482,7 @@ fn nodes_are_found_by_scripts() {
     let output = run(&["--board", "nano-4"], &["sh", "-c", script]);
     let seen = text(&output.stdout);
     assert!(
-        output.status.success() && seen.starts_with("625000000\npipe:"),
+        output.status.success() && seen.starts_with("625000000\nsocket:"),
         "{seen} {}",
         text(&output.stderr)
     );
