@@ -16,8 +16,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
 use orin_sim::check::{
-    CHECK_VARIABLE, Checker, EXIT_VARIABLE, Finding, REPORT_VARIABLE, SUPPRESSIONS_VARIABLE, Suppressions,
-    Tools, json, sarif, text,
+    AUTO_VARIABLE, CHECK_VARIABLE, Checker, EXIT_VARIABLE, Finding, REPORT_VARIABLE, SUPPRESSIONS_VARIABLE,
+    Suppressions, Tools, Work, json, sarif,
 };
 use orin_sim::serve::guard::{self, Signals};
 use orin_sim::{Config, SoftwareOrin};
@@ -37,7 +37,10 @@ Examples:
   orin check --cubin kernels/ -- ./program
   orin check --no-serve -- cargo test
 
-Exit codes: 1 if anything is found; otherwise the program's own. See docs/check.md.")]
+A program that uses tegra-hcq with the feature sim, and does not name a device, opens a software Orin of its own,
+which knows its buffers. Any other program is served.
+
+Exit codes: 1 if anything is found, or the GPU stops a channel; otherwise the program's own. See docs/check.md.")]
 pub(crate) struct Options {
     /// The tools: memcheck, racecheck, initcheck, synccheck, leakcheck, ordering, several separated by commas, or all,
     /// which is all but ordering
@@ -59,7 +62,7 @@ pub(crate) struct Options {
     /// Kill the program at the first finding
     #[arg(long)]
     fail_fast: bool,
-    /// Only set the environment: for programs that open a software Orin of their own (tegra-hcq with the feature sim)
+    /// Do not serve the program, only set the environment: for systems where programs cannot be served
     #[arg(long, conflicts_with = "fail_fast")]
     no_serve: bool,
     /// The program and its arguments
@@ -91,20 +94,21 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let signals = unsafe { serve::become_supervisor()? };
         supervise(options, config, &checker, command, signals)?
     };
-    let mut findings = checker.findings_at_end();
-    findings.extend(own_findings(&folder.path().join("findings"))?);
+    let (mut findings, mut work) = (checker.findings_at_end(), checker.work());
+    own_findings(&folder.path().join("findings"), &mut findings, &mut work)?;
     if let Some(output) = &output {
         let text = format!("{:#}\n", sarif(&findings));
         write_all(&[(output, text.as_bytes())])?;
     }
     if options.json {
-        say!("{:#}", json(&findings))?;
-    } else if !findings.is_empty() {
-        warn(text(&findings).trim_end());
+        say!("{:#}", json(&findings, options.tool, &work))?;
+    } else {
+        findings.iter().for_each(warn);
+        warn(work.summary(options.tool, findings.len()));
     }
     // `end_like` runs no destructors.
     drop(folder);
-    if !findings.is_empty() {
+    if !findings.is_empty() || !work.faults.is_empty() {
         return Ok(Status::Failure.into());
     }
     guard::end_like(status)
@@ -119,6 +123,10 @@ fn prepared(options: &Options, report: &std::path::Path) -> Command {
         // The program may change its folder.
         let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
         command.env(SUPPRESSIONS_VARIABLE, absolute);
+    }
+    // Only a served board can kill the program at its first finding.
+    if !options.fail_fast {
+        command.env(AUTO_VARIABLE, "1");
     }
     command
 }
@@ -160,9 +168,16 @@ fn kill_at_first(checker: &Checker, process: u32, ended: &AtomicBool) {
     }
 }
 
-/// The findings of software Orins that the program has opened itself.
-fn own_findings(path: &std::path::Path) -> Result<Vec<Finding>> {
-    let Ok(lines) = fs::read_to_string(path) else { return Ok(Vec::new()) };
-    let parse = |line: &str| serde_json::from_str(line).context("reading the findings of the program");
-    lines.lines().map(parse).collect()
+/// Adds the findings of software Orins that the program has opened itself, and what they have looked at.
+fn own_findings(path: &std::path::Path, findings: &mut Vec<Finding>, work: &mut Work) -> Result<()> {
+    let Ok(lines) = fs::read_to_string(path) else { return Ok(()) };
+    for line in lines.lines() {
+        match serde_json::from_str::<Work>(line) {
+            Ok(own) => work.add(own),
+            Err(_) => {
+                findings.push(serde_json::from_str(line).context("reading the findings of the program")?);
+            }
+        }
+    }
+    Ok(())
 }

@@ -11,6 +11,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use anyhow::{Context, Result};
 use clap::Args;
 use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
+use orin_sim::check::AUTO_VARIABLE;
 use orin_sim::kernel_profile::{
     KERNELS_VARIABLE, KernelProfile, LAUNCHES_VARIABLE, PROFILE_VARIABLE, Profiler, Selection, html, json,
     merge, parse, text,
@@ -53,7 +54,7 @@ pub(crate) struct Options {
     /// Search this folder for the source files that the page shows; may be given several times
     #[arg(long, value_name = "FOLDER", requires = "html")]
     source_folder: Vec<PathBuf>,
-    /// Only set the environment: for programs that open a software Orin of their own (tegra-hcq with the feature sim)
+    /// Do not serve the program, only set the environment: for systems where programs cannot be served
     #[arg(long)]
     no_serve: bool,
     /// Show profiles of this file, made with --json or ORIN_SIM_PROFILE, instead of running a program
@@ -137,7 +138,7 @@ fn prepared(options: &Options, file: &Path) -> Command {
     let mut command = serve::command(&options.program);
     command.env(PROFILE_VARIABLE, file).env(KERNELS_VARIABLE, options.kernels.join(","));
     let count = options.launch_count.map_or_else(String::new, |count| format!(",{count}"));
-    command.env(LAUNCHES_VARIABLE, format!("{}{count}", options.launch_skip));
+    command.env(LAUNCHES_VARIABLE, format!("{}{count}", options.launch_skip)).env(AUTO_VARIABLE, "1");
     command
 }
 

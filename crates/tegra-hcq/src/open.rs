@@ -38,6 +38,11 @@ fn observer(driver: &dyn Driver) -> Option<Box<dyn Observer>> {
 
 /// The kind that [`DeviceKind::Auto`] selects here.
 fn auto() -> DeviceKind {
+    // The nodes of a program under `orin check` are the software Orin's, whose checks know more in the process.
+    #[cfg(feature = "sim")]
+    if std::env::var_os(orin_sim::check::AUTO_VARIABLE).is_some_and(|value| value == "1") {
+        return DeviceKind::Sim;
+    }
     #[cfg(feature = "nvgpu")]
     if exists(nvgpu_sys::paths::CTRL) {
         return DeviceKind::Nvgpu;

@@ -13,13 +13,17 @@ use crate::settings::SettingsError;
 pub const CHECK_VARIABLE: &str = "ORIN_SIM_CHECK";
 /// Environment variable that adds [`Tools::ORDERING`], unless it is empty or `0`.
 pub const STRICT_VARIABLE: &str = "ORIN_SIM_STRICT";
-/// Environment variable with the path of a file to which findings are appended, one JSON object per line. Without it
-/// they are printed to standard error.
+/// Environment variable with the path of a file to which findings are appended, one JSON object per line, and a
+/// [`Work`](super::Work) for each board. Without it the findings are printed to standard error.
 pub const REPORT_VARIABLE: &str = "ORIN_SIM_CHECK_REPORT";
 /// Environment variable with the path of a suppressions file.
 pub const SUPPRESSIONS_VARIABLE: &str = "ORIN_SIM_CHECK_SUPPRESSIONS";
 /// Environment variable with the exit code of a process with findings, 0 to keep the program's own.
 pub const EXIT_VARIABLE: &str = "ORIN_SIM_CHECK_EXIT";
+/// Environment variable that, with the value `1`, lets programs that choose a device by themselves open their own
+/// software Orin, also if there are the nodes of another GPU. `orin check` and `orin profile-kernel` set it: a board in
+/// the program's process knows its buffers, programs and names.
+pub const AUTO_VARIABLE: &str = "ORIN_SIM_AUTO";
 /// Exit code of a process with findings.
 pub const EXIT_CODE: i32 = 1;
 
@@ -79,13 +83,11 @@ pub(crate) fn close(checker: &Checker) {
 
 fn report(checker: &Checker) {
     let findings = checker.findings_at_end();
-    if findings.is_empty() {
-        return;
-    }
     // CAST: a count of findings.
     *REPORTED.lock() += findings.len() as u64;
     if let Some(path) = std::env::var_os(REPORT_VARIABLE).filter(|path| !path.is_empty()) {
-        let lines: Result<Vec<String>, _> = findings.iter().map(serde_json::to_string).collect();
+        let work = serde_json::to_string(&checker.work());
+        let lines: Result<Vec<String>, _> = findings.iter().map(serde_json::to_string).chain([work]).collect();
         let written = lines.map_err(std::io::Error::from).and_then(|lines| {
             let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
             file.write_all((lines.join("\n") + "\n").as_bytes())

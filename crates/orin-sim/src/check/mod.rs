@@ -47,6 +47,7 @@ mod suppress;
 mod sync;
 mod tools;
 mod watcher;
+mod work;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -55,7 +56,7 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 pub use calls::set_calls;
 pub use environment::{
-    CHECK_VARIABLE, EXIT_CODE, EXIT_VARIABLE, REPORT_VARIABLE, STRICT_VARIABLE, SUPPRESSIONS_VARIABLE,
+    AUTO_VARIABLE, CHECK_VARIABLE, EXIT_CODE, EXIT_VARIABLE, REPORT_VARIABLE, STRICT_VARIABLE, SUPPRESSIONS_VARIABLE,
 };
 pub use finding::{Accessing, Finding, Kind, Located, NearObject, OtherSide, Place, Worker};
 pub use known::BadCubin;
@@ -64,6 +65,7 @@ pub use output::{json, sarif, text};
 pub use suppress::{BadSuppression, Suppressions};
 pub use tools::{Tools, UnknownTool};
 pub use watcher::{Pointer, Watcher, What};
+pub use work::Work;
 
 pub(crate) use block::BlockCheck;
 pub(crate) use copies::Rows;
@@ -106,6 +108,7 @@ struct Inner {
     /// Number of objects that the CPU has views of.
     views: AtomicU64,
     findings: Arc<Mutex<Findings>>,
+    work: Mutex<Work>,
     known: Known,
 }
 
@@ -118,6 +121,7 @@ impl Checker {
             generation: AtomicU64::new(0),
             views: AtomicU64::new(0),
             findings: Arc::default(),
+            work: Mutex::default(),
             known: Known::default(),
         }))
     }

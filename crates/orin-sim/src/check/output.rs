@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Finding, Kind};
+use super::{Finding, Kind, Tools, Work};
 
 /// The findings as text, with a line that counts them at the end. Empty without findings.
 ///
@@ -22,13 +22,18 @@ pub fn text(findings: &[Finding]) -> String {
     out
 }
 
-/// The findings as a JSON object with the field `findings`.
+/// The findings as a JSON object: the field `findings`, and in `launches`, `tools` and `faults` what was looked at.
 ///
 /// ```
-/// assert_eq!(orin_sim::check::json(&[])["findings"].as_array().map(Vec::len), Some(0));
+/// use orin_sim::check::{Tools, Work, json};
+///
+/// let object = json(&[], Tools::MEMCHECK, &Work::default());
+/// assert_eq!((object["findings"].as_array().map(Vec::len), object["launches"].as_u64()), (Some(0), Some(0)));
 /// ```
-pub fn json(findings: &[Finding]) -> Value {
-    json!({ "version": 1, "findings": findings })
+pub fn json(findings: &[Finding], tools: Tools, work: &Work) -> Value {
+    let tools: Vec<&str> = tools.iter().map(Tools::name).collect();
+    let Work { launches, faults } = work;
+    json!({ "version": 1, "tools": tools, "launches": launches, "faults": faults, "findings": findings })
 }
 
 /// The findings in SARIF 2.1.0, which code hosts display next to the source.
@@ -91,7 +96,7 @@ mod tests {
         let all = [finding(Some(at(Some("a.cu"), Some(0)))), finding(Some(at(None, None))), finding(None)];
         assert!(text(&all[..1]).ends_with("\n1 finding\n"));
         assert!(text(&all).ends_with("\n3 findings\n"));
-        let read: Vec<Finding> = serde_json::from_value(json(&all)["findings"].take()).unwrap();
+        let read: Vec<Finding> = serde_json::from_value(json(&all, Tools::MEMCHECK, &Work::default())["findings"].take()).unwrap();
         assert_eq!(read, all);
         let run = &sarif(&all)["runs"][0];
         assert_eq!(run["tool"]["driver"]["rules"].as_array().map(Vec::len), Some(Kind::ALL.len()));

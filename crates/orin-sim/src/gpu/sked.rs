@@ -339,6 +339,9 @@ impl Sked {
             dependent.check_proven(watch);
         }
         let run = GridRun::on(&self.sms, grid.launch.clone(), view).map_err(ChannelFault::Sm)?;
+        if let Some(checker) = self.sms.checker() {
+            checker.count_launch();
+        }
         Ok(Running { task, grid, run })
     }
 

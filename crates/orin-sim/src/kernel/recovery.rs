@@ -524,6 +524,9 @@ impl FaultHandler for Kernel {
     }
 
     fn fault(&self, channel_id: u32, fault: ChannelFault) {
+        if let Some(checker) = &self.config.sm.check {
+            checker.keep_fault(&fault);
+        }
         // A report may arrive late, after the channel was closed and its id reused. It is the right channel only if the
         // GPU halted it and its identity is the same before and after that check.
         let identity =

@@ -19,6 +19,7 @@ fn text(bytes: &[u8]) -> String {
 const REPORTS: &str = r#"
 test "$ORIN_SIM_CHECK,$ORIN_SIM_CHECK_EXIT" = "memcheck,leakcheck,0" || exit 9
 echo '{"tool":"leakcheck","kind":"leak","count":1,"message":"kept (100 bytes) is alive"}' >> "$ORIN_SIM_CHECK_REPORT"
+echo '{"launches":3,"faults":[]}' >> "$ORIN_SIM_CHECK_REPORT"
 exit 0"#;
 
 #[test]
@@ -30,10 +31,29 @@ fn findings_of_a_program_are_collected() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(report["findings"][0]["kind"], "leak");
+    assert_eq!((&report["launches"], &report["tools"][1]), (&3.into(), &"leakcheck".into()));
     let sarif: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
     assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "leak");
     let output = check(&["--no-serve", "--tool", "memcheck,leakcheck"], &["sh", "-c", REPORTS]);
-    assert!(text(&output.stderr).contains("leakcheck: leak: kept (100 bytes) is alive\n1 finding"));
+    let errors = text(&output.stderr);
+    let expected = "leakcheck: leak: kept (100 bytes) is alive\n3 launches checked (memcheck, leakcheck), 1 finding\n";
+    assert_eq!(errors, expected);
+}
+
+#[test]
+fn a_run_ends_with_what_was_checked() {
+    let nothing = check(&["--no-serve"], &["true"]);
+    assert_eq!(text(&nothing.stderr), "no kernel ran, so nothing was checked\n");
+    if !crate::serve::can_serve() {
+        return;
+    }
+    assert_eq!(text(&check(&[], &["true"]).stderr), "no kernel ran, so nothing was checked\n");
+    let folder = tempfile::tempdir().unwrap();
+    let program = crate::serve::build(crate::serve::compiler(), "overrun", folder.path());
+    let line = [program.to_str().unwrap(), &kernels("check/lines/mem.cubin"), "fix_read_past_end", "4"];
+    let output = check(&["--tool", "memcheck"], &line);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert_eq!(text(&output.stderr), "1 launch checked (memcheck), 0 findings\n");
 }
 
 #[test]
