@@ -49,8 +49,8 @@ pub fn table(run: &Run) -> String {
     let separator = if remarks.is_empty() { "" } else { "\n" };
     let incomplete = run.incomplete().map_or_else(String::new, |text| format!("\n{text}\n"));
     let model = match run.device.kind {
-        DeviceKind::Sim => "\non the software Orin: these times do not predict those of a board\n",
-        _ => "",
+        DeviceKind::Sim => "\non the software Orin: these times do not predict those of a board\n".to_owned(),
+        kind => format!("\nmeasured on {} ({kind})\n", run.device.chip),
     };
     let (growth, comparison) = (growth_lines(run), comparison(run));
     format!("{}\n{growth}{comparison}{separator}{remarks}{model}{incomplete}", table.trim_fmt())

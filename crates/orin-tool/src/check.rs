@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
-use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
+use orin_cli::{ExitStatus as Status, Output, UsageError, warn, write_all};
 use orin_sim::check::{
     AUTO_VARIABLE, CHECK_VARIABLE, Checker, EXIT_VARIABLE, Finding, REPORT_VARIABLE, SUPPRESSIONS_VARIABLE,
     Suppressions, Tools, Work, json, sarif,
@@ -38,7 +38,8 @@ Examples:
   orin check --no-serve -- cargo test
 
 A program that uses tegra-hcq with the feature sim, and does not name a device, opens a software Orin of its own,
-which knows its buffers. Any other program is served.
+which knows its buffers. Any other program is served. If an output of this command goes to standard output, the
+program prints to standard error.
 
 Exit codes: 1 if anything is found, or the GPU stops a channel; otherwise the program's own. See docs/check.md.")]
 pub(crate) struct Options {
@@ -46,10 +47,11 @@ pub(crate) struct Options {
     /// which is all but ordering
     #[arg(long, value_name = "TOOLS", default_value = "all")]
     tool: Tools,
-    /// Print the findings as one JSON object on standard output instead of text on standard error
-    #[arg(long)]
-    json: bool,
-    /// Write the findings to this file, in SARIF 2.1.0
+    /// Print the findings as one JSON object on standard output instead of text on standard error; with =FILE, write
+    /// it to this file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
+    /// Write the findings to this file, in SARIF 2.1.0; - is standard output
     #[arg(long, value_name = "FILE")]
     sarif: Option<PathBuf>,
     /// Leave out the findings that the lines of this file match
@@ -81,12 +83,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         checker.suppress(parsed.map_err(|error| UsageError(format!("{}: {error}", path.display())))?);
     }
     cubins::add(&options.cubin, |file| checker.add_cubin(file))?;
-    let output = options.sarif.as_deref().map(Output::prepare).transpose();
-    let output = output.map_err(|error| UsageError(error.to_string()))?;
+    let outputs = Output::prepare_all([&options.sarif, &options.json].into_iter().flatten());
+    let outputs = outputs.map_err(UsageError::from)?;
     let mut config = Config::from_environment().map_err(|error| UsageError(error.to_string()))?;
     config.sm.check = Some(checker.clone());
     let folder = tempfile::tempdir().context("making a folder for the findings")?;
-    let command = prepared(options, &folder.path().join("findings"));
+    let mut command = prepared(options, &folder.path().join("findings"));
+    if outputs.iter().any(Output::is_stdout) {
+        command.stdout(std::io::stderr());
+    }
     let status = if options.no_serve {
         serve::plain(command)?
     } else {
@@ -96,13 +101,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
     let (mut findings, mut work) = (checker.findings_at_end(), checker.work());
     own_findings(&folder.path().join("findings"), &mut findings, &mut work)?;
-    if let Some(output) = &output {
-        let text = format!("{:#}\n", sarif(&findings));
-        write_all(&[(output, text.as_bytes())])?;
-    }
-    if options.json {
-        say!("{:#}", json(&findings, options.tool, &work))?;
-    } else {
+    let log = options.sarif.as_ref().map(|_| format!("{:#}\n", sarif(&findings)));
+    let object = options.json.as_ref().map(|_| format!("{:#}\n", json(&findings, options.tool, &work)));
+    let contents = log.iter().chain(&object).map(String::as_bytes);
+    write_all(&outputs.iter().zip(contents).collect::<Vec<_>>())?;
+    if object.is_none() {
         findings.iter().for_each(warn);
         warn(work.summary(options.tool, findings.len()));
     }

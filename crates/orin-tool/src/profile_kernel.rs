@@ -13,8 +13,8 @@ use clap::Args;
 use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
 use orin_sim::check::AUTO_VARIABLE;
 use orin_sim::kernel_profile::{
-    KERNELS_VARIABLE, KernelProfile, LAUNCHES_VARIABLE, PROFILE_VARIABLE, Profiler, Selection, html, json,
-    merge, parse, text,
+    KERNELS_VARIABLE, KernelProfile, LAUNCHES_VARIABLE, PROFILE_VARIABLE, Profiler, Selection, Unprofiled,
+    html, json, merge, parse, parse_unprofiled, text,
 };
 use orin_sim::serve::guard::{self, Signals};
 use orin_sim::{Config, SoftwareOrin};
@@ -27,8 +27,12 @@ use crate::{cubins, serve};
 Examples:
   orin profile-kernel -- python3 test_nvgpu.py
   orin profile-kernel --kernel 'gemm*' --launch-count 1 --html gemm.html -- ./program
-  orin profile-kernel --no-serve --json -- cargo test > profiles.json
+  orin profile-kernel --json=profiles.json -- cargo test
   orin profile-kernel --import profiles.json --html profiles.html
+
+A program that uses tegra-hcq with the feature sim, and does not name a device, opens a software Orin of its own,
+which knows its kernels. Any other program is served. If an output of this command goes to standard output, the
+program prints to standard error.
 
 Exit codes: that of the program; 1 if no kernel was profiled. See docs/profile-kernel.md.")]
 pub(crate) struct Options {
@@ -45,9 +49,9 @@ pub(crate) struct Options {
     /// cubins that a served program has in its memory; may be given several times
     #[arg(long, value_name = "FILE")]
     cubin: Vec<PathBuf>,
-    /// Print the profiles as one JSON object instead of tables
-    #[arg(long)]
-    json: bool,
+    /// Print the profiles as one JSON object instead of tables; with =FILE, write it to this file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    json: Option<PathBuf>,
     /// Write the profiles with the annotated disassembly to this file, as one HTML page
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
@@ -81,11 +85,14 @@ fn kernel_name(text: &str) -> Result<String, String> {
 
 /// Runs the program, or reads a file, and shows the profiles. Ends like the program.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let page = options.html.as_deref().map(Output::prepare).transpose();
-    let page = page.map_err(|error| UsageError(error.to_string()))?;
+    let outputs = Output::prepare_all([&options.html, &options.json].into_iter().flatten());
+    let outputs = outputs.map_err(UsageError::from)?;
     if let Some(path) = &options.import {
         let profiles = imported(options, path)?;
-        return show(options, page.as_ref(), profiles);
+        if profiles.is_empty() {
+            warn("no profile of these kernels is in the file");
+        }
+        return show(options, &outputs, &profiles);
     }
     serve::check_program(&options.program)?;
     let profiler = profiler(options)?;
@@ -93,7 +100,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     config.sm.profile = Some(profiler.clone());
     let folder = tempfile::tempdir().context("making a folder for the profiles")?;
     let file = folder.path().join("profiles");
-    let command = prepared(options, &file);
+    let mut command = prepared(options, &file);
+    if outputs.iter().any(Output::is_stdout) {
+        command.stdout(std::io::stderr());
+    }
     let status = if options.no_serve {
         serve::plain(command)?
     } else {
@@ -102,15 +112,25 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         profiler.search_cubins_by(orin_sim::serve::cubins_of_descendants);
         supervise(config, command, signals)?
     };
-    let mut profiles = profiler.profiles();
+    let (mut profiles, mut unprofiled) = (profiler.profiles(), profiler.unprofiled());
     match fs::read_to_string(&file) {
-        Ok(lines) => profiles.extend(parse(&lines).context("reading the profiles of the program")?),
+        Ok(lines) => {
+            profiles.extend(parse(&lines).context("reading the profiles of the program")?);
+            let own = parse_unprofiled(&lines);
+            unprofiled.launches += own.launches;
+            unprofiled.others.extend(own.others);
+        }
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => return Err(error).context("reading the profiles of the program"),
     }
     // `end_like` runs no destructors.
     drop(folder);
-    let shown = show(options, page.as_ref(), merge(profiles))?;
+    if profiles.is_empty() {
+        warn(nothing(options, &unprofiled));
+    } else if profiles.iter().any(|profile| profile.kernel.starts_with("0x")) {
+        warn("kernels without a name: give their cubins with --cubin");
+    }
+    let shown = show(options, &outputs, &merge(profiles))?;
     if status.success() { Ok(shown) } else { guard::end_like(status) }
 }
 
@@ -148,19 +168,25 @@ fn supervise(config: Config, command: Command, signals: Signals) -> Result<ExitS
     serve::host(&board, command, signals, &orin_sim::serve::Options::default(), |_| {})
 }
 
-/// Prints and writes the profiles.
-fn show(options: &Options, page: Option<&Output>, profiles: Vec<KernelProfile>) -> Result<ExitCode> {
-    if let Some(page) = page {
-        let text = html(&profiles, |file| source(&options.source_folder, file));
-        write_all(&[(page, text.as_bytes())])?;
+/// Why no kernel was profiled.
+fn nothing(options: &Options, unprofiled: &Unprofiled) -> String {
+    let Unprofiled { launches, others } = unprofiled;
+    let others = others.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    match launches {
+        0 if others.is_empty() => "no kernel was profiled: none ran".to_owned(),
+        0 => format!("no kernel was profiled: --kernel selects none of those that ran: {others}"),
+        _ => format!("no kernel was profiled: --launch-skip {} skips all {launches}", options.launch_skip),
     }
-    if options.json {
-        say!("{:#}", json(&profiles))?;
-    } else if !profiles.is_empty() {
-        say!("{}", text(&profiles).trim_end())?;
-    }
-    if profiles.is_empty() {
-        warn("no kernel was profiled");
+}
+
+/// Prints and writes the profiles. `outputs` are those of `--html` and `--json`, as far as they are given.
+fn show(options: &Options, outputs: &[Output], profiles: &[KernelProfile]) -> Result<ExitCode> {
+    let page = options.html.as_ref().map(|_| html(profiles, |file| source(&options.source_folder, file)));
+    let object = options.json.as_ref().map(|_| format!("{:#}\n", json(profiles)));
+    let contents = page.iter().chain(&object).map(String::as_bytes);
+    write_all(&outputs.iter().zip(contents).collect::<Vec<_>>())?;
+    if options.json.is_none() && !profiles.is_empty() {
+        say!("{}", text(profiles).trim_end())?;
     }
     Ok(Status::failed_if(profiles.is_empty()).into())
 }

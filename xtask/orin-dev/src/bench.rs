@@ -41,8 +41,9 @@ pub(crate) struct Options {
     /// Compare with an earlier run: a file that --json wrote. Adds the change of each median, and a verdict
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
-    /// Write the complete report, with distributions, as JSON; - is standard output
-    #[arg(long, value_name = "FILE")]
+    /// Print the complete report, with distributions, as JSON, and the table to standard error; with FILE, write the
+    /// report to this file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     /// Run one kernel, report it and exit; used to measure a process from its start
     #[arg(long, hide = true, value_name = "TARGET")]

@@ -87,7 +87,8 @@ fn report(checker: &Checker) {
     *REPORTED.lock() += findings.len() as u64;
     if let Some(path) = std::env::var_os(REPORT_VARIABLE).filter(|path| !path.is_empty()) {
         let work = serde_json::to_string(&checker.work());
-        let lines: Result<Vec<String>, _> = findings.iter().map(serde_json::to_string).chain([work]).collect();
+        let lines: Result<Vec<String>, _> =
+            findings.iter().map(serde_json::to_string).chain([work]).collect();
         let written = lines.map_err(std::io::Error::from).and_then(|lines| {
             let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
             file.write_all((lines.join("\n") + "\n").as_bytes())

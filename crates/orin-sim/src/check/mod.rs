@@ -56,7 +56,8 @@ use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 pub use calls::set_calls;
 pub use environment::{
-    AUTO_VARIABLE, CHECK_VARIABLE, EXIT_CODE, EXIT_VARIABLE, REPORT_VARIABLE, STRICT_VARIABLE, SUPPRESSIONS_VARIABLE,
+    AUTO_VARIABLE, CHECK_VARIABLE, EXIT_CODE, EXIT_VARIABLE, REPORT_VARIABLE, STRICT_VARIABLE,
+    SUPPRESSIONS_VARIABLE,
 };
 pub use finding::{Accessing, Finding, Kind, Located, NearObject, OtherSide, Place, Worker};
 pub use known::BadCubin;

@@ -96,7 +96,8 @@ mod tests {
         let all = [finding(Some(at(Some("a.cu"), Some(0)))), finding(Some(at(None, None))), finding(None)];
         assert!(text(&all[..1]).ends_with("\n1 finding\n"));
         assert!(text(&all).ends_with("\n3 findings\n"));
-        let read: Vec<Finding> = serde_json::from_value(json(&all, Tools::MEMCHECK, &Work::default())["findings"].take()).unwrap();
+        let read: Vec<Finding> =
+            serde_json::from_value(json(&all, Tools::MEMCHECK, &Work::default())["findings"].take()).unwrap();
         assert_eq!(read, all);
         let run = &sarif(&all)["runs"][0];
         assert_eq!(run["tool"]["driver"]["rules"].as_array().map(Vec::len), Some(Kind::ALL.len()));

@@ -36,7 +36,8 @@ impl Work {
     /// A line that says what was checked, after one for each fault. `findings` is their number.
     pub fn summary(&self, tools: Tools, findings: usize) -> String {
         let counted = |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
-        let fault = |text: &String| format!("the GPU stopped a channel, and its work was not checked: {text}\n");
+        let fault =
+            |text: &String| format!("the GPU stopped a channel, and its work was not checked: {text}\n");
         let faults: String = self.faults.iter().map(fault).collect();
         // CAST: usize is at most 64 bits.
         let found = counted(findings as u64, "finding");
@@ -81,7 +82,8 @@ mod tests {
     fn a_summary_counts_and_has_the_faults() {
         let tools = Tools::MEMCHECK | Tools::RACECHECK;
         let mut work = Work { launches: 1, faults: vec!["launch descriptor at 0x100: bad".to_owned()] };
-        let refused = "the GPU stopped a channel, and its work was not checked: launch descriptor at 0x100: bad\n";
+        let refused =
+            "the GPU stopped a channel, and its work was not checked: launch descriptor at 0x100: bad\n";
         let one = format!("{refused}1 launch checked (memcheck, racecheck), 1 finding");
         assert_eq!(work.summary(tools, 1), one);
         work.launches = 0;

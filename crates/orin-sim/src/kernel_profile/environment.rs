@@ -7,7 +7,7 @@ use std::sync::{Arc, Once};
 
 use parking_lot::Mutex;
 
-use super::{Profiler, Selection};
+use super::{Profiler, Selection, Unprofiled};
 use crate::settings::SettingsError;
 
 /// Environment variable with the path of a file to which the profiles of a program's kernels are appended, one JSON
@@ -77,8 +77,11 @@ pub(crate) fn close(profiler: &Profiler) {
 }
 
 fn write((profiler, path): &(Profiler, PathBuf)) {
-    let profiles = profiler.profiles();
-    let lines: Result<Vec<String>, _> = profiles.iter().map(serde_json::to_string).collect();
+    let (profiles, unprofiled) = (profiler.profiles(), profiler.unprofiled());
+    let mut lines: Result<Vec<String>, _> = profiles.iter().map(serde_json::to_string).collect();
+    if profiles.is_empty() && unprofiled != Unprofiled::default() {
+        lines = serde_json::to_string(&unprofiled).map(|line| vec![line]);
+    }
     let written = lines.map_err(std::io::Error::from).and_then(|lines| {
         if lines.is_empty() {
             return Ok(());

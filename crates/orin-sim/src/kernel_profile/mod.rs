@@ -30,15 +30,19 @@ mod report;
 mod tally;
 mod text;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 pub use access::{Passes, Traffic};
 pub use environment::{KERNELS_VARIABLE, LAUNCHES_VARIABLE, PROFILE_VARIABLE};
 pub use html::html;
 pub use occupancy::Occupancy;
-pub use report::{InstructionProfile, KernelProfile, LineProfile, Totals, json, merge, parse};
+pub use report::{
+    InstructionProfile, KernelProfile, LineProfile, Totals, json, merge, parse, parse_unprofiled,
+};
 pub use tally::Counts;
 pub use text::text;
 
@@ -92,8 +96,28 @@ struct Inner {
 struct State {
     /// Launches of selected kernels so far.
     launches: u64,
+    /// Names of kernels that ran and are not selected.
+    others: BTreeSet<String>,
     entries: Vec<Entry>,
 }
+
+/// What a profiler has seen and not profiled.
+///
+/// ```
+/// use orin_sim::kernel_profile::{Profiler, Selection, Unprofiled};
+///
+/// assert_eq!(Profiler::new(Selection::default()).unprofiled(), Unprofiled::default());
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unprofiled {
+    /// Launches of selected kernels, also those that were skipped.
+    pub launches: u64,
+    /// Names of kernels that ran and are not selected, sorted; at most 100.
+    pub others: BTreeSet<String>,
+}
+
+/// Most names of kernels that are not selected.
+const MOST_OTHERS: usize = 100;
 
 impl Profiler {
     /// A profiler without profiles.
@@ -123,6 +147,12 @@ impl Profiler {
         self.0.state.lock().entries.iter().map(Entry::profile).collect()
     }
 
+    /// What ran and was not profiled, to explain an empty profile.
+    pub fn unprofiled(&self) -> Unprofiled {
+        let state = self.0.state.lock();
+        Unprofiled { launches: state.launches, others: state.others.clone() }
+    }
+
     /// Starts profiling a launch; `None` if it is not selected.
     pub(crate) fn begin(
         &self,
@@ -134,6 +164,9 @@ impl Profiler {
         let grid = GridProfile::new(self.clone(), launch, view, checker, &self.0.known);
         let Selection { skip, count, .. } = self.0.selection;
         if !self.0.selection.names(grid.kernel()) {
+            if state.others.len() < MOST_OTHERS {
+                state.others.insert(grid.kernel().to_owned());
+            }
             return None;
         }
         let number = state.launches;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Counts, Occupancy};
+use super::{Counts, Occupancy, Unprofiled};
 use crate::check::Located;
 
 /// Counts of one instruction.
@@ -229,7 +229,9 @@ pub fn parse(text: &str) -> Result<Vec<KernelProfile>, serde_json::Error> {
     struct Whole {
         profiles: Vec<KernelProfile>,
     }
-    let lines = || text.lines().filter(|line| !line.trim().is_empty());
+    let is_profile =
+        |line: &&str| !line.trim().is_empty() && serde_json::from_str::<Unprofiled>(line).is_err();
+    let lines = || text.lines().filter(is_profile);
     match serde_json::from_str::<Whole>(text) {
         Ok(whole) => Ok(whole.profiles),
         Err(error) => {
@@ -238,4 +240,14 @@ pub fn parse(text: &str) -> Result<Vec<KernelProfile>, serde_json::Error> {
             parsed.map_err(|other| if lines().count() > 1 { other } else { error })
         }
     }
+}
+
+/// Reads what the processes of a file of `ORIN_SIM_PROFILE` have seen and not profiled.
+pub fn parse_unprofiled(text: &str) -> Unprofiled {
+    let all = text.lines().filter_map(|line| serde_json::from_str::<Unprofiled>(line).ok());
+    all.fold(Unprofiled::default(), |mut sum, other| {
+        sum.launches += other.launches;
+        sum.others.extend(other.others);
+        sum
+    })
 }

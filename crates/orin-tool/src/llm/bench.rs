@@ -58,8 +58,8 @@ pub(crate) struct Options {
     /// More arguments for the rivals, between spaces
     #[arg(long, value_name = "ARGUMENTS", allow_hyphen_values = true, requires = "against")]
     against_args: Option<String>,
-    /// Write the results as JSON; - is standard output, instead of the text
-    #[arg(long, value_name = "FILE")]
+    /// Print the results as JSON instead of the text; with FILE, write them to this file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     #[command(flatten)]
     device: DeviceOptions,

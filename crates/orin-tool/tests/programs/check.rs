@@ -36,8 +36,28 @@ fn findings_of_a_program_are_collected() {
     assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "leak");
     let output = check(&["--no-serve", "--tool", "memcheck,leakcheck"], &["sh", "-c", REPORTS]);
     let errors = text(&output.stderr);
-    let expected = "leakcheck: leak: kept (100 bytes) is alive\n3 launches checked (memcheck, leakcheck), 1 finding\n";
+    let expected =
+        "leakcheck: leak: kept (100 bytes) is alive\n3 launches checked (memcheck, leakcheck), 1 finding\n";
     assert_eq!(errors, expected);
+}
+
+#[test]
+fn results_do_not_mix_with_what_the_program_prints() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("findings.json");
+    let option = format!("--json={}", file.display());
+    let output = check(&["--no-serve", &option], &["echo", "printed"]);
+    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("printed\n", ""));
+    let report: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    assert_eq!((&report["findings"], &report["launches"]), (&serde_json::json!([]), &0.into()));
+    for options in [&["--json"][..], &["--sarif", "-"]] {
+        let output = check(&[&["--no-serve"], options].concat(), &["echo", "printed"]);
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert!(report["version"] == 1 || report["version"] == "2.1.0", "{report}");
+        assert!(text(&output.stderr).starts_with("printed\n"), "{}", text(&output.stderr));
+    }
+    let twice = check(&["--json", "--sarif", "-"], &["true"]);
+    assert!(twice.status.code() == Some(2) && text(&twice.stderr).contains("two outputs"));
 }
 
 #[test]

@@ -22,13 +22,6 @@ fn parsed(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)))
 }
 
-/// The JSON object at the end of what a program and the command have printed.
-fn last_json(output: &Output) -> Value {
-    let whole = text(&output.stdout);
-    let start = whole.find("{\n").unwrap_or_else(|| panic!("{whole}{}", text(&output.stderr)));
-    serde_json::from_str(&whole[start..]).unwrap()
-}
-
 /// Brings up a board as far as its first kernels.
 fn bring_up(device: &str, folder: &Path) -> Vec<String> {
     let report = folder.join("r.tar.gz").to_str().unwrap().to_owned();
@@ -48,8 +41,9 @@ fn a_program_with_its_own_software_orin_is_profiled() {
     let options = ["--no-serve", "--json", "--html", page.to_str().unwrap()];
     let output = profile(&options, &program);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    // Its own report is on standard output as well, before the profiles.
-    let profiles = last_json(&output);
+    // What it prints does not mix with the profiles.
+    let profiles = parsed(&output);
+    assert!(text(&output.stderr).contains("report: "), "{}", text(&output.stderr));
     let first = &profiles["profiles"][0];
     assert_eq!(first["kernel"], "fault_write");
     assert_eq!(first["totals"]["stores"]["global"]["sectors"], first["launches"], "{profiles}");
@@ -95,6 +89,30 @@ fn profiles_of_several_processes_are_added() {
 }
 
 #[test]
+fn an_empty_profile_says_what_ran() {
+    let reason = |options: &[&str], line: &str| {
+        let script = format!("echo '{line}' >> \"$ORIN_SIM_PROFILE\"; echo printed");
+        let output = profile(&[&["--no-serve"], options].concat(), &["sh", "-c", &script]);
+        assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(1), "printed\n"));
+        text(&output.stderr)
+    };
+    let others = r#"{"launches":0,"others":["add","scale"]}"#;
+    let expected = "no kernel was profiled: --kernel selects none of those that ran: add, scale\n";
+    assert_eq!(reason(&["-k", "nosuch"], others), expected);
+    let skipped = reason(&["-s", "9"], r#"{"launches":7,"others":[]}"#);
+    assert_eq!(skipped, "no kernel was profiled: --launch-skip 9 skips all 7\n");
+    // A file has the profiles, and standard output what the program prints.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("profiles.json");
+    let option = format!("--json={}", file.display());
+    let output = profile(&["--no-serve", &option], &["echo", "printed"]);
+    assert_eq!(text(&output.stdout), "printed\n");
+    assert_eq!(text(&output.stderr), "no kernel was profiled: none ran\n");
+    let written: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
+    assert_eq!(written["profiles"], json!([]));
+}
+
+#[test]
 fn files_are_imported() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("profiles");
@@ -112,7 +130,7 @@ fn files_are_imported() {
     assert_eq!(parsed(&import(&["--json"]))["profiles"].as_array().map(Vec::len), Some(2));
     let none = import(&["--kernel", "no"]);
     assert_eq!(none.status.code(), Some(1));
-    assert!(text(&none.stderr).contains("no kernel was profiled"));
+    assert!(text(&none.stderr).contains("no profile of these kernels is in the file"));
     fs::write(&file, "{\"profiles\":7}").unwrap();
     let wrong = import(&[]);
     assert_eq!(wrong.status.code(), Some(2));
@@ -130,7 +148,7 @@ fn a_served_program_has_names_by_its_cubin() {
         let folder = tempfile::tempdir().unwrap();
         let line = bring_up("nvgpu", folder.path());
         let program: Vec<&str> = std::iter::once(ORIN).chain(line.iter().map(String::as_str)).collect();
-        let profiles = last_json(&profile(options, &program));
+        let profiles = parsed(&profile(options, &program));
         let first = &profiles["profiles"][0];
         assert_eq!(
             (&first["kernel"], &first["instructions"][0]["offset"]),

@@ -47,10 +47,9 @@ fn value(report: &RunReport) -> Value {
     })
 }
 
-/// Writes the whole report.
-pub(super) fn report(out: &mut dyn Write, report: &RunReport) -> Result<()> {
-    writeln!(out, "{}", serde_json::to_string_pretty(&value(report))?)?;
-    Ok(())
+/// The whole report.
+pub(super) fn report(report: &RunReport) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&value(report))? + "\n")
 }
 
 /// Writes names and purposes of the tests.

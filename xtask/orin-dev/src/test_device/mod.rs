@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use orin_cli::profile::ProfileOptions;
-use orin_cli::{ExitStatus, Output, Stop, UsageError, stdout, unless_closed};
+use orin_cli::{ExitStatus, Output, Stop, UsageError, stdout, unless_closed, write_all};
 use tegra_hcq::{DeviceKind, DeviceName};
 use test_harness::report::RunReport;
 use test_harness::runner::{self, Plan};
@@ -52,9 +52,9 @@ pub(crate) struct Options {
     /// Run on a board also the tests that may leave its GPU unusable until a reboot (isolation/killed_in_flight)
     #[arg(long)]
     dangerous: bool,
-    /// Print one JSON object at the end instead of lines
-    #[arg(long)]
-    json: bool,
+    /// Print one JSON object at the end instead of lines; with FILE, write it to this file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
     /// Write a JUnit XML file
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
@@ -88,7 +88,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let plan = Plan::new(&all, &options.suite, options.filter.as_deref()).map_err(UsageError)?;
     let mut out = stdout();
     if options.list {
-        let printed = if options.json { json::list(&mut out, &plan) } else { print::list(&mut out, &plan) };
+        let printed =
+            if options.json.is_some() { json::list(&mut out, &plan) } else { print::list(&mut out, &plan) };
         printed?;
         return Ok(ExitStatus::Success.into());
     }
@@ -110,9 +111,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let machine = if options.strict_log { machine.with_strict_log() } else { machine };
     let machine = if options.dangerous { machine.with_dangerous() } else { machine };
     // A run takes minutes: report an unwritable result file before it.
-    let junit = options.junit.as_ref().map(Output::prepare).transpose().map_err(UsageError::from)?;
+    let outputs = Output::prepare_all([&options.junit, &options.json].into_iter().flatten());
+    let outputs = outputs.map_err(UsageError::from)?;
+    let prints = !outputs.iter().any(Output::is_stdout);
     let recording = options.profile.begin().map_err(UsageError::from)?;
-    let report = if options.json {
+    let report = if !prints {
         runner::run(&plan, machine, &mut |_| ())
     } else {
         // A closed pipe does not stop a run whose report goes to a file.
@@ -120,11 +123,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         runner::run(&plan, machine, &mut |progress| print::progress(&mut out, progress).unwrap_or_default())
     };
     recording.finish()?;
-    let printed =
-        if options.json { json::report(&mut out, &report) } else { print::table(&mut out, &report) };
-    if let Some(output) = &junit {
-        output.write(junit::document(&report)?.as_bytes())?;
-    }
+    let printed = if prints { print::table(&mut out, &report) } else { Ok(()) };
+    let document = options.junit.as_ref().map(|_| junit::document(&report)).transpose()?;
+    let object = options.json.as_ref().map(|_| json::report(&report)).transpose()?;
+    let contents = document.iter().chain(&object).map(String::as_bytes);
+    write_all(&outputs.iter().zip(contents).collect::<Vec<_>>())?;
     // The exit code holds even if the reader of the output has closed the pipe.
     unless_closed(printed)?;
     Ok(match report.interrupted {
