@@ -13,7 +13,6 @@ use orin_cli::{ExitStatus, UsageError, is_closed_pipe, say, warn};
 use orin_sim::{SettingsError, SoftwareOrin};
 use tegra_hcq::{Device, DeviceKind, DeviceName};
 
-pub mod arguments;
 mod table;
 
 pub use table::Table;

@@ -22,3 +22,7 @@ pub const FORWARDED: [(&str, &[&str]); 2] = [
     ),
     ("orin-tool", &["decode", "dmesg", "doctor", "info"]),
 ];
+
+/// Commands of `orin` that are not forwarded, because their programs and files are not the workspace's.
+pub const ORIN_ONLY: [&str; 8] =
+    ["bring-up", "check", "compile", "llm", "profile-kernel", "record", "run", "serve"];

@@ -13,8 +13,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 use orin_cli::UsageError;
-use xtask::FORWARDED;
 use xtask::workspace::{self, success};
+use xtask::{FORWARDED, ORIN_ONLY};
 
 mod check_source;
 mod ci;
@@ -77,7 +77,12 @@ fn after_help() -> String {
 fn forward(arguments: &[OsString]) -> Result<ExitCode> {
     let name = arguments.first().map(|name| name.to_string_lossy()).unwrap_or_default();
     let Some((package, _)) = FORWARDED.iter().find(|(_, commands)| commands.contains(&&*name)) else {
-        let reason = format!("no command '{name}'; `cargo xtask --help` lists all");
+        let program = if ORIN_ONLY.contains(&&*name) {
+            format!("`{name}` is a command of orin: cargo run --release -p orin-tool -- {name}")
+        } else {
+            "`cargo xtask --help` lists all".to_owned()
+        };
+        let reason = format!("no command '{name}'; {program}");
         return Err(UsageError(reason).into());
     };
     let mut command = Command::new(workspace::cargo());

@@ -10,7 +10,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use crate::Error;
+use crate::{Error, FileKind};
 
 pub(crate) const SHT_NULL: u32 = 0;
 pub(crate) const SHT_PROGBITS: u32 = 1;
@@ -191,24 +191,10 @@ fn truncated(what: impl Into<String>, offset: u64, bytes: u64, data: &[u8]) -> E
     Error::Truncated { what: what.into(), offset, bytes, file_bytes: data.len() as u64 }
 }
 
-/// Guesses what a file that is not ELF is.
-fn describe(data: &[u8]) -> &'static str {
-    let text = data.trim_ascii_start();
-    if data.is_empty() {
-        "the file is empty"
-    } else if data.starts_with(&[0x50, 0xed, 0x55, 0xba]) {
-        "a fat binary; extract the cubin with `cuobjdump -xelf all`"
-    } else if text.starts_with(b".version") || text.starts_with(b"//") {
-        "text, probably PTX; assemble it with `ptxas -arch=sm_87`"
-    } else {
-        "no ELF signature"
-    }
-}
-
 /// Checks the fields of the ELF header that identify a cubin.
 fn read_header(data: &[u8]) -> Result<Header, Error> {
     if !data.starts_with(b"\x7fELF") {
-        return Err(Error::NotElf { found: describe(data) });
+        return Err(Error::NotElf { found: FileKind::of(data) });
     }
     let header = range(data, 0, EHDR_BYTES).ok_or_else(|| truncated("ELF header", 0, EHDR_BYTES, data))?;
     // All offsets below are inside of the 64 bytes of the header.

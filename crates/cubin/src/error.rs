@@ -3,6 +3,8 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::FileKind;
+
 /// The reason why a cubin cannot be parsed, loaded or run.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -10,8 +12,8 @@ pub enum Error {
     /// The bytes are not an ELF file.
     #[error("not a cubin: {found}")]
     NotElf {
-        /// Likely type of the file, with a remedy if there is one.
-        found: &'static str,
+        /// What the file is.
+        found: FileKind,
     },
     /// A 32-bit ELF file.
     #[error("32-bit ELF file: cubins of sm_70 and newer are 64-bit")]

@@ -5,7 +5,7 @@
 //! - Functions: [`Function`]. Kernels: [`Kernel`], [`Param`], [`ConstantBank`].
 //! - Variables: [`Global`], [`Space`].
 //! - Inspection: [`Contents`], [`Section`], [`Symbol`], [`Attribute`], [`Relocation`].
-//! - Failures: [`Error`].
+//! - Failures: [`Error`]. Files of another kind: [`FileKind`].
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,7 @@ mod callgraph;
 mod contents;
 mod elf;
 mod error;
+mod file_kind;
 mod frames;
 mod image;
 mod info;
@@ -28,6 +29,7 @@ use alloc::vec::Vec;
 
 pub use contents::{Attribute, Contents, Relocation, Section, Symbol};
 pub use error::Error;
+pub use file_kind::FileKind;
 pub use image::{CONSTANT_ALIGN, PREFETCH_SLACK_BYTES};
 pub use kernel::{ConstantBank, Kernel, Param};
 

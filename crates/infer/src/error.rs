@@ -3,11 +3,17 @@
 use core::fmt;
 use std::path::PathBuf;
 
+use crate::blocks::BlockType;
 use crate::chat::fault::ChatFault;
 use crate::decode::memory::Memory;
 use crate::gguf::fault::Fault;
 use crate::model::fault::ModelFault;
 use crate::tokenizer::fault::TokenizerFault;
+
+/// The names of the weight formats, for a message.
+fn formats() -> String {
+    BlockType::ALL.map(|format| format.name().to_lowercase()).join(", ")
+}
 
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -117,7 +123,7 @@ pub enum Error {
     Chat(ChatFault),
 
     /// A name is none of [`BlockType`](crate::blocks::BlockType).
-    #[error("{0:?} is not a weight format")]
+    #[error("{0:?} is not a weight format; formats are {formats}", formats = formats())]
     UnknownFormat(String),
 
     /// A token is not in the vocabulary.

@@ -74,7 +74,14 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     if is_closed_pipe(error) {
         return ExitStatus::Success.into();
     }
-    warn(format_args!("error: {error:#}"));
+    let text = format!("{error:#}");
+    // EMFILE, of any call in any library.
+    let is_descriptors = text.contains("(os error 24)") || text.contains("Too many open files");
+    let cure = match is_descriptors && !text.contains("ulimit") {
+        true => "; raise the limit of open files, for example with ulimit -n 4096",
+        false => "",
+    };
+    warn(format_args!("error: {text}{cure}"));
     if error.is::<UsageError>() { ExitStatus::Usage.into() } else { ExitStatus::Failure.into() }
 }
 

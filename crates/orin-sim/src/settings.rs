@@ -8,6 +8,7 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 
+use cubin::FileKind;
 use kernel_door::RequestInfo;
 use nvgpu_sys::ctrl::Characteristics;
 use nvgpu_sys::{Release, UnknownRelease};
@@ -44,7 +45,18 @@ pub enum SettingsError {
     /// The file is larger than 1 MiB.
     #[error("the settings have more than {MOST_BYTES} bytes")]
     TooLarge,
-    /// The text is not JSON, or has unknown or missing fields.
+    /// A file has an error.
+    #[error("{path}: {error}")]
+    In {
+        /// The file.
+        path: String,
+        /// The error.
+        error: Box<SettingsError>,
+    },
+    /// The file is not JSON.
+    #[error("the settings are JSON, not {0}")]
+    Kind(FileKind),
+    /// The text is not valid JSON, or has unknown or missing fields.
     #[error("the settings are not valid: {0}")]
     Syntax(#[from] serde_json::Error),
     /// `ORIN_SIM_BOARD` names no board.
@@ -203,24 +215,30 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// [`SettingsError::File`], [`SettingsError::TooLarge`], [`SettingsError::Syntax`].
+    /// [`SettingsError::File`]; [`SettingsError::In`] with [`SettingsError::TooLarge`], [`SettingsError::Kind`] or
+    /// [`SettingsError::Syntax`].
     pub fn read(path: &Path) -> Result<Self, SettingsError> {
         let failed = |source| SettingsError::File { path: path.display().to_string(), source };
         let mut text = Vec::new();
         let file = std::fs::File::open(path).map_err(failed)?;
         file.take(MOST_BYTES + 1).read_to_end(&mut text).map_err(failed)?;
-        Self::parse(&text)
+        let inside = |error| SettingsError::In { path: path.display().to_string(), error: Box::new(error) };
+        Self::parse(&text).map_err(inside)
     }
 
     /// Parses the text of a file.
     ///
     /// # Errors
     ///
-    /// As [`Settings::read`].
+    /// [`SettingsError::TooLarge`], [`SettingsError::Kind`] and [`SettingsError::Syntax`].
     pub fn parse(text: &[u8]) -> Result<Self, SettingsError> {
         // CAST: a usize has at most 64 bits.
         if text.len() as u64 > MOST_BYTES {
             return Err(SettingsError::TooLarge);
+        }
+        let kind = FileKind::of(text);
+        if !matches!(kind, FileKind::Json | FileKind::Record | FileKind::Profiles) {
+            return Err(SettingsError::Kind(kind));
         }
         Ok(serde_json::from_slice(text)?)
     }

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,6 +85,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     cubins::add(&options.cubin, |file| checker.add_cubin(file))?;
     let outputs = Output::prepare_all([&options.sarif, &options.json].into_iter().flatten());
     let outputs = outputs.map_err(UsageError::from)?;
+    let inputs = options.suppressions.iter().chain(&options.cubin).map(PathBuf::as_path);
+    let inputs: Vec<&Path> = inputs.chain(options.program.first().map(Path::new)).collect();
+    outputs.iter().try_for_each(|output| output.spare(&inputs)).map_err(UsageError::from)?;
     let mut config = Config::from_environment().map_err(|error| UsageError(error.to_string()))?;
     config.sm.check = Some(checker.clone());
     let folder = tempfile::tempdir().context("making a folder for the findings")?;

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use orin_cli::{ExitStatus, UsageError, plain_stdout};
 use tegra_hcq::{DeviceKind, DeviceName};
 
-use crate::{bring_up, check, compile, decode, dmesg, doctor, info, llm, profile_kernel, serve};
+use crate::{bring_up, check, compile, decode, dmesg, doctor, info, llm, profile_kernel, run, serve};
 
 /// Examine the GPU of a Jetson Orin, explain its kernel log, and decode commands and code.
 ///
@@ -54,6 +54,8 @@ enum Task {
     BringUp(bring_up::Options),
     /// Compile CUDA C++ or PTX to a cubin, with NVIDIA's NVRTC or nvJitLink
     Compile(compile::Options),
+    /// Run a kernel of a cubin or a source, with arguments from the command line and from files
+    Run(run::Options),
     /// Run an unmodified program on the software Orin
     Serve(serve::Options),
     /// Record what a program asks of the software Orin, and the answers
@@ -118,6 +120,7 @@ impl Cli {
             Task::Decode(input) => return decode::run(input),
             Task::BringUp(options) => return bring_up::run(options),
             Task::Compile(options) => return compile::run(options),
+            Task::Run(options) => return run::run(options),
             Task::Serve(options) => return serve::run(options),
             Task::Record(options) => return serve::record(options),
             Task::Replay(options) => return serve::replay(options),
@@ -206,6 +209,7 @@ mod tests {
         for command in [
             "bring-up",
             "compile",
+            "run",
             "serve",
             "record",
             "replay",

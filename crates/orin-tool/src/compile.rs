@@ -1,15 +1,16 @@
 //! `orin compile`: CUDA C++ or PTX to a cubin.
 
-use std::fs;
-use std::io::{self, Read, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use cubin::Cubin;
+use cubin::{Cubin, FileKind};
 use orin_cli::{ExitStatus, Output, Progress, UsageError, stdout, unless_closed, warn};
 use serde_json::json;
 use tegra_hcq::{Compiler, Error, Linker, Source};
+
+use crate::files;
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
@@ -17,8 +18,9 @@ use tegra_hcq::{Compiler, Error, Linker, Source};
 Examples:
   orin compile add.cu                            writes add.cubin for the Orin
   orin compile add.cu -D N=4 -I include --option=--use_fast_math
+  orin compile add.cu --line-info                the tools then print file and line of instructions
   orin compile add.ptx -o add.cubin              PTX, by nvJitLink
-  orin compile add.cu --arch sm_90 -o - | orin decode cubin -
+  orin compile - --arch sm_90 -o - < add.cu | orin decode cubin -
 
 CUDA C++ is compiled by NVIDIA's NVRTC, PTX by nvJitLink. They are found in CUDA_HOME, in an active Python
 environment (pip install nvidia-cuda-nvrtc-cu12 nvidia-nvjitlink-cu12), in the folders of the dynamic loader,
@@ -26,7 +28,7 @@ and in /usr/local/cuda* (JetPack, CUDA toolkits); NVGPU_NVRTC and NVGPU_NVJITLIN
 
 Exit code 1: the source does not compile. Exit code 2: the compiler is not installed.")]
 pub(crate) struct Options {
-    /// The source: FILE.cu, or FILE.ptx; - is standard input, CUDA C++
+    /// The source, CUDA C++ or PTX; - is standard input
     file: PathBuf,
     /// The cubin; - is standard output [default: FILE.cubin]
     #[arg(short, long, value_name = "FILE")]
@@ -34,31 +36,48 @@ pub(crate) struct Options {
     /// Architecture: sm_87 (Jetson Orin), sm_80, sm_86, sm_89 or sm_90
     #[arg(long, value_name = "SM", default_value = "sm_87", value_parser = architecture)]
     arch: (u32, u32),
-    /// Search this folder for headers; may be given several times
-    #[arg(short = 'I', long = "include", value_name = "FOLDER")]
-    include: Vec<PathBuf>,
-    /// Define a macro: NAME or NAME=VALUE; may be given several times
-    #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
-    define: Vec<String>,
-    /// Pass an option to the compiler, for example --option=--use_fast_math; may be given several times
-    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
-    option: Vec<String>,
+    #[command(flatten)]
+    compiler: CompilerOptions,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
 
+/// Options of the commands that compile.
+#[derive(Debug, clap::Args)]
+pub(crate) struct CompilerOptions {
+    /// Search this folder for headers of a source; may be given several times
+    #[arg(short = 'I', long = "include", value_name = "FOLDER")]
+    include: Vec<PathBuf>,
+    /// Define a macro of a source: NAME or NAME=VALUE; may be given several times
+    #[arg(short = 'D', long = "define", value_name = "NAME[=VALUE]")]
+    define: Vec<String>,
+    /// Pass an option to the compiler, for example --option=--use_fast_math; may be given several times
+    #[arg(long, value_name = "OPTION", allow_hyphen_values = true)]
+    option: Vec<String>,
+    /// Record file and line of each instruction, as nvcc's -lineinfo does, for checks and profiles
+    #[arg(long)]
+    line_info: bool,
+    /// The spelling of nvcc, which has one dash
+    #[arg(short = 'l', hide = true, value_name = "ineinfo", value_parser = ["ineinfo"])]
+    lineinfo: Option<String>,
+}
+
+/// The architectures whose cubins this project loads, as major and minor SM version.
+const ARCHITECTURES: [(u32, u32); 5] = [(8, 0), (8, 6), (8, 7), (8, 9), (9, 0)];
+
 /// An architecture, `sm_87` or `87`, as major and minor SM version.
 fn architecture(text: &str) -> Result<(u32, u32), String> {
     let digits = text.strip_prefix("sm_").unwrap_or(text);
-    let number: Option<u32> = digits.parse().ok().filter(|_| digits.len() >= 2);
-    number.map(|number| (number / 10, number % 10)).ok_or_else(|| "give sm_87, for example".to_owned())
+    let found = ARCHITECTURES.iter().find(|(major, minor)| digits == format!("{major}{minor}"));
+    let all = ARCHITECTURES.map(|(major, minor)| format!("sm_{major}{minor}")).join(", ");
+    found.copied().ok_or_else(|| format!("known architectures are {all}"))
 }
 
 /// Output of a compiler.
-struct Made {
-    cubin: Vec<u8>,
-    log: String,
+pub(crate) struct Made {
+    pub(crate) cubin: Vec<u8>,
+    pub(crate) log: String,
     /// The compiler, for the report.
     by: String,
 }
@@ -75,16 +94,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
         None => options.file.with_extension("cubin"),
     };
-    if target == options.file {
-        return Err(UsageError(format!("{} would be overwritten", options.file.display())).into());
-    }
+    let text = source(&options.file)?;
     let output = Output::prepare(&target).map_err(UsageError::from)?;
-    let text = read(&options.file)?;
-    let is_ptx = options.file.extension().is_some_and(|extension| extension == "ptx");
-    let progress = Progress::new("compiling");
-    let made = if is_ptx { link(options, &text) } else { compile(options, text, from_stdin) };
-    drop(progress);
-    let made = made?;
+    output.spare([&options.file]).map_err(UsageError::from)?;
+    let compiler = &options.compiler;
+    let made = compiler.compile(&options.file, &text, options.arch, compiler.has_line_info())?;
     output.write(&made.cubin)?;
     if !made.log.trim().is_empty() {
         warn(made.log.trim_end());
@@ -96,15 +110,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(ExitStatus::Success.into())
 }
 
-fn read(path: &Path) -> Result<String> {
-    let wrong = |error: &dyn std::fmt::Display| UsageError(format!("{}: {error}", path.display()));
-    let mut text = String::new();
-    if path == Path::new("-") {
-        io::stdin().lock().read_to_string(&mut text).map_err(|error| wrong(&error))?;
-    } else {
-        text = fs::read_to_string(path).map_err(|error| wrong(&error))?;
-    }
-    Ok(text)
+/// Reads a source.
+///
+/// # Errors
+///
+/// [`UsageError`] if it cannot be read, or is a file of another kind.
+pub(crate) fn source(path: &Path) -> Result<String, UsageError> {
+    files::read_text(path, "CUDA C++ or PTX", &[FileKind::Cuda, FileKind::Ptx, FileKind::Text])
 }
 
 /// A missing compiler is a usage error: the text says how to get it.
@@ -115,34 +127,68 @@ fn loaded<T>(result: Result<T, Error>) -> Result<T> {
     })
 }
 
-fn compile(options: &Options, text: String, from_stdin: bool) -> Result<Made> {
-    let compiler = loaded(Compiler::load())?;
-    let name = if from_stdin { "standard input".into() } else { options.file.to_string_lossy() };
-    let mut source = Source::new(text).name(name);
-    for folder in &options.include {
-        source = source.option(format!("--include-path={}", folder.display()));
+impl CompilerOptions {
+    /// Whether line information is asked for.
+    fn has_line_info(&self) -> bool {
+        self.line_info || self.lineinfo.is_some()
     }
-    for macro_text in &options.define {
-        source = source.option(format!("--define-macro={macro_text}"));
-    }
-    for option in &options.option {
-        source = source.option(option);
-    }
-    let compiled = compiler.compile(&source, options.arch)?;
-    let (major, minor) = compiler.version();
-    let by = format!("NVRTC {major}.{minor} ({})", compiler.library());
-    Ok(Made { cubin: compiled.cubin, log: compiled.log, by })
-}
 
-fn link(options: &Options, text: &str) -> Result<Made> {
-    if !options.include.is_empty() || !options.define.is_empty() {
-        return Err(
-            UsageError("PTX has no headers and macros: omit --include and --define".to_owned()).into()
-        );
+    /// Whether an option is given.
+    pub(crate) fn is_given(&self) -> bool {
+        let lists = self.include.is_empty() && self.define.is_empty() && self.option.is_empty();
+        !lists || self.has_line_info()
     }
-    let linker = loaded(Linker::load())?;
-    let cubin = linker.compile(&options.file.to_string_lossy(), text, &options.option, options.arch)?;
-    Ok(Made { cubin, log: String::new(), by: format!("nvJitLink ({})", linker.library()) })
+
+    /// Compiles CUDA C++ or PTX for an architecture, as major and minor SM version, with line information.
+    ///
+    /// # Errors
+    ///
+    /// [`UsageError`] if the compiler is missing, or its options do not fit PTX; else that of the compiler.
+    pub(crate) fn compile_with_lines(&self, path: &Path, text: &str, arch: (u32, u32)) -> Result<Made> {
+        self.compile(path, text, arch, true)
+    }
+
+    fn compile(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Made> {
+        let _progress = Progress::new("compiling");
+        match FileKind::of(text.as_bytes()) {
+            FileKind::Ptx => self.link(path, text, arch, lines),
+            _ => self.compile_cuda(path, text, arch, lines),
+        }
+    }
+
+    fn compile_cuda(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Made> {
+        let compiler = loaded(Compiler::shared())?;
+        let mut source = Source::new(text).name(files::named(path));
+        for folder in &self.include {
+            source = source.option(format!("--include-path={}", folder.display()));
+        }
+        for macro_text in &self.define {
+            source = source.option(format!("--define-macro={macro_text}"));
+        }
+        if lines {
+            source = source.option("--generate-line-info");
+        }
+        for option in &self.option {
+            source = source.option(option);
+        }
+        let compiled = compiler.compile(&source, arch)?;
+        let (major, minor) = compiler.version();
+        let by = format!("NVRTC {major}.{minor} ({})", compiler.library());
+        Ok(Made { cubin: compiled.cubin, log: compiled.log, by })
+    }
+
+    fn link(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Made> {
+        if !self.include.is_empty() || !self.define.is_empty() {
+            return Err(
+                UsageError("PTX has no headers and macros: omit --include and --define".to_owned()).into()
+            );
+        }
+        let linker = loaded(Linker::load())?;
+        let line_info = lines.then(|| "-lineinfo".to_owned());
+        let options: Vec<String> = self.option.iter().cloned().chain(line_info).collect();
+        let cubin = linker.compile(&files::named(path), text, &options, arch)?;
+        Ok(Made { cubin, log: String::new(), by: format!("nvJitLink ({})", linker.library()) })
+    }
 }
 
 /// Prints the file and its kernels.
@@ -172,6 +218,9 @@ fn report(out: &mut dyn Write, options: &Options, output: &Output, made: &Made) 
         let mangled =
             if kernel.name.starts_with("_Z") { "; declare it extern \"C\" for a plain name" } else { "" };
         writeln!(out, "kernel {}: {} registers{mangled}", kernel.name, kernel.registers)?;
+    }
+    if cubin.kernels().is_empty() {
+        writeln!(out, "no kernel: the source has no function declared extern \"C\" __global__")?;
     }
     Ok(())
 }
@@ -213,13 +262,11 @@ mod tests {
     }
 
     #[test]
-    fn an_architecture_has_two_or_more_digits() {
-        assert_eq!(
-            (architecture("sm_87"), architecture("90"), architecture("sm_100")),
-            (Ok((8, 7)), Ok((9, 0)), Ok((10, 0)))
-        );
-        for text in ["sm_", "sm_8", "compute_87", "", "sm_8x"] {
-            assert!(architecture(text).is_err(), "{text}");
+    fn architectures_are_those_whose_cubins_are_loaded() {
+        assert_eq!((architecture("sm_87"), architecture("90")), (Ok((8, 7)), Ok((9, 0))));
+        for text in ["sm_", "sm_8", "compute_87", "", "sm_8x", "sm_72", "sm_99", "sm_087"] {
+            let error = architecture(text).unwrap_err();
+            assert_eq!(error, "known architectures are sm_80, sm_86, sm_87, sm_89, sm_90", "{text}");
         }
     }
 }

@@ -2,16 +2,17 @@
 //! code that it wrote for the GPU.
 
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read};
+use std::io::{self, BufRead, BufReader, BufWriter, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use cubin::FileKind;
 use orin_cli::{ExitStatus, Plain, UsageError, number, plain_stdout};
 
-use crate::code;
 use crate::commands::{self, Generation, QmdVersion, Verdict};
 use crate::strace as trace;
+use crate::{code, files};
 
 /// Input to decode.
 #[derive(Debug, clap::Subcommand)]
@@ -142,19 +143,24 @@ pub(crate) fn run(input: &Input) -> Result<ExitCode> {
     match input {
         Input::Strace(options) => strace(options),
         Input::Pushbuf(PushbufOptions { file, class, base, json }) => {
-            whole(file, |bytes, output| commands::pushbuf(bytes, output, *class, *base, *json))
+            whole(file, ("words of a pushbuffer", WORDS), |bytes, output| {
+                commands::pushbuf(bytes, output, *class, *base, *json)
+            })
         }
         Input::Qmd(QmdOptions { file, version, json }) => {
-            whole(file, |bytes, output| commands::qmd(bytes, output, *version, *json))
+            whole(file, ("words of a launch descriptor", WORDS), |bytes, output| {
+                commands::qmd(bytes, output, *version, *json)
+            })
         }
         Input::Gpfifo(GpfifoOptions { file, json }) => {
-            whole(file, |bytes, output| commands::gpfifo(bytes, output, *json))
+            whole(file, ("entries of a ring", WORDS), |bytes, output| commands::gpfifo(bytes, output, *json))
         }
         Input::Sass(SassOptions { file, json }) => {
-            whole(file, |bytes, output| code::sass(bytes, output, *json))
+            whole(file, ("a cubin or machine code", CODE), |bytes, output| code::sass(bytes, output, *json))
         }
+        // Says itself what a file is, and lists what it can of a damaged one.
         Input::Cubin(CubinOptions { file, json }) => {
-            whole(file, |bytes, output| code::cubin(bytes, output, *json))
+            whole(file, ("a cubin", &[]), |bytes, output| code::cubin(bytes, output, *json))
         }
     }
 }
@@ -173,9 +179,46 @@ fn open(path: &Path) -> Result<Box<dyn Read>> {
     Ok(Box::new(file))
 }
 
-/// Reads a whole file and decodes it to standard output.
+/// Kinds of files that contain no words.
+const WORDS: &[FileKind] = &[
+    FileKind::Cubin,
+    FileKind::Elf,
+    FileKind::FatBinary,
+    FileKind::Ptx,
+    FileKind::Cuda,
+    FileKind::Gguf,
+    FileKind::Archive,
+    FileKind::Record,
+    FileKind::Profiles,
+    FileKind::Json,
+];
+
+/// Kinds of files that contain no machine code. Lines of JSON may contain some.
+const CODE: &[FileKind] = &[
+    FileKind::Elf,
+    FileKind::FatBinary,
+    FileKind::Ptx,
+    FileKind::Cuda,
+    FileKind::Gguf,
+    FileKind::Archive,
+    FileKind::Record,
+    FileKind::Profiles,
+];
+
+/// Kinds of files that are no text.
+const TRACE: &[FileKind] = &[
+    FileKind::Cubin,
+    FileKind::Elf,
+    FileKind::FatBinary,
+    FileKind::Gguf,
+    FileKind::Archive,
+    FileKind::Record,
+];
+
+/// Reads a whole file and decodes it to standard output. Refuses files of some kinds, which are not what is wanted.
 fn whole(
     path: &Path,
+    (wanted, others): (&str, &[FileKind]),
     decode: impl FnOnce(&[u8], BufWriter<Plain>) -> io::Result<Verdict>,
 ) -> Result<ExitCode> {
     let mut bytes = Vec::new();
@@ -188,6 +231,10 @@ fn whole(
             UsageError(format!("{}: longer than 1 GiB; extract the relevant part", path.display())).into()
         );
     }
+    let kind = FileKind::of(&bytes);
+    if others.contains(&kind) {
+        return Err(files::not(path, kind, wanted).into());
+    }
     let verdict = decode(&bytes, BufWriter::new(plain_stdout()))
         .with_context(|| format!("decoding {}", path.display()))?;
     Ok(ExitStatus::failed_if(verdict == Verdict::Damaged).into())
@@ -195,9 +242,14 @@ fn whole(
 
 /// Decodes a system-call trace and prints it.
 fn strace(options: &StraceOptions) -> Result<ExitCode> {
-    let reader = open(&options.file)?;
+    let mut reader = BufReader::new(open(&options.file)?);
+    let start = reader.fill_buf().with_context(|| format!("reading {}", options.file.display()))?;
+    let kind = FileKind::of(start);
+    if TRACE.contains(&kind) {
+        return Err(files::not(&options.file, kind, "a trace of strace").into());
+    }
     let output = BufWriter::new(plain_stdout());
-    let verdict = trace::decode(BufReader::new(reader), output, options.json)
+    let verdict = trace::decode(reader, output, options.json)
         .with_context(|| format!("decoding {}", options.file.display()))?;
     Ok(ExitStatus::failed_if(verdict == Verdict::Damaged).into())
 }

@@ -17,9 +17,11 @@ mod cubins;
 mod decode;
 mod dmesg;
 mod doctor;
+mod files;
 mod info;
 mod llm;
 mod profile_kernel;
+mod run;
 mod serve;
 pub mod strace;
 #[cfg(test)]

@@ -10,6 +10,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use cubin::FileKind;
 use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
 use orin_sim::check::AUTO_VARIABLE;
 use orin_sim::kernel_profile::{
@@ -19,7 +20,7 @@ use orin_sim::kernel_profile::{
 use orin_sim::serve::guard::{self, Signals};
 use orin_sim::{Config, SoftwareOrin};
 
-use crate::{cubins, serve};
+use crate::{cubins, files, serve};
 
 /// Options of the command.
 #[derive(Args, Debug)]
@@ -87,6 +88,9 @@ fn kernel_name(text: &str) -> Result<String, String> {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let outputs = Output::prepare_all([&options.html, &options.json].into_iter().flatten());
     let outputs = outputs.map_err(UsageError::from)?;
+    let inputs = options.import.iter().map(PathBuf::as_path).chain(options.program.first().map(Path::new));
+    let inputs: Vec<&Path> = inputs.chain(options.cubin.iter().map(PathBuf::as_path)).collect();
+    outputs.iter().try_for_each(|output| output.spare(&inputs)).map_err(UsageError::from)?;
     if let Some(path) = &options.import {
         let profiles = imported(options, path)?;
         if profiles.is_empty() {
@@ -136,9 +140,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// The profiles of a file.
 fn imported(options: &Options, path: &Path) -> Result<Vec<KernelProfile>> {
-    let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
-    let text = text.map_err(|error| UsageError(format!("{error:#}")))?;
-    let profiles = parse(&text).map_err(|error| UsageError(format!("{}: {error}", path.display())))?;
+    let text = files::read_text(path, "profiles of kernels", &[FileKind::Profiles, FileKind::Json])?;
+    let profiles = parse(&text).map_err(|error| files::wrong(path, error))?;
     let selection = selection(options);
     Ok(merge(profiles).into_iter().filter(|profile| selection.names(&profile.kernel)).collect())
 }

@@ -11,6 +11,7 @@ use benches::cuda::Cuda;
 use benches::start_up::{self, StartUp, Target};
 use benches::{Baseline, Case, Environment, Measurement, Needs, Outcome, Plan, Progress, report};
 use clap::{Args, ValueEnum};
+use cubin::FileKind;
 use orin_cli::profile::ProfileOptions;
 use orin_cli::{ExitStatus, Output, Stop, UsageError, say, stdout, unless_closed};
 use tegra_hcq::{Device, DeviceKind, DeviceName};
@@ -124,7 +125,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 /// Reads an earlier run.
 fn read_baseline(path: &Path) -> Result<Baseline> {
     let refused = |error: &dyn std::fmt::Display| UsageError(format!("{}: {error}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|error| refused(&error))?;
+    let bytes = std::fs::read(path).map_err(|error| refused(&error))?;
+    let kind = FileKind::of(&bytes);
+    let text = String::from_utf8(bytes).ok().filter(|_| kind == FileKind::Json);
+    let text = text.ok_or_else(|| refused(&format_args!("not a report of bench --json: {kind}")))?;
     Ok(Baseline::parse(&text).map_err(|error| refused(&error))?)
 }
 

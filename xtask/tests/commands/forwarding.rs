@@ -40,6 +40,12 @@ fn commands_of_other_programs_are_passed_on_with_their_arguments() {
         let called = std::fs::read_to_string(&log).unwrap();
         assert_eq!(called, format!("<run><--quiet><--package><{package}><--><{command}><--help><a b>"));
     }
+    let other = program(folder.path()).command(&["llm", "info"]).output().unwrap();
+    let reason = String::from_utf8(other.stderr).unwrap();
+    assert!(
+        reason.contains("`llm` is a command of orin: cargo run --release -p orin-tool -- llm"),
+        "{reason}"
+    );
     let help = program(folder.path()).command(&["--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     for name in ["bench", "test-device", "doctor", "check-source"] {

@@ -23,6 +23,22 @@ pub enum ModelFault {
     #[error("architecture {0:?} is not supported; supported are {supported}", supported = supported())]
     Architecture(String),
 
+    /// The file is a part of a model that was divided.
+    #[error(
+        "this is part {number} of {count} of a divided model: join the parts with llama.cpp's `llama-gguf-split \
+         --merge FIRST-PART MODEL.gguf`"
+    )]
+    Part {
+        /// Number of the part, from 1.
+        number: u32,
+        /// Number of parts.
+        count: u32,
+    },
+
+    /// The file has a vocabulary, and no weights.
+    #[error("the file has a vocabulary and no weights: it is not a model")]
+    VocabularyOnly,
+
     /// A key is missing.
     #[error("key `{0}` is missing")]
     MissingKey(String),

@@ -71,6 +71,13 @@ impl Model {
     ///
     /// As [`Model::open`].
     pub fn new(file: File) -> Result<Self> {
+        if let Some(count) = file.integer::<u32>("split.count")?.filter(|count| *count > 1) {
+            let number = file.integer::<u32>("split.no")?.unwrap_or(0).saturating_add(1);
+            return Err(Error::Model(ModelFault::Part { number, count }));
+        }
+        if file.tensors().len() == 0 && file.value("tokenizer.ggml.tokens").is_some() {
+            return Err(Error::Model(ModelFault::VocabularyOnly));
+        }
         let mut shape = Shape::read(&file)?;
         shape.tied = file.tensor(OUTPUT).is_none();
         // Each layer has tensors of its own: a number of layers that exceeds them is found without a long search.

@@ -252,10 +252,14 @@ impl Tokenizer {
         tokens
     }
 
-    /// The tokens of a prompt: [`Tokenizer::bos`] and the text.
+    /// The tokens of a prompt: [`Tokenizer::bos`], unless the text begins with it, and the text.
     pub fn encode_prompt(&self, text: &str, controls: Controls) -> Vec<u32> {
-        let mut tokens: Vec<u32> = self.bos.into_iter().collect();
-        tokens.extend(self.encode(text, controls));
+        let mut tokens = self.encode(text, controls);
+        if let Some(bos) = self.bos
+            && tokens.first() != Some(&bos)
+        {
+            tokens.insert(0, bos);
+        }
         tokens
     }
 

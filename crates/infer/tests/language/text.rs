@@ -171,6 +171,10 @@ fn control_tokens_are_found_only_where_they_are_wanted() {
     assert_eq!(tokenizer.encode("<|eot_id|><|eot_id|><|eot_id|>", Controls::Find), [258, 257]);
     assert_eq!(tokenizer.encode("a<|eot_id|>b", Controls::AsText).len(), 12);
     assert_eq!(tokenizer.encode_prompt("", Controls::AsText), [256]);
+    assert_eq!(tokenizer.encode_prompt("a", Controls::Find), [256, 97]);
+    // A text that was made for a tokenizer that adds nothing.
+    assert_eq!(tokenizer.encode_prompt("<|begin|>a", Controls::Find), [256, 97]);
+    assert_eq!(tokenizer.encode_prompt("<|begin|>", Controls::AsText).len(), 10);
     assert_eq!(tokenizer.decode(&[97, 257, 98, 9999]), b"ab");
     assert_eq!((tokenizer.bos(), tokenizer.stops().collect::<Vec<_>>()), (Some(256), vec![257]));
     assert!(tokenizer.is_stop(257) && tokenizer.is_control(257) && !tokenizer.is_control(97));

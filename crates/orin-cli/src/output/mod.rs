@@ -10,7 +10,7 @@
 
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, CWD, RenameFlags, renameat_with};
@@ -35,6 +35,12 @@ pub enum OutputError {
         path: PathBuf,
         /// The reason.
         reason: String,
+    },
+    /// The output would replace a file that the command reads.
+    #[error("{} would be overwritten, and this command reads it: choose another file", path.display())]
+    Input {
+        /// The path as given.
+        path: PathBuf,
     },
     /// Two outputs have the same place.
     #[error("two outputs would be written to {place}: choose another file for one")]
@@ -127,6 +133,21 @@ impl Output {
             outputs.push(output);
         }
         Ok(outputs)
+    }
+
+    /// Checks that the output does not replace one of the files that the command reads. Devices and pipes may be both.
+    ///
+    /// # Errors
+    ///
+    /// [`OutputError::Input`].
+    pub fn spare(&self, inputs: impl IntoIterator<Item = impl AsRef<Path>>) -> Result<(), OutputError> {
+        let Place::File(target) = &self.place else { return Ok(()) };
+        let identity = |path: &Path| fs::metadata(path).ok().map(|file| (file.dev(), file.ino()));
+        let own = identity(target);
+        if own.is_some() && inputs.into_iter().any(|input| identity(input.as_ref()) == own) {
+            return Err(OutputError::Input { path: self.path.clone() });
+        }
+        Ok(())
     }
 
     /// The path as given.
@@ -343,17 +364,21 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Creates an empty file in the folder of `target`.
 fn unfinished(target: &Path) -> io::Result<NamedTempFile> {
-    // The kernel applies the umask.
-    let permissions = Permissions::from_mode(0o666);
     let folder = folder_of(target);
-    let made = Builder::new().prefix(PREFIX).permissions(permissions).tempfile_in(folder);
-    // The name of the unfinished file would distract from the reason.
-    made.map_err(|error| match error.raw_os_error() {
-        Some(number) => io::Error::from_raw_os_error(number),
-        None => match error.kind() {
-            io::ErrorKind::NotFound => io::Error::other(format!("there is no folder {}", folder.display())),
-            kind => kind.into(),
-        },
+    // The error of `make_in` has the name of the unfinished file, which would distract, and no number.
+    let mut reason = None;
+    let open = |path: &Path| {
+        // The kernel applies the umask.
+        let opened = OpenOptions::new().read(true).write(true).create_new(true).mode(0o666).open(path);
+        opened.inspect_err(|error| reason = error.raw_os_error())
+    };
+    let made = Builder::new().prefix(PREFIX).make_in(folder, open);
+    made.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound if folder.is_dir() => {
+            io::Error::other(format!("files cannot be created in {}", folder.display()))
+        }
+        io::ErrorKind::NotFound => io::Error::other(format!("there is no folder {}", folder.display())),
+        kind => reason.map_or_else(|| kind.into(), io::Error::from_raw_os_error),
     })
 }
 

@@ -34,8 +34,8 @@ const NAMES: usize = 3;
 #[non_exhaustive]
 pub enum BadCubin {
     /// The file cannot be parsed.
-    #[error("not a cubin: {0}")]
-    Unreadable(#[source] cubin::Error),
+    #[error(transparent)]
+    Unreadable(cubin::Error),
     /// The code is for another GPU.
     #[error("a cubin for another GPU: {0}")]
     OtherGpu(#[source] cubin::Error),

@@ -11,6 +11,7 @@ mod show;
 mod stages;
 mod trace;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, BufRead, IsTerminal, Write};
@@ -23,7 +24,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use nvgpu_channel::{LinuxSystem, doctor};
-use orin_cli::{ExitStatus as Code, Output, UsageError, stdout, within};
+use orin_cli::{ExitStatus as Code, Output, UsageError, stdout, unless_closed, within};
 use orin_sim::{Config, Settings};
 use serde_json::{Value, json};
 use tegra_hcq::{DeviceKind, DeviceName};
@@ -157,7 +158,7 @@ fn bring_up(options: &Options) -> Result<ExitCode> {
         signal_hook::flag::register(signal, Arc::clone(&interrupted)).context("waiting for Ctrl-C")?;
     }
 
-    let progress = Progress { to_stderr: options.json };
+    let progress = Progress { to_stderr: options.json, failed: RefCell::default() };
     progress.line(&format!("device {device}, stages 0 to {}, report {}", options.until, path.display()));
     if let Some(Earlier { stage, step }) = &earlier {
         let name = stages::by_number(*stage).map_or("unknown", |stage| stage.name);
@@ -218,6 +219,8 @@ fn bring_up(options: &Options) -> Result<ExitCode> {
         summary["report"] = path.display().to_string().into();
         writeln!(stdout(), "{summary:#}")?;
     }
+    // The report is written even if its progress could not be printed. A closed pipe is not an error.
+    unless_closed(progress.failed.take().map_or(Ok(()), |error| Err(error.into())))?;
     Ok(if stopped { Code::Interrupted } else { Code::failed_if(failed > 0) }.into())
 }
 
@@ -306,16 +309,20 @@ fn summary(
 /// Prints the progress.
 struct Progress {
     to_stderr: bool,
+    /// The first error; the run goes on, because its report is worth more.
+    failed: RefCell<Option<io::Error>>,
 }
 
 impl Progress {
     fn line(&self, text: &str) {
-        // A closed pipe must not end the run.
-        let _ = if self.to_stderr {
+        let printed = if self.to_stderr {
             writeln!(io::stderr().lock(), "{text}")
         } else {
             writeln!(stdout(), "{text}")
         };
+        if let Err(error) = printed {
+            self.failed.borrow_mut().get_or_insert(error);
+        }
     }
 
     fn stage(&self, stage: &Stage, outcome: &Outcome, took: Duration) {

@@ -5,10 +5,12 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
+use cubin::FileKind;
 use orin_cli::{UsageError, stdout};
 use serde_json::{Map, Value};
 
 use super::archive::{Report, SUMMARY};
+use crate::files;
 
 /// Prints all files of a report.
 pub(super) fn run(path: &Path, json: bool) -> Result<ExitCode> {
@@ -53,6 +55,9 @@ pub(super) fn run(path: &Path, json: bool) -> Result<ExitCode> {
 pub(super) fn read(path: &Path) -> Result<Report> {
     if !path.is_file() {
         return Err(UsageError(format!("there is no report {}", path.display())).into());
+    }
+    if let Some(kind) = files::kind(path).filter(|kind| *kind != FileKind::Archive) {
+        return Err(files::not(path, kind, "a report of `orin bring-up`").into());
     }
     Report::read(path)
 }

@@ -59,6 +59,7 @@ pub fn gpfifo(input: &[u8], mut output: impl Write, json: bool) -> io::Result<Ve
         for fault in &words.faults {
             writeln!(output, "error: {fault}")?;
         }
+        let errors = errors + words.faults.len();
         writeln!(output, "read as {format}; entries: {}; errors: {errors}", words.words.len())?;
     }
     output.flush()?;
@@ -95,6 +96,8 @@ mod tests {
         assert!(lines[2].contains("error: "), "{said}");
         assert_eq!(lines[3], "read as text; entries: 3; errors: 1");
         assert_eq!(verdict, Verdict::Damaged);
+        let (said, _) = text(b"0x0000580014000000 what", false);
+        assert!(said.ends_with("read as text; entries: 1; errors: 1\n"), "{said}");
         let (said, verdict) = text(b"0x0000580014000000", true);
         assert!(said.contains(r#""segment":{"va":"0x14000000","words":22"#), "{said}");
         assert_eq!(verdict, Verdict::Whole);

@@ -7,10 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use gpu_log::Record;
+use cubin::FileKind;
+use gpu_log::{Record, Stamp};
 use kernel_door::{Door, Errno, LinuxDoor};
 use nvgpu_channel::KmsgReader;
 use orin_cli::UsageError;
+
+use crate::files;
 
 /// A log to read.
 pub(super) enum Source {
@@ -102,7 +105,15 @@ fn saved(path: &Path) -> Result<Source> {
         (name, std::fs::read(path).map(|content| bytes = content))
     };
     result.map_err(|error| UsageError(format!("reading {name}: {error}")))?;
-    Ok(Source::Saved { records: Record::parse_log(&String::from_utf8_lossy(&bytes)), name })
+    let kind = FileKind::of(&bytes);
+    let records = Record::parse_log(&String::from_utf8_lossy(&bytes));
+    // The log of a machine that has crashed may contain any bytes.
+    let is_log = matches!(kind, FileKind::Empty | FileKind::Text | FileKind::Binary)
+        && (kind != FileKind::Binary || records.iter().any(|record| record.stamp != Stamp::default()));
+    if !is_log {
+        return Err(files::not(path, kind, "a kernel log").into());
+    }
+    Ok(Source::Saved { records, name })
 }
 
 /// Output of `dmesg`, with priorities.

@@ -154,6 +154,7 @@ struct Batched {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     options.check()?;
     let output = options.json.as_ref().map(Output::prepare).transpose().map_err(UsageError::from)?;
+    output.iter().try_for_each(|output| output.spare([options.model.path()])).map_err(UsageError::from)?;
     let model = options.model.open()?;
     // The vector that the first made token follows is part of the context.
     let context = options.depth + options.p.max(options.n + 1) + 1;
@@ -223,7 +224,7 @@ fn measure(options: &Options, model: &Model, loaded: &mut Loaded, stop: &Stop) -
         }
         measured.steps.extend(steps);
         let sizes = (options.p, options.n, options.depth);
-        let samples = rival.as_ref().map(|rival| rival.run(&options.model.model, sizes, stop)).transpose()?;
+        let samples = rival.as_ref().map(|rival| rival.run(options.model.path(), sizes, stop)).transpose()?;
         for Sample { prompt, made, setting, rate } in samples.flatten().unwrap_or_default() {
             let test =
                 if made == options.n && prompt == 0 { &mut measured.decode } else { &mut measured.prefill };
@@ -240,7 +241,7 @@ fn measure(options: &Options, model: &Model, loaded: &mut Loaded, stop: &Stop) -
 fn measure_batches(options: &Options, rival: &Rival, batches: &mut [Batched], stop: &Stop) -> Result<()> {
     // Ours have a token more than the depth before the first that is made.
     let test = BatchTest { prompt: options.depth + 1, made: options.n, batches: &options.batch };
-    let settings = rival.run_batches(&options.model.model, &test, stop)?;
+    let settings = rival.run_batches(options.model.path(), &test, stop)?;
     for BatchSample { setting, rates } in settings.into_iter().flatten() {
         for (batched, rate) in batches.iter_mut().zip(rates) {
             batched.test.theirs.entry(setting.clone()).or_default().push(rate);
@@ -365,7 +366,7 @@ fn report(
         "tokens_per_s": ORIN_BANDWIDTH * 1e9 / bytes,
     });
     json!({
-        "model": options.model.model.display().to_string(),
+        "model": options.model.path().display().to_string(),
         "device": info.name().to_string(),
         "chip": info.chip,
         "measured_on_an_interpreter": is_sim,

@@ -4,12 +4,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use cubin::FileKind;
 use infer::model::Model;
 use infer::reference::{CacheFormat, Reference};
 use orin_cli::{ExitStatus, Output, Progress, Stop, UsageError};
 
 use super::device::{DeviceOptions, Loaded};
 use super::{ModelOption, refused};
+use crate::files;
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
@@ -37,22 +39,27 @@ pub(crate) struct Options {
     device: DeviceOptions,
 }
 
+/// Longest word that an error shows, in characters.
+const SHOWN: usize = 24;
+
 /// Reads tokens.
-fn tokens(path: &Path) -> Result<Vec<u32>> {
-    let wrong = |error: &dyn std::fmt::Display| UsageError(format!("{}: {error}", path.display()));
-    let text = if path == Path::new("-") {
-        std::io::read_to_string(std::io::stdin()).map_err(|error| wrong(&error))?
-    } else {
-        std::fs::read_to_string(path).map_err(|error| wrong(&error))?
+fn tokens(path: &Path) -> Result<Vec<u32>, UsageError> {
+    let text = files::read_text(path, "numbers of tokens", &[FileKind::Text])?;
+    let number = |word: &str| {
+        word.parse::<u32>().map_err(|_| {
+            let shown: String = word.chars().take(SHOWN).collect();
+            let more = if shown.len() < word.len() { "..." } else { "" };
+            files::wrong(path, format_args!("{shown:?}{more} is not the number of a token"))
+        })
     };
-    let number = |word: &str| word.parse::<u32>().map_err(|_| wrong(&format!("{word:?} is not a token")));
     let tokens = text.split_whitespace().map(number).collect::<Result<Vec<u32>, UsageError>>()?;
-    if tokens.is_empty() { Err(wrong(&"has no tokens").into()) } else { Ok(tokens) }
+    if tokens.is_empty() { Err(files::wrong(path, "has no tokens")) } else { Ok(tokens) }
 }
 
 /// Evaluates the tokens one by one, and writes all logits.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let output = Output::prepare(&options.out).map_err(UsageError::from)?;
+    output.spare([options.model.path(), &options.tokens]).map_err(UsageError::from)?;
     let tokens = tokens(&options.tokens)?;
     let model = options.model.open()?;
     let shape = model.shape();

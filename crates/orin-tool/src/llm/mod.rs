@@ -13,9 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
+use cubin::FileKind;
 use infer::Error;
+use infer::gguf::Fault;
 use infer::model::Model;
 use orin_cli::UsageError;
+
+use crate::files;
 
 /// The commands.
 #[derive(Debug, clap::Subcommand)]
@@ -36,15 +40,25 @@ pub(crate) enum Command {
 
 /// The option that every command has.
 #[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
 struct ModelOption {
     /// The model: a GGUF file
     #[arg(long, short, value_name = "FILE.gguf")]
-    model: PathBuf,
+    model: Option<PathBuf>,
+    /// The model, as with --model
+    #[arg(value_name = "FILE.gguf")]
+    file: Option<PathBuf>,
 }
 
 impl ModelOption {
+    fn path(&self) -> &Path {
+        let path = self.model.as_ref().or(self.file.as_ref());
+        path.map_or(Path::new(""), PathBuf::as_path)
+    }
+
     fn open(&self) -> Result<Model> {
-        Model::open(&self.model).map_err(|error| explained(&self.model, error))
+        let path = self.path();
+        Model::open(path).map_err(|error| explained(path, error))
     }
 }
 
@@ -64,6 +78,11 @@ pub(crate) fn run(command: &Command) -> Result<ExitCode> {
 fn explained(path: &Path, error: Error) -> anyhow::Error {
     match error {
         Error::Open { .. } => UsageError(error.to_string()).into(),
+        Error::Gguf { fault: Fault::Magic(_) | Fault::Truncated { .. }, .. }
+            if files::kind(path).is_some_and(|kind| kind != FileKind::Gguf) =>
+        {
+            files::not(path, files::kind(path).unwrap_or(FileKind::Binary), "a GGUF model").into()
+        }
         error => anyhow::Error::new(error).context(path.display().to_string()),
     }
 }

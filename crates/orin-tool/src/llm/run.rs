@@ -10,6 +10,7 @@ use infer::decode::{Sampling, Session};
 use infer::model::Model;
 use infer::tokenizer::{Controls, Decoder, Tokenizer};
 use orin_cli::{ExitStatus, Stop, UsageError, plain_stdout, warn, within};
+use tegra_hcq::{Device, DeviceKind};
 
 use super::device::{DeviceOptions, LayersOption, Loaded, bytes_at, context};
 use super::{ModelOption, megabytes, refused};
@@ -169,6 +170,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     run.check(&tokens)?;
     // The request has been checked; now memory is used.
     let device = options.device.open()?;
+    warn(format_args!("device   {}", described(&device)));
     let mut loaded = Loaded::with(&device, &model, context, (1, &options.layers.session()))?;
     loaded.sessions[0].set_sampling(&sampling)?;
     match &format {
@@ -182,6 +184,17 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     run.statistics.print(&loaded, options.device.bandwidth(device.info()));
     let status = if run.stop.is_requested() { ExitStatus::Interrupted } else { ExitStatus::Success };
     Ok(status.into())
+}
+
+/// The device that a model runs on, for people.
+fn described(device: &Device) -> String {
+    let info = device.info();
+    match info.kind {
+        DeviceKind::Sim => {
+            "software Orin, which interprets each instruction: its speed is not a board's".to_owned()
+        }
+        _ => format!("{}: {}", info.name(), info.chip),
+    }
 }
 
 impl Run<'_> {

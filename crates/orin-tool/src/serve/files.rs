@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kernel_door::{Door, DoorFd, OpenFlags};
 use nvgpu_sys::paths;
-use orin_cli::{UsageError, warn};
+use orin_cli::{Output, UsageError, warn};
 use orin_sim::SoftwareOrin;
 use orin_sim::serve::{Observer, ServedCall};
 use parking_lot::Mutex;
@@ -31,6 +31,8 @@ struct Lines {
 
 impl Lines {
     fn create(path: &Path) -> Result<Self, UsageError> {
+        // The file may be read by the program while it is written, so it is written in place.
+        Output::prepare(path)?;
         let file = File::create(path)
             .map_err(|error| UsageError(format!("{} cannot be written: {error}", path.display())))?;
         Ok(Self { path: path.to_owned(), file: Mutex::new(Some(file)) })

@@ -3,18 +3,20 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufReader, BufWriter, IntoInnerError, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use cubin::FileKind;
 use orin_cli::{ExitStatus, Growing, Output, UsageError, stdout};
 use orin_sim::SoftwareOrin;
 use orin_sim::serve::guard;
 use orin_sim::serve::record::{Record, Recorder};
 
 use super::{BoardOptions, Served};
+use crate::files;
 
 /// Options of `orin record`.
 #[derive(Args, Debug)]
@@ -61,6 +63,7 @@ pub(crate) fn record(options: &RecordOptions) -> Result<ExitCode> {
         )
         .into());
     }
+    output.spare(options.program.first().map(Path::new)).map_err(UsageError::from)?;
     let file = LineByLine(BufWriter::new(output.grow()?));
     let recorder = Arc::new(Recorder::new(file, profile, kernel)?);
     // SAFETY: the command line has been parsed, and no thread was started.
@@ -94,9 +97,12 @@ impl Write for LineByLine {
 
 /// Replays a record and prints the differences.
 pub(crate) fn replay(options: &ReplayOptions) -> Result<ExitCode> {
-    let refused = |error: String| UsageError(format!("{}: {error}", options.file.display()));
-    let file = File::open(&options.file).map_err(|error| refused(error.to_string()))?;
-    let record = Record::read(BufReader::new(file)).map_err(|error| refused(error.to_string()))?;
+    let path = &options.file;
+    let file = File::open(path).map_err(|error| files::wrong(path, error))?;
+    if let Some(kind) = files::kind(path).filter(|kind| !matches!(kind, FileKind::Record | FileKind::Json)) {
+        return Err(files::not(path, kind, "a record").into());
+    }
+    let record = Record::read(BufReader::new(file)).map_err(|error| files::wrong(path, error))?;
     let (_, mut config) = options.board.config(Some((record.board(), record.kernel())))?;
     config.seed = options.seed;
     let orin = SoftwareOrin::new(config).map_err(orin_sim::serve::Error::Board)?;

@@ -251,7 +251,8 @@ fn wrong_arguments_are_usage_errors() {
         let (code, output) = ending(folder.path(), arguments);
         assert_eq!(code, Some(2), "{arguments:?}: {output}");
     }
-    let (code, output) = ending(folder.path(), &["--show", "there.tar.gz"]);
+    std::fs::write(folder.path().join("cut.tar.gz"), b"\x1f\x8b\x08\0").unwrap();
+    let (code, output) = ending(folder.path(), &["--show", "cut.tar.gz"]);
     assert!(code == Some(1) && output.contains("not a whole report"), "{output}");
     let stage = Command::new(env!("CARGO_BIN_EXE_orin"))
         .args(["bring-up-stage", "15", "--device", "sim", "--folder", ".", "--limit", "1"])

@@ -61,13 +61,22 @@ fn without_a_compiler_the_text_says_how_to_get_one() {
 fn wrong_requests_are_refused_before_the_compiler_is_loaded() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.cu"), VECTOR_ADD).unwrap();
+    fs::write(folder.path().join("empty.cu"), "").unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_orin"), folder.path().join("program")).unwrap();
+    let cubin = include_bytes!("../../../../kernels/saxpy.cubin");
+    fs::write(folder.path().join("k.cubin"), cubin).unwrap();
     let program = program(folder.path()).env("NVGPU_NVRTC", "/no/such");
     for (line, words) in [
         (&["compile", "absent.cu"][..], "absent.cu: No such file"),
         (&["compile", "-"], "name the cubin with --output"),
         (&["compile", "a.cu", "-o", "a.cu"], "would be overwritten"),
         (&["compile", "a.cu", "-o", "no/such/a.cubin"], "no/such/a.cubin cannot be written"),
-        (&["compile", "a.cu", "--arch", "fermi"], "give sm_87, for example"),
+        (&["compile", "a.cu", "--arch", "fermi"], "known architectures are sm_80"),
+        (&["compile", "a.cu", "--arch", "sm_72"], "known architectures are sm_80"),
+        (&["compile", "k.cubin"], "k.cubin: a cubin, not CUDA C++ or PTX; `orin decode cubin` prints it"),
+        (&["compile", "program"], "program: a program or library for a CPU, not CUDA C++ or PTX"),
+        (&["compile", "empty.cu"], "empty.cu: an empty file, not CUDA C++ or PTX"),
+        (&["compile", "a.cu", "-line"], "invalid value 'ine'"),
     ] {
         let output = program.command(line).output().unwrap();
         let text = stderr(&output);
@@ -104,6 +113,15 @@ fn options_reach_the_compiler_and_errors_are_shown() {
     let options = "--gpu-architecture=sm_80 --include-path=one --include-path=two --define-macro=N=4 -G";
     assert!(text.ends_with(options), "{text}");
 
+    // Line information in both spellings, and a source from standard input.
+    for spelling in ["--line-info", "-lineinfo"] {
+        let mut command = program.command(&["compile", "-", "-o", "-", spelling]);
+        let output = command.stdin(fs::File::open(folder.path().join("a.cu")).unwrap()).output().unwrap();
+        let text = String::from_utf8(output.stdout.clone()).unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        assert!(text.ends_with("--gpu-architecture=sm_87 --generate-line-info"), "{text}");
+    }
+
     let output = program.command(&["compile", "wrong.cu"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert_eq!(stderr(&output), "error: wrong.cu does not compile:\nfake: an error\n");
@@ -128,6 +146,13 @@ fn the_real_compiler_makes_a_cubin_and_names_the_line_of_an_error() {
     program.check(&["compile", "a.cu", "--json"], Success);
     program.check(&["decode", "cubin", "a.cubin"], Success);
     program.check(&["compile", "wrong.cu"], Failure);
+    fs::write(folder.path().join("none.cu"), "// no kernel\n").unwrap();
+    let none = program.command(&["compile", "none.cu"]).output().unwrap();
+    let text = String::from_utf8(none.stdout).unwrap();
+    assert!(
+        text.ends_with("no kernel: the source has no function declared extern \"C\" __global__\n"),
+        "{text}"
+    );
     let text = stderr(&program.command(&["compile", "wrong.cu"]).output().unwrap());
     assert!(text.contains("wrong.cu(3): error") && text.contains("*x = y;"), "{text}");
 }
@@ -144,6 +169,7 @@ fn the_real_linker_compiles_ptx_and_names_the_line_of_an_error() {
     program.check(&["compile", "a.ptx"], Success);
     program.check(&["decode", "cubin", "a.cubin"], Success);
     program.check(&["compile", "a.ptx", "-D", "N"], Usage);
+    program.check(&["compile", "a.ptx", "--line-info", "-o", "-"], Success);
     let output = program.command(&["compile", "wrong.ptx"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("line 10; error"), "{}", stderr(&output));

@@ -94,3 +94,68 @@ fn instructions_are_printed_line_by_line() {
     assert_eq!(piped(&["sass", "-"], b"12").status.code(), Some(1));
     assert_eq!(decode(&["sass", "/no/such/file"]).status.code(), Some(2));
 }
+
+/// Each command that reads a file says what a file of another kind is, and which command reads it.
+#[test]
+fn files_of_the_wrong_kind_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
+    file("k.cu", b"extern \"C\" __global__ void k() {}\n");
+    file("k.cubin", include_bytes!("../../../../kernels/saxpy.cubin"));
+    file("a.json", b"{\"a\":1}\n");
+    file("a.record", b"{\"version\":2,\"board\":\"agx-64:maxn\"}\n{\"end\":0}\n");
+    file("tiny.gguf", b"GGUF\x03\0\0\0");
+    file("a.gz", b"\x1f\x8b\x08\0");
+    fs::copy(env!("CARGO_BIN_EXE_orin"), folder.path().join("program")).unwrap();
+    let cubin = "`orin decode cubin` prints it";
+    let cuda = "`orin compile FILE.cu` makes a cubin of it";
+    for (line, words) in [
+        (&["decode", "gpfifo", "k.cu"][..], &["k.cu: CUDA C++, not entries of a ring; ", cuda][..]),
+        (&["decode", "qmd", "k.cubin"], &["k.cubin: a cubin, not words of a launch descriptor; ", cubin]),
+        (
+            &["decode", "pushbuf", "tiny.gguf"],
+            &["a GGUF model, not words", "`orin llm info --model` prints it"],
+        ),
+        (&["decode", "pushbuf", "a.record"], &["a record, not words", "`orin replay` repeats it"]),
+        (&["decode", "sass", "k.cu"], &["CUDA C++, not a cubin or machine code", cuda]),
+        (&["decode", "strace", "a.gz"], &["a compressed file or archive, not a trace of strace"]),
+        (&["replay", "k.cu"], &["k.cu: CUDA C++, not a record", cuda]),
+        (&["replay", "a.json"], &["line 1: this is not the header of a record"]),
+        (&["profile-kernel", "--import", "k.cubin"], &["a cubin, not profiles of kernels", cubin]),
+        (&["profile-kernel", "--import", "a.record"], &["a record, not profiles of kernels"]),
+        (&["llm", "info", "k.cubin"], &["k.cubin: a cubin, not a GGUF model", cubin]),
+        (
+            &["llm", "logits", "tiny.gguf", "--tokens", "k.cu", "--out", "x"],
+            &["CUDA C++, not numbers of tokens"],
+        ),
+        (&["bring-up", "--show", "k.cubin"], &["a cubin, not a report of `orin bring-up`", cubin]),
+        (
+            &["bring-up", "--device", "sim", "--model", "k.cu"],
+            &["k.cu: the settings are JSON, not CUDA C++", cuda],
+        ),
+        (&["dmesg", "--file", "program"], &["a program or library for a CPU, not a kernel log"]),
+        (&["check", "--cubin", "k.cu", "--", "true"], &["k.cu: not a cubin: CUDA C++", cuda]),
+        // What a command reads is not written by it.
+        (&["profile-kernel", "--import", "a.json", "--html", "a.json"], &["a.json would be overwritten"]),
+        (
+            &["llm", "logits", "tiny.gguf", "--tokens", "k.cu", "--out", "k.cu"],
+            &["k.cu would be overwritten"],
+        ),
+        (&["record", "program", "--", "./program"], &["program would be overwritten"]),
+        (&["check", "--sarif", "program", "--", "./program"], &["program would be overwritten"]),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_orin"));
+        let output = command.args(line).current_dir(folder.path()).output().unwrap();
+        let errors = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line:?}: {errors}");
+        for words in words {
+            assert!(errors.contains(words), "{line:?}: {words}: {errors}");
+        }
+    }
+    // Also by the variable.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_orin"));
+    command.args(["info", "--device", "sim"]).env("ORIN_SIM_SETTINGS", folder.path().join("k.cubin"));
+    let output = command.output().unwrap();
+    let errors = text(&output.stderr);
+    assert!(errors.contains("k.cubin: the settings are JSON, not a cubin"), "{errors}");
+}

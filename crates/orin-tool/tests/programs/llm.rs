@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use infer::chat::{Format, Message, Role};
 use infer::decode::{Engine, Memory};
+use infer::gguf::Writer;
 use infer::model::Model;
 use infer::reference::{CacheFormat, Reference};
 use infer::synthetic::Recipe;
@@ -78,7 +79,25 @@ fn damaged_and_foreign_files_are_refused_with_the_reason() {
     let bytes = fs::read(folder.path().join("tiny.gguf")).unwrap();
     fs::write(folder.path().join("cut.gguf"), &bytes[..bytes.len() / 2]).unwrap();
     fs::write(folder.path().join("other"), "no model\n").unwrap();
-    for (file, words) in [("cut.gguf", "truncated or damaged"), ("other", "it is not a GGUF file")] {
+    let file = |name: &str, keys: &[(&str, u32)]| {
+        let mut writer = Writer::new();
+        keys.iter().for_each(|(key, value)| {
+            writer.key(key, infer::gguf::Value::U32(*value));
+        });
+        let texts = infer::gguf::Array::Texts(["a", "b"].into_iter().collect());
+        writer.key("tokenizer.ggml.tokens", infer::gguf::Value::Array(texts));
+        let mut bytes = Vec::new();
+        writer.write(&mut bytes).unwrap();
+        fs::write(folder.path().join(name), bytes).unwrap();
+    };
+    file("part.gguf", &[("split.no", 1), ("split.count", 3)]);
+    file("vocabulary.gguf", &[]);
+    for (file, words) in [
+        ("cut.gguf", "truncated or damaged"),
+        ("other", "other: text, not a GGUF model"),
+        ("part.gguf", "this is part 2 of 3 of a divided model: join the parts"),
+        ("vocabulary.gguf", "the file has a vocabulary and no weights"),
+    ] {
         for arguments in [&["info"][..], &["logits", "--tokens", "-", "--out", "none", "--reference"]] {
             let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path());
             let mut command = program.command(&[&["llm"], arguments, &["--model", file]].concat());
@@ -86,8 +105,9 @@ fn damaged_and_foreign_files_are_refused_with_the_reason() {
             command.stdin(fs::File::open(tokens.unwrap()).unwrap());
             let output = command.output().unwrap();
             let errors = text(&output.stderr);
-            assert_eq!(output.status.code(), Some(1), "{errors}");
-            assert!(errors.contains(file) && errors.contains("byte ") && errors.contains(words), "{errors}");
+            assert_eq!(output.status.code(), Some(if file == "other" { 2 } else { 1 }), "{errors}");
+            assert!(errors.contains(file) && errors.contains(words), "{errors}");
+            assert_eq!(errors.contains("byte "), file == "cut.gguf", "{errors}");
         }
     }
 }
@@ -107,7 +127,7 @@ fn logits_of_the_reference_are_those_of_the_library() {
     assert!(fs::read(folder.path().join("logits.f64")).unwrap() == bytes);
 
     for (tokens, words) in
-        [("", "has no tokens"), ("1 x", "\"x\" is not a token"), ("512", "token 512 is not")]
+        [(" ", "has no tokens"), ("1 x", "\"x\" is not the number of a token"), ("512", "token 512 is not")]
     {
         fs::write(folder.path().join("tokens"), tokens).unwrap();
         let output = orin(folder.path(), &arguments);
@@ -167,7 +187,13 @@ fn run_prints_the_text_and_the_statistics() {
     let errors = text(&output.stderr);
     assert!(output.status.success(), "{errors}");
     assert_eq!(text(&output.stdout), format!("{want}\n"));
-    for words in ["load     ", "prefill  3 tokens in ", "decode   3 tokens in ", "keys and values"] {
+    for words in [
+        "device   software Orin, which",
+        "load     ",
+        "prefill  3 tokens in ",
+        "decode   3 tokens in ",
+        "keys and values",
+    ] {
         assert!(errors.contains(words), "{errors}");
     }
     // A conversation: each line is a turn.
@@ -208,6 +234,9 @@ fn requests_that_cannot_be_met_are_refused_before_the_device_is_opened() {
         (&["run", "-m", "m.gguf", "--prompt", "x", "--ctx", "1025"], 2, "the model has 1024 positions"),
         (&["run", "-m", "m.gguf", "--prompt", "x", "--temp=-1"], 2, "temperature"),
         (&["run", "-m", "m.gguf"], 2, "give --prompt, or --chat"),
+        (&["run", "m.gguf"], 2, "give --prompt, or --chat"),
+        (&["run", "-m", "m.gguf", "m.gguf"], 2, "cannot be used with"),
+        (&["run"], 2, "required arguments were not provided"),
         (&["run", "-m", "gpt2.gguf", "--chat", "--prompt", "x"], 1, "does not support conversations"),
         (&["run", "-m", "gpt2.gguf", "--prompt", ""], 2, "the prompt is empty"),
         (&["run", "-m", "bare.gguf", "--prompt", "x"], 1, "no vocabulary"),
@@ -498,6 +527,19 @@ fn serve_answers_in_openais_format() {
         server.post("/v1/chat/completions", &json!({ "messages": messages, "max_tokens": 1 }));
     assert_eq!((status, &answer["choices"][0]["message"]["role"]), (200, &json!("assistant")));
     assert_eq!(server.request("GET /v1/models", "").0, 200);
+    // A program that writes all numbers as floats, and closes its side after the request.
+    let body = r#"{"prompt": "The", "max_tokens": 3.0, "temperature": 0.0, "seed": 1.0, "n": 1.0}"#;
+    let length = body.len();
+    let request = format!(
+        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    let mut stream = TcpStream::connect(&server.address).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(&json!(want).to_string()), "{answer}");
     server.end();
 }
 
@@ -522,9 +564,29 @@ fn serve_refuses_what_it_cannot_do() {
         let (status, answer) = server.post("/v1/completions", &body);
         assert_eq!((status, &answer["error"]["param"]), (400, &field), "{body}: {answer}");
     }
-    for messages in [json!([]), json!([{ "role": "user" }]), json!([{ "role": "robot", "content": "x" }])] {
+    let part = |part: Value| json!([{ "role": "user", "content": [part] }]);
+    for (messages, words) in [
+        (json!([]), "must be a list of objects"),
+        (json!([{ "content": "x" }]), "`messages[0]`: it must be an object with `role` and `content`"),
+        (
+            json!([{ "role": "user", "content": "x" }, { "role": "user" }]),
+            "`messages[1]`: `content` is missing",
+        ),
+        (json!([{ "role": "user", "content": null }]), "`content` is missing or null"),
+        (json!([{ "role": "user", "content": 7 }]), "`content` must be a text"),
+        (json!([{ "role": "robot", "content": "x" }]), "user or assistant, not `robot`"),
+        (json!([{ "role": "tool", "content": "4" }]), "tools are not supported"),
+        (json!([{ "role": "assistant", "tool_calls": [{}] }]), "`tool_calls`: tools are not supported"),
+        (
+            part(json!({ "type": "image_url", "image_url": {} })),
+            "parts of type `image_url` are not supported",
+        ),
+        (part(json!({ "type": "text" })), "a part of type `text` has no text"),
+        (part(json!({ "text": "x" })), "a part of `content` has no `type`"),
+    ] {
         let (status, answer) = server.post("/v1/chat/completions", &json!({ "messages": messages }));
         assert_eq!((status, &answer["error"]["param"]), (400, &json!("messages")), "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(words), "{words}: {answer}");
     }
     assert_eq!(server.request("POST /v1/completions", "{").0, 400);
     assert_eq!(server.request("GET /v1/completions", "").0, 405);
@@ -533,6 +595,15 @@ fn serve_refuses_what_it_cannot_do() {
     for (request, status) in [
         (format!("POST /v1/completions HTTP/1.1\r\n{head}Content-Length: 2\r\n\r\n{{}}"), 415),
         ("GET /health HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n".to_owned(), 403),
+        (format!("HEAD /health HTTP/1.1\r\n{head}\r\n"), 200),
+        (format!("HEAD /v1/completions HTTP/1.1\r\n{head}\r\n"), 405),
+        (
+            format!(
+                "POST /v1/completions HTTP/1.1\r\n{head}Content-Type: application/json\r\n\
+                 Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{{}}"
+            ),
+            415,
+        ),
         // Refused without a wait for the body.
         (
             format!(

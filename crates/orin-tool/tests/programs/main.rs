@@ -11,6 +11,7 @@ mod exit_codes;
 mod info;
 mod llm;
 mod profile_kernel;
+mod run;
 #[path = "../../../../fuzz/src/runner.rs"]
 mod runner;
 mod serve;

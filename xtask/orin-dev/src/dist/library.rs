@@ -10,7 +10,7 @@ use orin_cli::{UsageError, say};
 
 use super::pack::put;
 use super::toolchain::{self, Target};
-use super::{BOARD_GLIBC, glibc};
+use super::{BOARD_GLIBC, check_place, glibc};
 use xtask::workspace;
 
 /// Name of the shared library that programs look for when they start; `build.rs` of the crate stores it in the library.
@@ -44,10 +44,8 @@ pub(super) type File = (String, Vec<u8>, u32);
 /// Builds and installs.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let root = workspace::root()?;
-    let target = match options.target {
-        Some(target) => target,
-        None => Target::host()?,
-    };
+    let target = target(options.target)?;
+    check_place(&options.prefix)?;
     let linker = toolchain::check(target)?;
     say!("building for {} with all optimisations; the first build takes minutes", target.triple())?;
     let library = build(&root, target, linker)?;
@@ -71,12 +69,22 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Builds the library for a target; cargo prints its progress to standard error.
-pub(super) fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Library> {
+/// The target of a library, by default this machine.
+///
+/// # Errors
+///
+/// Returns a [`UsageError`] for a target with musl, and for another kind of machine.
+pub(super) fn target(given: Option<Target>) -> Result<Target> {
+    let target = given.map_or_else(Target::host, Ok)?;
     ensure!(
         !target.is_musl(),
         UsageError(format!("a library for musl is not built here: give {}", target.with_glibc().triple()))
     );
+    Ok(target)
+}
+
+/// Builds the library for a target; cargo prints its progress to standard error.
+pub(super) fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Library> {
     let mut command = Command::new(workspace::cargo());
     command.current_dir(root).stdout(Stdio::piped());
     command.env("CARGO_PROFILE_DIST_DEBUG", "false").env("CARGO_PROFILE_DIST_STRIP", "debuginfo");

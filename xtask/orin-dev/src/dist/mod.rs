@@ -24,7 +24,7 @@ use toolchain::Target;
 /// The C library of Ubuntu 22.04, the base of JetPack 6: programs for a board must not need a newer one.
 const BOARD_GLIBC: Version = Version::new(2, 35);
 /// The examples in a pack, next to `orin` and this program.
-const EXAMPLES: [&str; 5] = ["control_loop", "from_source", "real_time", "run_kernel", "vector_add"];
+const EXAMPLES: [&str; 4] = ["control_loop", "from_source", "real_time", "vector_add"];
 
 /// Options of the command.
 #[derive(clap::Args)]
@@ -44,6 +44,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<()> {
     let root = workspace::root()?;
     check_folder(&options.out, options.force)?;
+    check_place(&options.out)?;
     let linker = toolchain::check(options.target)?;
 
     say!("building for {} with all optimisations; the first build takes minutes", options.target.triple())?;
@@ -99,6 +100,17 @@ fn check_folder(folder: &Path, force: bool) -> Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
         Err(error) => refuse(&error.to_string()),
     }
+}
+
+/// Refuses a folder in which files cannot be created, or that cannot be created itself. Leaves nothing behind.
+fn check_place(folder: &Path) -> Result<()> {
+    let exists = folder.ancestors().find(|folder| folder.exists() || folder.as_os_str().is_empty());
+    let place = exists.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let refuse = |reason: &str| UsageError(format!("{} cannot be written: {reason}", folder.display()));
+    ensure!(place.is_dir(), refuse(&format!("{} is not a folder", place.display())));
+    let made = tempfile::tempdir_in(place);
+    made.map_err(|_| refuse(&format!("folders cannot be created in {}", place.display())))?;
+    Ok(())
 }
 
 /// Cargo's command that builds programs; cargo prints its progress to standard error.
@@ -199,7 +211,7 @@ not json
 {"reason":"build-finished","success":true}"#;
         assert_eq!(executable(messages, "orin-dev"), Some("/t/dist/orin-dev".into()));
         assert_eq!(executable(messages, "vector_add"), Some("/t/dist/examples/vector_add".into()));
-        assert_eq!(executable(messages, "run_kernel"), None);
+        assert_eq!(executable(messages, "control_loop"), None);
     }
 
     #[test]

@@ -183,11 +183,12 @@ it has the command.
 - `./from_source` compiles a kernel, if NVRTC is installed, and runs it.
 - `./control_loop` steers a simulated mass with a neural network and measures each cycle.
 - `./real_time` runs a periodic loop as a real-time thread and measures how late it wakes.
-- `./run_kernel` runs any kernel of a cubin for `sm_87`, for example one of `kernels/`:
+
+`./orin run` runs any kernel of a cubin for `sm_87`, for example one of `kernels/`:
 
 ```console
 $ head -c 4000 /dev/zero > x.bin
-$ ./run_kernel --cubin kernels/saxpy.cubin --kernel saxpy --grid 4 --block 256 \\
+$ ./orin run --cubin kernels/saxpy.cubin --kernel saxpy --grid 4 --block 256 \\
       --arg f32:2 --arg in:x.bin --arg inout:x.bin:y.bin --arg u32:1000
 ```
 
@@ -360,7 +361,7 @@ mod tests {
             "./orin dmesg",
             "./orin-dev test-device",
             "./orin-dev bench",
-            "./run_kernel",
+            "./orin run",
         ] {
             assert!(readme.contains(part), "{part}: {readme}");
         }

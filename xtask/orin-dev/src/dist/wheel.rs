@@ -10,8 +10,8 @@ use object::{Endianness, elf};
 use orin_cli::{UsageError, say};
 
 use super::glibc::{self, Version};
-use super::library;
 use super::toolchain::{self, Target};
+use super::{check_place, library};
 use xtask::workspace;
 
 /// The oldest C library that installers know by the tag's scheme.
@@ -37,10 +37,12 @@ pub(crate) struct Options {
 /// Builds the library, and the wheel with Python's pip.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let root = workspace::root()?;
+    let target = options.library.is_none().then(|| library::target(options.target)).transpose()?;
     check_pip()?;
+    check_place(&options.out)?;
     let folder = tempfile::tempdir().context("a temporary folder")?;
     let path = folder.path().join("libtegra_hcq.so");
-    let shared = shared_library(&root, options)?;
+    let shared = shared_library(&root, options, target)?;
     fs::write(&path, &shared).with_context(|| format!("writing {}", path.display()))?;
     let platform = platform(&shared)?;
 
@@ -80,14 +82,11 @@ fn check_pip() -> Result<()> {
 }
 
 /// The library to pack.
-fn shared_library(root: &Path, options: &Options) -> Result<Vec<u8>> {
+fn shared_library(root: &Path, options: &Options, target: Option<Target>) -> Result<Vec<u8>> {
     if let Some(path) = &options.library {
         return fs::read(path).map_err(|error| UsageError(format!("{}: {error}", path.display())).into());
     }
-    let target = match options.target {
-        Some(target) => target,
-        None => Target::host()?,
-    };
+    let target = target.map_or_else(|| library::target(None), Ok)?;
     let linker = toolchain::check(target)?;
     say!("building for {} with all optimisations; the first build takes minutes", target.triple())?;
     Ok(library::build(root, target, linker)?.shared)

@@ -82,6 +82,30 @@ fn invalid_uses_fail_before_the_build() {
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "nothing was written");
 }
 
+/// Nothing is printed or built for a place that cannot be written, or for a library that is not built.
+#[test]
+fn libraries_are_refused_before_anything_is_built() {
+    let musl = ["--target", "x86_64-unknown-linux-musl"];
+    for (line, words) in [
+        (
+            &["install-library", "--prefix", "/proc/x"][..],
+            "/proc/x cannot be written: folders cannot be created in /proc",
+        ),
+        (
+            &["install-library", "--prefix", "/dev/null/x"],
+            "/dev/null/x cannot be written: /dev/null is not a folder",
+        ),
+        (&["install-library", "--prefix", "x", musl[0], musl[1]], "a library for musl is not built here"),
+        (&["wheel", "--out", "x", musl[0], musl[1]], "a library for musl is not built here"),
+    ] {
+        let output = orin_dev().args(line).output().unwrap();
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains(words), "{line:?}: {error}");
+        assert_eq!(text(&output.stdout), "", "{line:?}");
+    }
+    assert!(!Path::new("x").exists());
+}
+
 #[test]
 fn a_wheel_without_python_fails_before_the_build() {
     let folder = tempfile::tempdir().unwrap();

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt, Either, Full, Limited};
 use hyper::body::{Body, Bytes, Frame as BodyFrame, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, HOST, HeaderValue, RETRY_AFTER};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -122,6 +122,8 @@ async fn accept(listener: &tokio::net::TcpListener, shared: &Arc<Shared>, stop: 
             });
             let mut builder = hyper::server::conn::http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(HEAD_LIMIT).max_buf_size(MOST_HEAD_BYTES);
+            // A client may close its side after the request.
+            builder.half_close(true);
             // A failed connection does not affect the others.
             let _ = builder.serve_connection(TokioIo::new(stream), service).await;
             drop(place);
@@ -143,7 +145,7 @@ fn whole(code: u16, value: &Value) -> Response<Answer> {
 fn refused(refusal: &Refusal) -> Response<Answer> {
     let mut response = whole(refusal.status, &error(refusal));
     let header = match refusal.status {
-        405 => Some((ALLOW, HeaderValue::from_static("GET, POST"))),
+        405 => Some((ALLOW, HeaderValue::from_static("GET, HEAD, POST"))),
         503 => Some((RETRY_AFTER, HeaderValue::from_static("1"))),
         _ => None,
     };
@@ -169,7 +171,9 @@ impl Shared {
             _ => return Err(Refusal::new(404, format!("there is no {path:?}"))),
         };
         let needed = if kind.is_some() { Method::POST } else { Method::GET };
-        if *request.method() != needed {
+        // The body of an answer to HEAD is left out by the connection.
+        let is_head = needed == Method::GET && *request.method() == Method::HEAD;
+        if *request.method() != needed && !is_head {
             return Err(Refusal::new(405, format!("use {needed}")));
         }
         match kind {
@@ -205,6 +209,11 @@ impl Shared {
             });
         if !is_json {
             return Err(Refusal::new(415, "the content type must be application/json"));
+        }
+        let coding = request.headers().get(CONTENT_ENCODING).map(|value| value.to_str().unwrap_or_default());
+        if coding.is_some_and(|coding| !coding.trim().eq_ignore_ascii_case("identity")) {
+            let text = "bodies with a Content-Encoding are not supported: send the JSON as it is";
+            return Err(Refusal::new(415, text));
         }
         let too_long = || Refusal::new(413, format!("the body has more than {MOST_BODY_BYTES} bytes"));
         if request.body().size_hint().lower() > MOST_BODY_BYTES as u64 {

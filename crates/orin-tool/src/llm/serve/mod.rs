@@ -106,7 +106,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let device = options.device.open()?;
     let mut loaded = Loaded::new(&device, &model, context, options.parallel)?;
-    let name = options.model.model.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let name = options.model.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let format = Format::of(model.file()).map_err(|error| error.to_string());
     let facts = Facts { name, tokenizer, format, context, vocabulary: model.shape().vocabulary };
     let facts = std::sync::Arc::new(facts);

@@ -50,11 +50,11 @@ const MOST_STOP_BYTES: usize = 256;
 
 /// Fields whose meaning is not supported, and their neutral values.
 const UNSUPPORTED: [(&str, &[&str]); 12] = [
-    ("n", &["1"]),
-    ("best_of", &["1"]),
+    ("n", &["1", "1.0"]),
+    ("best_of", &["1", "1.0"]),
     ("echo", &["false"]),
-    ("logprobs", &["false", "0"]),
-    ("top_logprobs", &["0"]),
+    ("logprobs", &["false", "0", "0.0"]),
+    ("top_logprobs", &["0", "0.0"]),
     ("suffix", &["\"\""]),
     ("logit_bias", &["{}"]),
     ("frequency_penalty", &["0", "0.0"]),
@@ -74,7 +74,7 @@ pub(super) fn completion(body: &[u8], facts: &Facts) -> Result<Request, Refusal>
     let tokens = match one {
         Value::String(text) => facts.tokenizer.encode_prompt(text, Controls::Find),
         Value::Array(list) => {
-            let token = |value: &Value| value.as_u64().and_then(|token| u32::try_from(token).ok());
+            let token = |value: &Value| whole(value).and_then(|token| u32::try_from(token).ok());
             let known = |token: &u32| (*token as usize) < facts.vocabulary;
             let tokens: Option<Vec<u32>> = list.iter().map(|value| token(value).filter(known)).collect();
             tokens.ok_or_else(|| {
@@ -93,28 +93,59 @@ pub(super) fn chat(body: &[u8], facts: &Facts) -> Result<Request, Refusal> {
     let wrong =
         || Refusal::field("messages", "`messages` must be a list of objects with `role` and `content`");
     let list = value["messages"].as_array().filter(|list| !list.is_empty()).ok_or_else(wrong)?;
-    let messages: Vec<Message> = list.iter().map(message).collect::<Option<_>>().ok_or_else(wrong)?;
+    let messages = list.iter().enumerate().map(|(at, value)| message(at, value));
+    let messages = messages.collect::<Result<Vec<Message>, Refusal>>()?;
     let tokens =
         format.encode(&facts.tokenizer, &messages).map_err(|error| Refusal::new(400, error.to_string()))?;
     request(&value, tokens, None, facts)
 }
 
-/// A turn; `None` if it is none, or has content other than text.
-fn message(value: &Value) -> Option<Message> {
-    let role = match value["role"].as_str()? {
-        "developer" => Role::System,
-        other => other.parse().ok()?,
+/// The turn at a place of the list.
+fn message(at: usize, value: &Value) -> Result<Message, Refusal> {
+    let wrong = |text: String| Refusal::field("messages", format!("`messages[{at}]`: {text}"));
+    let role = match value["role"].as_str() {
+        None => return Err(wrong("it must be an object with `role` and `content`".to_owned())),
+        Some("developer") => Role::System,
+        Some("tool" | "function") => return Err(wrong("tools are not supported".to_owned())),
+        Some(name) => name.parse().map_err(|_| {
+            wrong(format!("`role` must be system, developer, user or assistant, not {}", shown(name)))
+        })?,
     };
+    let calls = ["tool_calls", "function_call"].into_iter().find(|field| !value[*field].is_null());
+    if let Some(field) = calls {
+        return Err(wrong(format!("`{field}`: tools are not supported")));
+    }
     let text = match &value["content"] {
         Value::String(text) => text.clone(),
         Value::Array(parts) => {
-            let text =
-                |part: &Value| part["text"].as_str().filter(|_| part["type"] == "text").map(str::to_owned);
-            parts.iter().map(text).collect::<Option<Vec<_>>>()?.concat()
+            let text = |part: &Value| match (part["type"].as_str(), part["text"].as_str()) {
+                (Some("text"), Some(text)) => Ok(text.to_owned()),
+                (Some("text"), None) => Err(wrong("a part of type `text` has no text".to_owned())),
+                (Some(kind), _) => {
+                    Err(wrong(format!("parts of type {} are not supported, only text", shown(kind))))
+                }
+                (None, _) => Err(wrong("a part of `content` has no `type`".to_owned())),
+            };
+            parts.iter().map(text).collect::<Result<Vec<_>, _>>()?.concat()
         }
-        _ => return None,
+        Value::Null => return Err(wrong("`content` is missing or null; give a text".to_owned())),
+        _ => return Err(wrong("`content` must be a text, or a list of parts of type `text`".to_owned())),
     };
-    Some(Message::new(role, text))
+    Ok(Message::new(role, text))
+}
+
+/// A word of a request for a message, shortened.
+fn shown(word: &str) -> String {
+    format!("`{}`", word.chars().take(40).collect::<String>())
+}
+
+/// A whole number, also if it is written as 2.0; `None` if the value is something else.
+fn whole(value: &Value) -> Option<u64> {
+    // Larger numbers lose digits.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    let float = || value.as_f64().filter(|float| float.fract() == 0.0 && (0.0..=EXACT).contains(float));
+    // CAST: a whole number of at most 53 bits.
+    value.as_u64().or_else(|| float().map(|float| float as u64))
 }
 
 fn parsed(body: &[u8]) -> Result<Value, Refusal> {
@@ -189,7 +220,7 @@ fn seed() -> u64 {
 fn integer(value: &Value, field: &'static str) -> Result<Option<u64>, Refusal> {
     match &value[field] {
         Value::Null => Ok(None),
-        number => match number.as_u64() {
+        number => match whole(number) {
             Some(number) => Ok(Some(number)),
             None => Err(Refusal::field(field, format!("`{field}` must be a whole number, 0 or more"))),
         },

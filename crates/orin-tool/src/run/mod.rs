@@ -1,4 +1,6 @@
-//! Runs any kernel of any cubin, with arguments from the command line and from files.
+//! `orin run`: runs any kernel of a cubin or a source, with arguments from the command line and from files.
+
+mod arguments;
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,33 +9,33 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
-use clap::Parser;
-use examples::arguments::{Argument, Contents, FORMS, parse_dim};
-use examples::{Common, Failure, describe, open};
+use anyhow::{Context, Result};
 use memmap2::Mmap;
-use orin_cli::{ExitStatus, Output, Progress, say, warn, within, write_all};
+use orin_cli::profile::ProfileOptions;
+use orin_cli::{ExitStatus, Output, Progress, UsageError, is_closed_pipe, say, warn, within, write_all};
 use serde_json::json;
 use tegra_hcq::check::{self, Finding, Suppressions, Tools};
-use tegra_hcq::{Arg, Buffer, Compiler, Device, DeviceKind, Error, Program, Source};
+use tegra_hcq::{Arg, Buffer, Device, DeviceKind, DeviceName, Error, Program};
 
-/// Run a kernel of a cubin or of a CUDA source.
-///
-/// Exit codes: 0 success; 1 GPU fault, time-out, or findings of --check; 2 bad arguments, cubin, source or device.
-/// Output files are written only after the kernel has completed without error, all of them or none.
-#[derive(Parser)]
-struct Options {
+use crate::compile::{self, CompilerOptions};
+use crate::files;
+use arguments::{Argument, Contents, FORMS, parse_dim};
+
+/// Options of the command.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples, y = 2 * x + y for 1,000 floats:
+  orin run --cubin saxpy.cubin --kernel saxpy --grid 4 --block 256 \\
+      --arg f32:2 --arg in:x.bin --arg inout:y.bin:z.bin --arg u32:1000
+  orin run --source saxpy.cu --kernel saxpy --grid 4 --block 256 ... --check
+
+Exit codes: 0 success; 1 GPU fault, time-out, or findings of --check; 2 bad arguments, cubin, source or device.
+Output files are written only after the kernel has completed without error, all of them or none.")]
+pub(crate) struct Options {
     #[command(flatten)]
     input: Input,
-    /// Search this folder for headers of --source; may be given several times
-    #[arg(short = 'I', long, value_name = "FOLDER", requires = "source")]
-    include: Vec<PathBuf>,
-    /// Define a macro of --source: NAME or NAME=VALUE; may be given several times
-    #[arg(short = 'D', long, value_name = "NAME[=VALUE]", requires = "source")]
-    define: Vec<String>,
-    /// Pass an option to the compiler of --source, for example --option=--use_fast_math; may be given several times
-    #[arg(long, value_name = "OPTION", requires = "source", allow_hyphen_values = true)]
-    option: Vec<String>,
+    #[command(flatten)]
+    compiler: CompilerOptions,
     /// Name of the kernel
     #[arg(long)]
     kernel: String,
@@ -59,8 +61,15 @@ struct Options {
     /// Time limit of the kernel, in milliseconds
     #[arg(long, default_value_t = 30_000, value_parser = within(1..=u64::MAX))]
     timeout_ms: u64,
+    /// Where to run: auto (the Orin's GPU, else a desktop GPU that can be driven, else the software Orin), nvgpu, nvrm
+    /// or sim; nvrm:1 is its second GPU, nvrm:0000:19:00.0 the one at a PCI address
+    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    device: DeviceName,
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
-    common: Common,
+    profile: ProfileOptions,
     /// A kernel argument, in order
     #[arg(
         long = "arg",
@@ -72,54 +81,90 @@ struct Options {
 }
 
 /// The kernels: exactly one of the two.
-#[derive(clap::Args)]
+#[derive(Debug, clap::Args)]
 #[group(required = true, multiple = false)]
 struct Input {
     /// Compiled kernels (CUDA ELF, for example from `orin compile` or `nvcc -cubin -arch=sm_87`)
     #[arg(long, value_name = "FILE")]
     cubin: Option<PathBuf>,
-    /// CUDA C++, compiled for the device by NVIDIA's NVRTC (docs/compiling.md)
+    /// CUDA C++ or PTX, compiled for the device by NVIDIA's NVRTC or nvJitLink, with line information
     #[arg(long, value_name = "FILE.cu")]
     source: Option<PathBuf>,
 }
 
-fn main() -> ExitCode {
-    examples::main(|options: &Options| &options.common, run)
+impl Input {
+    fn path(&self) -> &Path {
+        let path = self.cubin.as_ref().or(self.source.as_ref());
+        path.map_or(Path::new(""), PathBuf::as_path)
+    }
 }
 
-fn run(options: &Options) -> Result<ExitStatus, Failure> {
+/// Runs a kernel. A failure is also printed as a JSON object with `--json`.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let recording = options.profile.begin().map_err(UsageError::from)?;
+    let result = launch(options);
+    // Also of a run that has failed.
+    let written = recording.finish().map_err(anyhow::Error::from);
+    let result = result.and_then(|status| written.map(|()| status.into()));
+    if let Err(error) = &result
+        && options.json
+        && !is_closed_pipe(error)
+    {
+        // The failure is reported by the caller, also if this output fails.
+        let _ = say!("{}", json!({ "error": format!("{error:#}") }));
+    }
+    result
+}
+
+/// An error of a request that cannot be fulfilled.
+fn refused(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    UsageError(format!("{:#}", error.into())).into()
+}
+
+fn launch(options: &Options) -> Result<ExitStatus> {
     // Check the whole request before touching the device or any output file.
-    let path = options.input.cubin.as_ref().or(options.input.source.as_ref());
-    let path = path.map(PathBuf::as_path).unwrap_or(Path::new(""));
-    let file =
-        content(path).with_context(|| format!("reading {}", path.display())).map_err(Failure::Request)?;
-    let contents: Vec<Option<Contents>> = options
-        .arguments
-        .iter()
-        .map(Argument::contents)
-        .collect::<anyhow::Result<_>>()
-        .map_err(Failure::Request)?;
+    let path = options.input.path();
+    if options.input.cubin.is_some() && options.compiler.is_given() {
+        let text = "a cubin is compiled already: omit -I, -D, --option and --line-info, or give --source";
+        return Err(UsageError(text.to_owned()).into());
+    }
+    let text = options.input.source.as_deref().map(compile::source).transpose()?;
+    let file = options.input.cubin.as_deref().map(content).transpose();
+    let file = file.map_err(|error| files::wrong(path, error))?;
+    let contents: Vec<Option<Contents>> =
+        options.arguments.iter().map(Argument::contents).collect::<Result<_>>().map_err(refused)?;
     let targets = options.arguments.iter().filter_map(Argument::target);
-    let outputs = Output::prepare_all(targets).map_err(Failure::request)?;
-    let sarif = options.sarif.as_deref().map(Output::prepare).transpose().map_err(Failure::request)?;
+    let outputs = Output::prepare_all(targets.chain(&options.sarif)).map_err(UsageError::from)?;
+    for output in &outputs {
+        output
+            .spare([Some(path), options.suppressions.as_deref()].into_iter().flatten())
+            .map_err(UsageError::from)?;
+    }
+    let (outputs, sarif) = outputs.split_at(outputs.len() - usize::from(options.sarif.is_some()));
 
     let device = match options.check {
         Some(tools) => open_checked(options, tools)?,
-        None => open(options.common.device)?,
+        None => Device::open(options.device).map_err(refused)?,
     };
-    let program = if options.input.source.is_some() {
-        compile(options, &device, path, &file)
-    } else {
-        Program::load(&device, &file).with_context(|| path.display().to_string())
+    let program = match (&text, &file) {
+        (Some(text), _) => {
+            let made =
+                options.compiler.compile_with_lines(path, text, device.info().sm_version).map_err(refused)?;
+            if !made.log.trim().is_empty() {
+                warn(made.log.trim_end());
+            }
+            Program::load(&device, &made.cubin)
+        }
+        (None, file) => Program::load(&device, file.as_deref().unwrap_or_default()),
     };
-    let program = program.map_err(Failure::Request)?;
+    let program = program.with_context(|| path.display().to_string()).map_err(refused)?;
     drop(file);
-    let kernel = program.kernel(&options.kernel).map_err(Failure::request)?;
+    let kernel = program.kernel(&options.kernel).map_err(refused)?;
     let buffers: Vec<Option<Buffer<u8>>> = contents
         .iter()
         .map(|contents| contents.as_ref().map(|contents| upload(&device, contents)).transpose())
         .collect::<Result<_, _>>()
-        .map_err(Failure::request)?;
+        .map_err(refused)?;
     for ((index, argument), buffer) in (0..).zip(&options.arguments).zip(&buffers) {
         if let (Some(name), Some(buffer)) = (argument.name(index), buffer) {
             buffer.set_name(&name);
@@ -138,21 +183,21 @@ fn run(options: &Options) -> Result<ExitStatus, Failure> {
         .collect();
 
     let progress = Progress::new("running the kernel");
-    let mut queue = device.queue().map_err(Failure::request)?;
+    let mut queue = device.queue().map_err(refused)?;
     let start = Instant::now();
     // SAFETY: the user asks for this kernel with these arguments. This program has no views, and keeps its buffers
     // until the work has ended; a kernel that leaves them can change results, or memory of the GPU's commands.
     unsafe { queue.launch_with_shared(&kernel, options.grid, options.block, options.shared, &arguments) }
-        .map_err(Failure::request)?;
+        .map_err(refused)?;
     let fence = queue.submit()?;
     let outcome = fence.wait(Duration::from_millis(options.timeout_ms));
     let elapsed = start.elapsed();
 
     drop(progress);
     let findings = options.check.map_or_else(Vec::new, |_| check::findings(&device));
-    if let Some(sarif) = &sarif {
+    if let [sarif] = sarif {
         let text = format!("{:#}\n", check::sarif(&findings));
-        write_all(&[(sarif, text.as_bytes())]).map_err(Failure::run)?;
+        write_all(&[(sarif, text.as_bytes())])?;
     }
     if !findings.is_empty() {
         warn(check::text(&findings).trim_end());
@@ -163,44 +208,26 @@ fn run(options: &Options) -> Result<ExitStatus, Failure> {
     let results = sources.filter_map(|(_, buffer)| buffer.as_ref()).map(Buffer::to_vec);
     let results = results.collect::<Result<Vec<_>, _>>()?;
     let written: Vec<(&Output, &[u8])> = outputs.iter().zip(results.iter().map(Vec::as_slice)).collect();
-    write_all(&written).map_err(Failure::run)?;
+    write_all(&written)?;
     print_report(options, &device, elapsed, &written, &findings)?;
     Ok(ExitStatus::failed_if(!findings.is_empty()))
 }
 
 /// Opens a software Orin that checks.
-fn open_checked(options: &Options, tools: Tools) -> Result<Device, Failure> {
-    let kind = options.common.device.kind;
+fn open_checked(options: &Options, tools: Tools) -> Result<Device> {
+    let kind = options.device.kind;
     if !matches!(kind, DeviceKind::Auto | DeviceKind::Sim) {
-        return Err(Failure::Request(anyhow!(
-            "--check needs the software Orin, not {}; give --device sim",
-            kind.name()
-        )));
+        let text = format!("--check needs the software Orin, not {}; give --device sim", kind.name());
+        return Err(UsageError(text).into());
     }
     let suppressions = match &options.suppressions {
         None => Suppressions::default(),
         Some(path) => {
-            let text = std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
-            let parsed = text.and_then(|text| Ok(Suppressions::parse(&text)?));
-            parsed.with_context(|| path.display().to_string()).map_err(Failure::Request)?
+            let text = std::fs::read_to_string(path).map_err(|error| files::wrong(path, error))?;
+            Suppressions::parse(&text).map_err(|error| files::wrong(path, error))?
         }
     };
-    check::open_with(tools, suppressions).map_err(Failure::request)
-}
-
-/// Compiles a source with the options of the command line.
-fn compile(options: &Options, device: &Device, path: &Path, text: &[u8]) -> anyhow::Result<Program> {
-    let text = std::str::from_utf8(text).with_context(|| path.display().to_string())?;
-    let compiler = Compiler::shared()?;
-    let includes = options.include.iter().map(|folder| format!("--include-path={}", folder.display()));
-    let defines = options.define.iter().map(|text| format!("--define-macro={text}"));
-    let all = includes.chain(defines).chain(options.option.iter().cloned());
-    let source = all.fold(Source::new(text).name(path.to_string_lossy()), Source::option);
-    let compiled = compiler.compile(&source, device.info().sm_version)?;
-    if !compiled.log.trim().is_empty() {
-        warn(compiled.log.trim_end());
-    }
-    Ok(Program::load(device, &compiled.cubin)?)
+    check::open_with(tools, suppressions).map_err(refused)
 }
 
 /// The content of the file with the kernels.
@@ -254,7 +281,7 @@ fn print_report(
         return Ok(());
     }
     let micros = elapsed.as_secs_f64() * 1e6;
-    if options.common.json {
+    if options.json {
         let files: Vec<_> = written
             .iter()
             .map(|(file, bytes)| json!({ "file": file.path(), "bytes": bytes.len() }))
@@ -279,4 +306,15 @@ fn print_report(
         say!("wrote   {} ({} bytes)", file.path().display(), bytes.len())?;
     }
     Ok(())
+}
+
+/// Describes the device in one line.
+fn describe(device: &Device) -> String {
+    let info = device.info();
+    let which = match info.kind {
+        DeviceKind::Sim => "software Orin (no /dev/nvgpu/igpu0/ctrl needed)",
+        DeviceKind::Nvrm => "GPU of NVIDIA's desktop driver",
+        _ => "Jetson Orin GPU (nvgpu kernel driver)",
+    };
+    format!("{which}: {}", info.chip)
 }

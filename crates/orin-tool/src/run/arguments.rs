@@ -10,13 +10,13 @@ use orin_cli::number;
 use tegra_hcq::Arg;
 
 /// The forms of an argument, for help and error texts.
-pub const FORMS: &str = "i8: u8: i16: u16: i32: u32: i64: u64: f16: f32: f64: followed by a number \
+pub(super) const FORMS: &str = "i8: u8: i16: u16: i32: u32: i64: u64: f16: f32: f64: followed by a number \
 (integers also as 0x...), hex:BYTES for a struct by value, in:FILE for a buffer filled from a file, \
 out:FILE:BYTES for a zeroed buffer written to a file afterwards, inout:FILE:OUTFILE for both";
 
 /// A parsed kernel argument.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Argument {
+pub(super) enum Argument {
     /// A number with a fixed size.
     Scalar(Scalar),
     /// A struct passed by value.
@@ -34,7 +34,7 @@ pub enum Argument {
 
 /// Initial contents of a buffer.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Contents {
+pub(super) enum Contents {
     /// The bytes of a file.
     Bytes(Vec<u8>),
     /// Number of zero bytes.
@@ -43,7 +43,7 @@ pub enum Contents {
 
 /// A number with its size.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scalar {
+pub(super) enum Scalar {
     /// One byte.
     Bits8(u8),
     /// Two bytes.
@@ -109,7 +109,7 @@ impl Argument {
     /// # Errors
     ///
     /// Returns an error if the source file cannot be read.
-    pub fn contents(&self) -> Result<Option<Contents>> {
+    pub(super) fn contents(&self) -> Result<Option<Contents>> {
         match self {
             Self::Buffer { source: Some(file), .. } => {
                 let bytes = fs::read(file).with_context(|| format!("reading {}", file.display()))?;
@@ -121,14 +121,14 @@ impl Argument {
     }
 
     /// Returns a name for the buffer of argument `index`: that of its file; `None` for other arguments.
-    pub fn name(&self, index: usize) -> Option<String> {
+    pub(super) fn name(&self, index: usize) -> Option<String> {
         let Self::Buffer { source, target, .. } = self else { return None };
         let file = source.as_ref().or(target.as_ref()).and_then(|file| file.file_name());
         Some(file.map_or_else(|| format!("buffer {index}"), |file| file.to_string_lossy().into_owned()))
     }
 
     /// Returns the file that receives the buffer after the launch.
-    pub fn target(&self) -> Option<&PathBuf> {
+    pub(super) fn target(&self) -> Option<&PathBuf> {
         match self {
             Self::Buffer { target, .. } => target.as_ref(),
             Self::Scalar(_) | Self::Struct(_) => None,
@@ -166,7 +166,7 @@ fn hex(text: &str) -> Result<Vec<u8>> {
 /// # Errors
 ///
 /// Returns an error for more than three extents, and for text that is not a number from 1 to 4294967295.
-pub fn parse_dim(text: &str) -> Result<[u32; 3]> {
+pub(super) fn parse_dim(text: &str) -> Result<[u32; 3]> {
     let mut dim = [1; 3];
     let parts: Vec<&str> = text.split(',').collect();
     if parts.len() > 3 {
