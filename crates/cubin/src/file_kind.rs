@@ -73,7 +73,8 @@ impl FileKind {
     }
 
     fn of_text(start: &[u8]) -> Self {
-        let is_control = |byte: &u8| *byte < b' ' && !byte.is_ascii_whitespace() && *byte != 0x1b;
+        // Colours are part of some logs.
+        let is_control = |byte: &u8| byte.is_ascii_control() && !byte.is_ascii_whitespace() && *byte != 0x1b;
         // The last character may be cut.
         let is_text = match core::str::from_utf8(start) {
             Ok(_) => true,
@@ -93,7 +94,7 @@ impl FileKind {
             // A line of the kernel log begins with a bracket, too.
             Some(b'{') => Self::Json,
             Some(b'[') if begins(&["[{", "[\"", "[]", "[["]) => Self::Json,
-            _ if begins(&[".version "]) && has(".target") => Self::Ptx,
+            _ if begins(&[".version "]) => Self::Ptx,
             _ if has("__global__") || has("__device__") || begins(&["#include"]) => Self::Cuda,
             _ => Self::Text,
         }
@@ -179,6 +180,7 @@ mod tests {
             (b"\n", FileKind::Text),
             (b"text with a cut character \xc3", FileKind::Text),
             (b"\0\0\0\0", FileKind::Binary),
+            (b"\x7fEL", FileKind::Binary),
             (&[0xff, 0xfe, 0x80], FileKind::Binary),
         ] {
             assert_eq!(FileKind::of(bytes), kind, "{:?}", &bytes[..bytes.len().min(40)]);

@@ -168,7 +168,10 @@ fn the_vocabulary_must_agree_with_the_embedding() {
     assert!(matches!(stated, ModelFault::Dimensions { .. }));
     let neither = llama().without("tokenizer.ggml.tokens").without("llama.vocab_size");
     assert_eq!(neither.accepted().shape().vocabulary, 512);
-    assert!(matches!(other.refused(), ModelFault::Size { .. } | ModelFault::MissingTensor(_)));
+    assert_eq!(other.refused(), ModelFault::VocabularyOnly);
+    let part = llama().set("split.count", Value::U16(3)).set("split.no", Value::U16(0));
+    assert_eq!(part.refused(), ModelFault::Part { number: 1, count: 3 });
+    llama().set("split.count", Value::U16(1)).accepted();
 }
 
 #[test]
