@@ -237,7 +237,7 @@ impl Settings {
             return Err(SettingsError::TooLarge);
         }
         let kind = FileKind::of(text);
-        if !matches!(kind, FileKind::Json | FileKind::Record | FileKind::Profiles) {
+        if !matches!(text.trim_ascii_start().first(), Some(b'{' | b'[')) {
             return Err(SettingsError::Kind(kind));
         }
         Ok(serde_json::from_slice(text)?)

@@ -104,7 +104,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let recording = options.profile.begin().map_err(UsageError::from)?;
     let result = launch(options);
     // Also of a run that has failed.
-    let written = recording.finish().map_err(anyhow::Error::from);
+    let written = recording.finish();
     let result = result.and_then(|status| written.map(|()| status.into()));
     if let Err(error) = &result
         && options.json
