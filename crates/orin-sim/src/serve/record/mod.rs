@@ -1,8 +1,8 @@
 //! Records of a program's calls and of a board's answers, and their replay on the software Orin.
 //!
 //! A record is a file of JSON objects, one per line: a header, the calls in the order of their answers, and the end. A
-//! call has everything that the kernel read from the program and stored there, and the files that the program had closed
-//! before it, so its replay needs no program. A record without an end was cut off: its writer was killed.
+//! call has everything that the kernel read from the program and stored there, and the files that the program had
+//! closed before it, so its replay needs no program. A record without an end was cut off: its writer was killed.
 
 mod handles;
 mod replay;
