@@ -119,7 +119,7 @@ fn a_healthy_orin_has_no_errors() {
     assert!(words(&report, "driver").contains("L4T R36.4.3, kernel 5.15.148-tegra (JetPack 6.2)"));
     assert!(words(&report, "interface").contains("as in r36.4.3, NVMAP_IOC_ALLOC 0x40144e03"), "{report}");
     assert!(words(&report, "GPU").contains("ga10b, 16 SMs of version 8.7"));
-    assert!(words(&report, "channel").contains("token 511"));
+    assert!(words(&report, "channel").contains("token 511; open, it holds "));
     assert!(words(&report, "CUDA").contains("no libcuda"));
     for subject in
         ["driver", "memory node", "GPU node", "features", "memory", "power", "GPU time", "other users"]

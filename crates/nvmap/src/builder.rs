@@ -4,7 +4,7 @@ use nvgpu_sys::nvmap::{self as sys, HandleFlags, Heaps};
 
 use crate::attributes::{Access, CacheMode, DEFAULT_TAG};
 use crate::buffer::Buffer;
-use crate::client::Nvmap;
+use crate::client::{Held, Nvmap};
 use crate::dma_buf::DmaBuf;
 use crate::error::Error;
 use crate::handle::Handle;
@@ -139,7 +139,8 @@ impl<'a> BufferBuilder<'a> {
             numa_nid: -1,
         };
         self.nvmap.allocate(&memory).map_err(|errno| failed((sys::ALLOC.name(), errno)))?;
-        let dma_buf = DmaBuf::export(handle, len, Access::ReadWrite, self.label).map_err(failed)?;
+        let mut dma_buf = DmaBuf::export(handle, len, Access::ReadWrite, self.label).map_err(failed)?;
+        dma_buf.held = Some(Held::new(self.nvmap, size));
         let handle = dma_buf.handle();
         tracing::debug!(label = self.label, size, handle, cache = ?self.cache, "buffer allocated");
         Ok(dma_buf)

@@ -1,6 +1,7 @@
 //! An open `/dev/nvmap`.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 
 use kernel_door::{Door, DoorFd, Errno, OpenFlags, RequestInfo};
@@ -76,6 +77,28 @@ pub struct Nvmap {
     pub(crate) joined: Serials,
     /// Serial numbers of memory that the process has imported from its own; see [`Nvmap::import_host`].
     pub(crate) host: Serials,
+    /// Bytes of the living allocations; see [`Nvmap::held_bytes`].
+    pub(crate) held: Arc<AtomicU64>,
+}
+
+/// A living allocation, counted in [`Nvmap::held_bytes`].
+#[derive(Debug)]
+pub(crate) struct Held {
+    count: Arc<AtomicU64>,
+    bytes: u64,
+}
+
+impl Held {
+    pub(crate) fn new(nvmap: &Nvmap, bytes: u64) -> Self {
+        nvmap.held.fetch_add(bytes, Ordering::Relaxed);
+        Self { count: Arc::clone(&nvmap.held), bytes }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.count.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 /// Serial numbers of memory. The kernel never gives one out twice.
@@ -101,7 +124,13 @@ impl Nvmap {
             interface: Arc::default(),
             joined: Arc::default(),
             host: host_memory(door),
+            held: Arc::default(),
         })
+    }
+
+    /// Bytes that this client and its clones have allocated and not freed. Imported memory does not count.
+    pub fn held_bytes(&self) -> u64 {
+        self.held.load(Ordering::Relaxed)
     }
 
     /// The door that the node was opened through.

@@ -10,7 +10,7 @@ use kernel_door::{DoorFd, DoorRange, Errno};
 use nvgpu_sys::nvmap::{self as sys, Heaps};
 
 use crate::attributes::{Access, CacheMode, CacheOperation};
-use crate::client::{Nvmap, query_error};
+use crate::client::{Held, Nvmap, query_error};
 use crate::error::Error;
 use crate::handle::Handle;
 use crate::mapping::CpuMapping;
@@ -116,6 +116,8 @@ pub struct DmaBuf {
     /// Whether this is imported host memory, which cannot be mapped through the descriptor.
     host: bool,
     label: String,
+    /// Counts the memory while it is allocated; `None` for imports and duplicates.
+    pub(crate) held: Option<Held>,
 }
 
 impl DmaBuf {
@@ -127,7 +129,7 @@ impl DmaBuf {
         label: &str,
     ) -> Result<Self, (&'static str, Errno)> {
         let fd = handle.export().map_err(|errno| (sys::GET_FD.name(), errno))?;
-        Ok(Self { fd, handle, size, access, host: false, label: label.into() })
+        Ok(Self { fd, handle, size, access, host: false, label: label.into(), held: None })
     }
 
     /// Exports a handle for host memory.

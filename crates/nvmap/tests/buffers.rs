@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kernel_door::{Door, Errno};
 use nvgpu_sys::nvmap as sys;
-use nvmap::{Buffer, CacheMode, Error, Nvmap};
+use nvmap::{Access, Buffer, CacheMode, Error, Nvmap};
 use orin_sim::{Call, Config, Failure, LiveCounts, Node, Nodes, SoftwareOrin};
 
 fn boot(config: Config) -> (SoftwareOrin, Arc<dyn Door>) {
@@ -198,8 +198,16 @@ fn everything_is_given_back_whatever_is_dropped_first() {
     let clone = nvmap.clone();
     let buffer = nvmap.buffer(4096).allocate().unwrap();
     let other = clone.buffer(1 << 20).cache(CacheMode::WriteCombined).allocate().unwrap();
+    let shared = other.as_dma_buf().duplicate(Access::ReadOnly).unwrap();
+    assert_eq!(
+        (nvmap.held_bytes(), clone.held_bytes()),
+        (0x10_1000, 0x10_1000),
+        "a duplicate is not counted again"
+    );
     drop(nvmap);
     drop(other);
+    drop(shared);
+    assert_eq!(clone.held_bytes(), 0x1000);
     drop(clone);
     buffer.write_u32(0, 1);
     assert_eq!(buffer.read_u32(0), 1);

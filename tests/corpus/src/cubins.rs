@@ -62,6 +62,6 @@ macro_rules! files {
 }
 
 files! {
-    "algorithms" "async" "atomics" "bfloat" "bits" "convert" "double" "float" "flow" "grid" "half" "integer"
+    "algorithms" "async" "atomics" "bfloat" "bits" "convert" "double" "float" "flow" "grid" "groups" "half" "integer"
     "memory" "shared" "special" "tensor" "uniform" "warp" "wide"
 }

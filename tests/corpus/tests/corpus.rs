@@ -82,7 +82,7 @@ fn release_13_0_for_sm_87() {
 
 /// Names of the kernels that a source defines with `KERNEL` and the kernel-generating macros.
 fn defined(source: &str) -> BTreeSet<String> {
-    let makers = ["MAP1(", "MAP2(", "MAP3(", "MMA_F32(", "MMA_S32(", "MMA_SAT("];
+    let makers = ["MAP1(", "MAP2(", "MAP3(", "MMA_F32(", "MMA_S32(", "MMA_SAT(", "GROUPS(", "APART("];
     let name = |line: &str| -> Option<String> {
         let rest = match line.strip_prefix("KERNEL ") {
             Some(rest) => {

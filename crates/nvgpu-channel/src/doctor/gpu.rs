@@ -187,7 +187,7 @@ fn clock_runs(report: &mut Report, gpu: &Gpu) {
 /// Opens address space, mapping, TSG, subcontext and channel, like every program.
 fn bring_up(report: &mut Report, gpu: &Gpu) {
     let start = Instant::now();
-    let channel = || -> Result<u32, Error> {
+    let channel = || -> Result<(u32, u64), Error> {
         let space = gpu.address_space()?;
         let buffer = Arc::new(gpu.nvmap().buffer(nvgpu_sys::nvmap::PAGE_SIZE).label("doctor").allocate()?);
         let _mapping = space.map(&buffer, MapOptions::default())?;
@@ -196,13 +196,15 @@ fn bring_up(report: &mut Report, gpu: &Gpu) {
         let channel = subcontext.channel(class).label("doctor").open()?;
         match channel.error_notifier() {
             Some(fault) => Err(fault.into()),
-            None => Ok(channel.token()),
+            None => Ok((channel.token(), gpu.nvmap().held_bytes() >> 10)),
         }
     };
     match channel() {
-        Ok(token) => {
+        Ok((token, held)) => {
             let took = start.elapsed().as_millis();
-            report.ok("channel", format!("opens and closes in {took} ms, token {token}"));
+            let text =
+                format!("opens and closes in {took} ms, token {token}; open, it holds {held} KiB of memory");
+            report.ok("channel", text);
             let release = gpu.characteristics().interface();
             let code = gpu.nvmap().alloc_code().map_or_else(String::new, |code| format!(" {code:#010x}"));
             report.ok("interface", format!("characteristics as in {release}, NVMAP_IOC_ALLOC{code}"));

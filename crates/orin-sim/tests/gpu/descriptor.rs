@@ -225,6 +225,40 @@ fn local_memory_must_hold_all_warps_of_a_tpc_at_once() {
     }
 }
 
+/// Without shared memory the configuration of the SM may be left open; with shared memory it may not.
+#[test]
+fn a_launch_without_shared_memory_needs_no_configuration() {
+    for (bytes, runs) in [(0, true), (1024, false)] {
+        let kernels = basics();
+        let mut qmd = kernels.prepare("empty", 0, [1, 1, 1], [32, 1, 1], &[]);
+        for (field, value) in [
+            (q::SHARED_MEMORY_SIZE, bytes),
+            (q::MIN_SM_CONFIG_SHARED_MEM_SIZE, 0),
+            (q::TARGET_SM_CONFIG_SHARED_MEM_SIZE, 0),
+            (q::MAX_SM_CONFIG_SHARED_MEM_SIZE, 0),
+        ] {
+            qmd.set(field, value).unwrap();
+        }
+        kernels.store(0, &qmd);
+        let mut ring = kernels.rig.channel(0, 16);
+        ring.commands(|encoder| {
+            encoder.shader_shared_memory_window(SHARED_WINDOW).unwrap();
+            encoder.shader_local_memory_window(LOCAL_WINDOW).unwrap();
+            encoder.shader_local_memory(LOCAL).unwrap();
+            encoder.shader_local_memory_size(LOCAL_BYTES_PER_TPC, 0xff).unwrap();
+            launch(encoder, 0, PcasAction::InvalidateCopySchedule);
+            encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap();
+        });
+        if runs {
+            kernels.rig.wait_for(0, 1);
+        } else {
+            let (_, fault) = kernels.rig.fault();
+            let ChannelFault::LaunchDescriptor { esr_bit, .. } = &fault else { panic!("{fault}") };
+            assert_eq!(*esr_bit, Some(25), "{fault}");
+        }
+    }
+}
+
 /// The MMU fault of a launch with a changed descriptor.
 fn unmapped(change: impl FnOnce(&mut QmdV3_0)) -> MmuFault {
     let kernels = basics();

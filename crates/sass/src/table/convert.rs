@@ -161,9 +161,10 @@ fn integer_source(p: &mut Printer<'_>) {
     let (size, part) = (p.i.bits(FROM_SIZE), p.i.bits(SLOT_PART) as usize);
     let after = match size {
         0 => ["", ".B1", ".B2", ".B3"][part],
-        1 if p.i.form == 1 => PARTS[part],
+        1 if p.i.form != 4 => PARTS[part],
         _ => "",
     };
-    let text = p.b(Style { spaced: size < 2, ..Style::PATTERN });
+    let style = if size >= 2 && p.i.bit(FROM_SIGNED) { Style::SIGNED } else { Style::PATTERN };
+    let text = p.b(Style { spaced: size < 2, ..style });
     p.push(format_args!("{text}{after}"));
 }

@@ -30,7 +30,7 @@ pub(super) const ROWS: &[Row] = &[
     row(0x086, f(4), "VOTEU", Op::Voteu, Own, [1, 0, 0, 0])
         .name(VOTES)
         // The condition is a predicate of the lanes.
-        .operands(&[D, Target(TARGET), By(&[CONDITION], |p| p.condition(CONDITION, false))]),
+        .operands(&[DUnlessZero, Target(TARGET), By(&[CONDITION], |p| p.condition(CONDITION, false))]),
     row(0x1a1, f(1), "MATCH", Op::Match, Own, [1, 1, 0, 0])
         .name(&[One(MATCH_ANY, &["ALL", "ANY"]), Set(MATCH_WIDE, "U64")])
         .operands(&[Unless(MATCH_ANY, &[Target(TARGET)]), D, A])

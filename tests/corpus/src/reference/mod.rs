@@ -7,6 +7,7 @@ mod convert;
 mod double;
 mod float;
 mod flow;
+mod groups;
 mod half;
 mod integer;
 mod memory;
@@ -32,6 +33,7 @@ pub(super) fn all() -> Vec<Case> {
         float::cases,
         flow::cases,
         memory::grid_cases,
+        groups::cases,
         half::half_cases,
         integer::cases,
         memory::cases,

@@ -410,6 +410,16 @@ impl Fields<'_> {
             );
             return fail(Some(esr::SHARED_MEMORY_SIZE), reason);
         }
+        let fields = [
+            q::MIN_SM_CONFIG_SHARED_MEM_SIZE,
+            q::TARGET_SM_CONFIG_SHARED_MEM_SIZE,
+            q::MAX_SM_CONFIG_SHARED_MEM_SIZE,
+        ];
+        // A launch that leaves the configuration open, as programs for the Orin Nano do.
+        if size == 0 && fields.iter().all(|field| self.get32(*field) == 0) {
+            // CAST: below 1 MiB.
+            return Ok((0, MAX_SHARED as u32));
+        }
         let config = |field: Field<q::Layout>| {
             let code = self.get32(field);
             match SHARED.config_bytes(code) {
@@ -420,9 +430,8 @@ impl Fields<'_> {
                 }
             }
         };
-        let min = config(q::MIN_SM_CONFIG_SHARED_MEM_SIZE)?;
-        let target = config(q::TARGET_SM_CONFIG_SHARED_MEM_SIZE)?;
-        let max = config(q::MAX_SM_CONFIG_SHARED_MEM_SIZE)?;
+        let [min, target, max] = fields.map(config);
+        let (min, target, max) = (min?, target?, max?);
         if min < size || target < min || max < target {
             let reason = format!(
                 "shared memory of {size:#x} bytes wants SM configurations of at least that, ascending, \

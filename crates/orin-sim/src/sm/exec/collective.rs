@@ -124,15 +124,17 @@ pub(super) fn redux(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     Ok(())
 }
 
-/// R2UR: the value of the lowest active lane. The predicate is true if all active lanes agree. The compiler tests it
-/// before warp-wide operations with member masks that may differ by lane. The code after the test works with either
-/// result, because it converges with WARPSYNC.
+/// R2UR: the value of the lowest active lane. The predicate is true in the lanes that have another value. Compilers guard
+/// `BRA.DIV` and `BRA.CONV` with its complement before warp-wide operations with member masks that may differ by lane:
+/// only the lanes with the first mask are then compared with the union of all masks, and groups go separate ways.
+///
+/// Source: hand-made code on an H100.
 pub(super) fn r2ur(warp: &mut Warp, i: &Instruction, active: u32) {
     let row = warp.row(i.a);
     let value = row[active.trailing_zeros() as usize & 31];
-    let agree = lanes(active).all(|lane| row[lane] == value);
+    let others = lanes(active).filter(|&lane| row[lane] != value).fold(0, |mask, lane| mask | 1 << lane);
     warp.set_uniform(i.d, value);
-    warp.set_predicate(i.target_predicate(field::TARGET), active, if agree { FULL } else { 0 });
+    warp.set_predicate(i.target_predicate(field::TARGET), active, others);
 }
 
 /// MOVM: transposes an 8x8 matrix of 16-bit elements. Lane l holds columns 2 (l mod 4) and the next of row l / 4.

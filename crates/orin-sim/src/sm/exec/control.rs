@@ -41,10 +41,9 @@ pub(super) fn bra(warp: &mut Warp, i: &Instruction, active: u32) -> Result<Flow,
             // CAST: 6 bits.
             let mask = warp.uniform(i.register(field::UNIFORM_A))
                 ^ if i.bit(field::BRANCH_COMPLEMENT) { !0 } else { 0 };
-            let converged = warp.path.mask & mask == mask & warp.live;
-            if converged != (condition == 3) {
-                taken = 0;
-            }
+            let converged = taken & mask == mask & warp.live;
+            // The guard selects the lanes that are compared; all lanes of the path branch, or none.
+            taken = if taken != 0 && converged == (condition == 3) { warp.path.mask } else { 0 };
         }
     }
     let (target, next) = (relative(warp, i), warp.path.pc + 16);
