@@ -48,3 +48,15 @@ KERNEL uniform_halves(const u32* in, u32* out, s32 n, s32 m, u64 base)
         q += 5;
     out[INDEX] = in[(q >> 32) & 63] + (u32)q + part + (u32)(p >> 7) + (u32)(p >> 32);
 }
+
+// Conversions of parts of a number that only the block knows.
+KERNEL uniform_parts(const s32* in, float* out, s32 k)
+{
+    s32 u = k * (s32)gridDim.x + (s32)blockIdx.x * 196611, t = (s32)threadIdx.x;
+    float* o = out + 160 * blockIdx.x;
+    o[t] = (float)(s16)(u >> 16) + in[t];
+    o[t + 32] = (float)(s16)u;
+    o[t + 64] = (float)(u16)(u >> 16);
+    o[t + 96] = (float)(s8)(u >> 8);
+    o[t + 128] = (float)(u8)(u >> 24);
+}

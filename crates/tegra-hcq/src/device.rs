@@ -110,8 +110,9 @@ impl Device {
         Ok(Handle::new(memory, self.shared.heap()))
     }
 
-    /// As [`Device::import`] for memory that the caller continues to own: a mapped file, a camera frame, memory of
-    /// another library.
+    /// As [`Device::import`] for memory that the caller continues to own: a mapped file, or memory of another
+    /// library. Mappings of device memory (`VM_PFNMAP`), such as the
+    /// buffers of many camera drivers, cannot be pinned.
     ///
     /// # Errors
     ///

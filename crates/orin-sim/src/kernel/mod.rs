@@ -219,6 +219,21 @@ struct Calls {
     failures: Vec<Failure>,
 }
 
+/// Says once per process that the model is compiled without optimisation, as in debug builds of other workspaces. Only
+/// the build script knows.
+fn warn_if_slow() {
+    #[cfg(unoptimised)]
+    {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            eprintln!(
+                "orin-sim: compiled without optimisation: kernels run about 15 times slower. Add to Cargo.toml:\n\
+                 [profile.dev.package]\norin-sim.opt-level = 2\nsass.opt-level = 2"
+            );
+        });
+    }
+}
+
 impl SoftwareOrin {
     /// Boots a board with [`Config::from_environment`].
     ///
@@ -237,6 +252,7 @@ impl SoftwareOrin {
     ///
     /// Fails if the GPU's thread cannot be started, or if there is no memory for the syncpoints.
     pub fn new(mut config: Config) -> Result<Self, Errno> {
+        warn_if_slow();
         if config.sm.profile.is_some() && config.sm.check.is_none() {
             // Profiles need the names and lines of loaded programs, which a checker without tools knows.
             config.sm.check = Some(Checker::new(Tools::empty()));

@@ -228,7 +228,7 @@ fn local_memory_must_hold_all_warps_of_a_tpc_at_once() {
 /// Without shared memory the configuration of the SM may be left open; with shared memory it may not.
 #[test]
 fn a_launch_without_shared_memory_needs_no_configuration() {
-    for (bytes, runs) in [(0, true), (1024, false)] {
+    for (bytes, runs) in [(0_u64, true), (1024, false)] {
         let kernels = basics();
         let mut qmd = kernels.prepare("empty", 0, [1, 1, 1], [32, 1, 1], &[]);
         for (field, value) in [
@@ -245,7 +245,7 @@ fn a_launch_without_shared_memory_needs_no_configuration() {
             encoder.shader_shared_memory_window(SHARED_WINDOW).unwrap();
             encoder.shader_local_memory_window(LOCAL_WINDOW).unwrap();
             encoder.shader_local_memory(LOCAL).unwrap();
-            encoder.shader_local_memory_size(LOCAL_BYTES_PER_TPC, 0xff).unwrap();
+            encoder.shader_local_memory_size(LOCAL_PER_TPC, 0xff).unwrap();
             launch(encoder, 0, PcasAction::InvalidateCopySchedule);
             encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap();
         });

@@ -148,10 +148,9 @@ impl Printer<'_> {
         let i = self.i;
         let own = i.row().is_uniform();
         match *operand {
-            Operand::D => self.push(if own { uniform(i.d) } else { general(i.d) }),
             Operand::UniformD => self.push(self.uniform(field::UNIFORM_D)),
-            Operand::DUnlessZero if i.d == RZ => {}
-            Operand::DUnlessZero => self.push(general(i.d)),
+            Operand::DUnlessZero if i.d == if own { URZ } else { RZ } => {}
+            Operand::D | Operand::DUnlessZero => self.push(if own { uniform(i.d) } else { general(i.d) }),
             Operand::A(signs, suffix) => self.a(signs, suffix),
             Operand::B(style) => self.push(self.b(style)),
             Operand::C(style) => self.push(self.c(style)),

@@ -51,7 +51,7 @@ const POINTER: Operand = By(&[BANK, BANK_OFFSET], |p| {
 const BRANCH_NAME: &[Part] = &[
     DEPTHS,
     // A branch with a uniform register must have a kind.
-    Join(&[BRANCH_KIND, UNIFORM], &["", "U", "DIV", "CONV", "INVALID0", "U", "DIV", "CONV"]),
+    Join(&[BRANCH_KIND, UNIFORM], &["", "U", "DIV", "CONV", "INVALID0", "INVALID1", "DIV", "CONV"]),
 ];
 const BRANCH: &[Operand] = &[
     CONDITION_OPERAND,

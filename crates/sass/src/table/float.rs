@@ -169,7 +169,8 @@ pub(super) const PARTS: [&str; 4] = ["", ".H1", ".INVALID2", ".INVALID3"];
 /// Writes B with the selected half.
 pub(super) fn half_source(p: &mut Printer<'_>, style: Style) {
     let text = p.b(style);
-    let part = if p.i.form == 1 { PARTS[p.i.bits(SLOT_PART) as usize] } else { "" };
+    // An immediate has no part selector.
+    let part = if p.i.form == 4 { "" } else { PARTS[p.i.bits(SLOT_PART) as usize] };
     // Within the bars of an absolute value.
     match text.strip_suffix('|') {
         Some(inside) => p.push(format_args!("{inside}{part}|")),
@@ -184,8 +185,7 @@ fn function_source(p: &mut Printer<'_>) {
     let style = if double { Style::DOUBLE } else { Style::SINGLE };
     match (p.i.bit(FUNCTION_HALF), p.i.form) {
         (true, 4) => p.push(number::immediate(p.i.bits(SLOT) & 0xffff, Number::Half, false)),
-        (true, 5) => p.push(p.b(Style { spaced: true, ..Style::SINGLE })),
-        (true, _) => half_source(p, style),
+        (true, form) => half_source(p, Style { spaced: form == 5, ..style }),
         (false, _) => p.push(p.b(style)),
     }
 }

@@ -12,7 +12,7 @@ fn words(kernel: &str, len: usize) -> Vec<u32> {
 
 /// The cases.
 pub(super) fn cases() -> Vec<Case> {
-    vec![arithmetic(), addresses(), halves()]
+    vec![arithmetic(), addresses(), halves(), parts()]
 }
 
 /// PTX `prmt` in its default mode, without sign bits.
@@ -112,5 +112,30 @@ fn halves() -> Case {
                 [word; 35]
             };
             (0..4).flat_map(block).collect()
+        })
+}
+
+fn parts() -> Case {
+    let (k, blocks) = (0x0765_4321_i32, 3);
+    let input: Vec<i32> = words("uniform_parts", 32).into_iter().map(|x| (x >> 20).cast_signed()).collect();
+    let given = input.clone();
+    Case::new(FILE, "uniform_parts")
+        .launch(blocks, 32)
+        .input(&given)
+        .output::<f32>(160 * blocks as usize)
+        .scalar(k)
+        .gives(move || {
+            let block = |at: u32| {
+                let u = k.wrapping_mul(blocks as i32).wrapping_add(at as i32 * 196_611);
+                let first: Vec<f32> = input.iter().map(|x| f32::from((u >> 16) as i16) + *x as f32).collect();
+                let rest = [
+                    f32::from(u as i16),
+                    f32::from((u >> 16) as u16),
+                    f32::from((u >> 8) as i8),
+                    f32::from((u >> 24) as u8),
+                ];
+                first.into_iter().chain(rest.into_iter().flat_map(|part| [part; 32]))
+            };
+            (0..blocks).flat_map(block).collect()
         })
 }

@@ -200,8 +200,8 @@ pub(super) fn mufu(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     if i.bit(field::FUNCTION_HALF) {
         // Half precision: the selected half of the source; the result goes to the lower half.
         let shift = match i.b {
-            Source::Register(_) => 16 * (i.bits(field::SLOT_PART) & 1),
-            _ => 0,
+            Source::Immediate(_) => 0,
+            _ => 16 * (i.bits(field::SLOT_PART) & 1),
         };
         let (and, xor) =
             (if i.b_sign.absolute { 0x7fff } else { 0xffff }, if i.b_sign.negate { 0x8000 } else { 0 });
