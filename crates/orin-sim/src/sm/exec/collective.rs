@@ -124,9 +124,9 @@ pub(super) fn redux(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     Ok(())
 }
 
-/// R2UR: the value of the lowest active lane. The predicate is true in the lanes that have another value. Compilers guard
-/// `BRA.DIV` and `BRA.CONV` with its complement before warp-wide operations with member masks that may differ by lane:
-/// only the lanes with the first mask are then compared with the union of all masks, and groups go separate ways.
+/// R2UR: the value of the lowest active lane. The predicate is true in the lanes that have another value. Compilers
+/// guard `BRA.DIV` and `BRA.CONV` with its complement before warp-wide operations with member masks that may differ by
+/// lane: only the lanes with the first mask are then compared with the union of all masks, and groups go separate ways.
 ///
 /// Source: hand-made code on an H100.
 pub(super) fn r2ur(warp: &mut Warp, i: &Instruction, active: u32) {
