@@ -43,8 +43,8 @@ program prints to standard error.
 
 Exit codes: 1 if anything is found, or the GPU stops a channel; otherwise the program's own. See docs/check.md.")]
 pub(crate) struct Options {
-    /// The tools: memcheck, racecheck, initcheck, synccheck, leakcheck, ordering, several separated by commas, or all,
-    /// which is all but ordering
+    /// The tools: memcheck, racecheck, initcheck, synccheck, leakcheck, ordering, warpcheck, several separated by
+    /// commas, or all, which is all but ordering and warpcheck
     #[arg(long, value_name = "TOOLS", default_value = "all")]
     tool: Tools,
     /// Print the findings as one JSON object on standard output instead of text on standard error; with =FILE, write

@@ -4,12 +4,13 @@ use orin_sim::check::Kind;
 use serde::{Deserialize, Serialize};
 
 /// The sources in `kernels/check`, without extension, and the tool that finds the errors of each.
-pub const FILES: [(&str, &str); 5] = [
+pub const FILES: [(&str, &str); 6] = [
     ("mem", "memcheck"),
     ("race", "racecheck"),
     ("init", "initcheck"),
     ("sync", "synccheck"),
     ("frames", "memcheck"),
+    ("warp", "warpcheck"),
 ];
 
 /// A planted error, or a repaired kernel.

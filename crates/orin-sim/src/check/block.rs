@@ -10,6 +10,7 @@ use super::Tools;
 use super::fate::Fate;
 use super::finding::{Accessing, Finding, Kind, Place, Worker};
 use super::grid::GridCheck;
+use super::lockstep::BlockLanes;
 use super::mapped;
 use super::objects::{Extent, Found};
 use super::padding::{self, Loads};
@@ -40,6 +41,7 @@ pub(crate) struct BlockCheck {
     loads: Loads,
     race: Option<Box<BlockRace>>,
     sync: Option<Box<BlockSync>>,
+    lanes: Option<Box<BlockLanes>>,
 }
 
 impl BlockCheck {
@@ -55,6 +57,9 @@ impl BlockCheck {
             loads: Loads::default(),
             race: grid.race.is_some().then(|| Box::new(BlockRace::new(warps, grid.launch.shared_bytes))),
             sync: tools.contains(Tools::SYNCCHECK).then(|| Box::new(BlockSync::new(&grid.launch))),
+            lanes: tools
+                .contains(Tools::WARPCHECK)
+                .then(|| Box::new(BlockLanes::new(warps, grid.launch.shared_bytes))),
         }
     }
 
@@ -67,6 +72,9 @@ impl BlockCheck {
         }
         if let Some(sync) = &mut self.sync {
             sync.start();
+        }
+        if let Some(lanes) = &mut self.lanes {
+            lanes.start();
         }
     }
 
@@ -104,6 +112,11 @@ impl BlockCheck {
                 Space::Global => race.global(&self.grid, self.block, request, request.mask & !wrong, site),
                 Space::Local => {}
             }
+        }
+        if let Some(lanes) = &mut self.lanes
+            && request.space == Space::Shared
+        {
+            lanes.shared(&self.grid, self.block, request, site);
         }
         dropped
     }
@@ -390,12 +403,18 @@ impl BlockCheck {
         if let Some(sync) = &mut self.sync {
             sync.arrived(&self.grid, self.block, warp, arrival);
         }
+        if let Some(lanes) = &mut self.lanes {
+            lanes.arrived(warp, arrival);
+        }
     }
 
     /// Records that a barrier has released the threads of a warp.
     pub(crate) fn released(&mut self, warp: usize, barrier: u8) {
         if let Some(race) = &mut self.race {
             race.released(warp, barrier);
+        }
+        if let Some(lanes) = &mut self.lanes {
+            lanes.released(warp, barrier);
         }
     }
 
@@ -455,10 +474,20 @@ impl BlockCheck {
         }
     }
 
-    /// Checks the masks with which lanes of a warp execute WARPSYNC.
-    pub(crate) fn warpsync(&self, active: u32, masks: &Row, site: &Site<'_>) {
+    /// Checks the masks with which lanes of a warp execute WARPSYNC; `live` have not exited.
+    pub(crate) fn warpsync(&mut self, active: u32, masks: &Row, live: u32, site: &Site<'_>) {
         if let Some(sync) = &self.sync {
             sync.warpsync(&self.grid, self.block, active, masks, site);
+        }
+        if let Some(lanes) = &mut self.lanes {
+            lanes.warpsync(site.warp, active, masks, live);
+        }
+    }
+
+    /// Records that lanes execute NOP, by which compilers replace `__syncwarp()` where the warp has one path.
+    pub(crate) fn together(&mut self, warp: u32, active: u32) {
+        if let Some(lanes) = &mut self.lanes {
+            lanes.synchronise(warp, active);
         }
     }
 }

@@ -60,6 +60,7 @@ kinds! {
     BarrierCount "barrier-count" SYNCCHECK "The number of threads of a barrier is wrong.";
     UnfinishedBarrier "unfinished-barrier" SYNCCHECK "Threads arrived at a barrier that was never completed.";
     WarpMask "warp-mask" SYNCCHECK "A mask of __syncwarp that is wrong for its threads.";
+    WarpRace "warp-race" WARPCHECK "Two lanes of a warp access the same shared memory, and only lockstep orders them.";
     Deadlock "deadlock" SYNCCHECK "All threads of a block wait.";
     Leak "leak" LEAKCHECK "An object that is alive at the end.";
     Unwritten "unwritten" ORDERING "The GPU reads a word that was never written.";

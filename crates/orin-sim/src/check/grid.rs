@@ -97,7 +97,7 @@ impl GridCheck {
 
     /// Whether blocks must run one after another, in a fixed order.
     pub(crate) fn needs_order(&self) -> bool {
-        self.race.is_some()
+        self.race.is_some() || self.checker.tools().contains(Tools::WARPCHECK)
     }
 
     /// Checks the constant banks against the objects.

@@ -12,6 +12,7 @@
 //! | initcheck | loads of device memory that neither CPU nor GPU has written |
 //! | synccheck | barriers in divergent code, without exited threads, with wrong counts; masks of `__syncwarp` |
 //! | leakcheck | objects that are alive when the board is closed, or the process ends |
+//! | warpcheck | accesses of two lanes of a warp to the same shared memory without `__syncwarp()` (`lockstep`) |
 //! | ordering | work without order, stale caches, unwritten words, unproven encodings (`ordering`) |
 //!
 //! # How it works
@@ -35,6 +36,7 @@ mod finding;
 mod grid;
 mod init;
 mod known;
+mod lockstep;
 mod mapped;
 mod objects;
 mod ordering;

@@ -74,3 +74,14 @@ pub(super) fn name(access: Access) -> &'static str {
         Access::Atomic => "atomic",
     }
 }
+
+/// The words of an access, with the bytes of each.
+#[inline]
+pub(super) fn words(va: u64, bytes: u32) -> impl Iterator<Item = (u64, u8)> {
+    let (first, end) = (va / 4, va + u64::from(bytes));
+    (first..end.div_ceil(4)).map(move |word| {
+        let (low, high) = (va.max(4 * word) - 4 * word, end.min(4 * word + 4) - 4 * word);
+        // CAST: at most 4 bits.
+        (word, ((1u32 << high) - (1 << low)) as u8)
+    })
+}

@@ -16,25 +16,28 @@ bitflags::bitflags! {
         const LEAKCHECK = 16;
         /// Work of the GPU without order, stale caches, unwritten words and unproven encodings: errors of a driver.
         const ORDERING = 32;
-        /// The tools for kernels: all but [`Tools::ORDERING`].
+        /// The tools for kernels that `all` means: those without [`Tools::ORDERING`] and [`Tools::WARPCHECK`].
         const KERNELS = 31;
+        /// Accesses of two lanes of a warp that only lockstep orders.
+        const WARPCHECK = 64;
     }
 }
 
 /// Names of the tools.
-const NAMES: [(&str, Tools); 6] = [
+const NAMES: [(&str, Tools); 7] = [
     ("memcheck", Tools::MEMCHECK),
     ("racecheck", Tools::RACECHECK),
     ("initcheck", Tools::INITCHECK),
     ("synccheck", Tools::SYNCCHECK),
     ("leakcheck", Tools::LEAKCHECK),
     ("ordering", Tools::ORDERING),
+    ("warpcheck", Tools::WARPCHECK),
 ];
 
 /// An unknown name of a tool.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown tool '{0}'; known are memcheck, racecheck, initcheck, synccheck, leakcheck, ordering and all"
+    "unknown tool '{0}'; known are memcheck, racecheck, initcheck, synccheck, leakcheck, ordering, warpcheck and all"
 )]
 pub struct UnknownTool(pub String);
 
@@ -63,6 +66,11 @@ impl Tools {
         NAMES.iter().find(|(_, tool)| *tool == self).map_or("check", |(name, _)| name)
     }
 
+    /// Whether kernels must be examined.
+    pub(crate) fn examine_kernels(self) -> bool {
+        self.intersects(Self::KERNELS | Self::WARPCHECK)
+    }
+
     /// Whether the global accesses of kernels must be examined.
     pub(crate) fn examine_global(self) -> bool {
         self.intersects(Self::MEMCHECK | Self::RACECHECK | Self::INITCHECK)
@@ -78,7 +86,7 @@ mod tests {
         let all: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
         assert_eq!(all.join(",").parse(), Ok(Tools::all()));
         assert_eq!("all".parse(), Ok(Tools::KERNELS));
-        assert_eq!(" 1 ,ordering".parse(), Ok(Tools::all()));
+        assert_eq!(" 1 ,ordering,warpcheck".parse(), Ok(Tools::all()));
         assert_eq!(["", "0"].map(str::parse), [Ok(Tools::empty()), Ok(Tools::empty())]);
         let unknown = "memcheck,racechek".parse::<Tools>().unwrap_err();
         assert_eq!(unknown, UnknownTool("racechek".to_owned()));

@@ -7,14 +7,15 @@ use crate::check::{Fence, Scope, Tools};
 /// Whether a tool examines the instruction.
 pub(super) fn is_examined(tools: Tools, i: &Instruction) -> bool {
     match i.op {
-        Op::Ldg | Op::Stg | Op::Ld | Op::St | Op::Ldgsts => tools.examine_global(),
+        Op::Ldg | Op::Stg => tools.examine_global(),
+        Op::Ld | Op::St | Op::Ldgsts => tools.examine_global() || tools.contains(Tools::WARPCHECK),
         Op::Atom | Op::AtomSwap | Op::Atomg | Op::AtomgSwap | Op::Red => tools.examine_global(),
         Op::Ldl | Op::Stl => tools.contains(Tools::MEMCHECK),
         Op::Lds | Op::Sts | Op::Ldsm | Op::Atoms | Op::AtomsSwap | Op::AtomsInc | Op::Arrives => {
-            tools.contains(Tools::RACECHECK)
+            tools.intersects(Tools::RACECHECK | Tools::WARPCHECK)
         }
-        Op::Nothing => tools.contains(Tools::RACECHECK) && orders(i),
-        Op::Warpsync => tools.contains(Tools::SYNCCHECK),
+        Op::Nothing => tools.intersects(Tools::RACECHECK | Tools::WARPCHECK) && orders(i),
+        Op::Warpsync => tools.intersects(Tools::SYNCCHECK | Tools::WARPCHECK),
         _ => false,
     }
 }

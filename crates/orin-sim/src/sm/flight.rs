@@ -34,7 +34,7 @@ use super::exec::Spent;
 use super::port::Port;
 use super::program::Program;
 use super::{Launch, SmFault, Sms};
-use crate::check::{GridCheck, Tools};
+use crate::check::GridCheck;
 use crate::kernel_profile::{GridProfile, Tally};
 use crate::mmu::View;
 
@@ -116,7 +116,7 @@ impl Flight {
         let checker = sms.options.check.as_ref();
         let profiler = sms.options.profile.as_ref();
         let profile = profiler.and_then(|profiler| profiler.begin(&launch, &memory, checker));
-        let checks = checker.filter(|checker| checker.tools().intersects(Tools::KERNELS));
+        let checks = checker.filter(|checker| checker.tools().examine_kernels());
         let check = checks.map(|checker| GridCheck::new(checker, &launch, &memory));
         let launch = check.as_ref().map_or(launch, |check| check.launch.clone());
         Self {

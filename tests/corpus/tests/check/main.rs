@@ -18,9 +18,9 @@ use test_corpus::planted::{self, Planted};
 use test_corpus::{cases, cubins, on_the_model, run};
 use test_support::{TIMEOUT, try_open, workspace};
 
-/// Runs a kernel on a software Orin with all tools. Returns the findings.
+/// Runs a kernel on a software Orin with all tools for kernels, and its own. Returns the findings.
 fn findings(cubin: &[u8], planted: &Planted) -> Vec<Finding> {
-    let device = check::open(Tools::KERNELS).unwrap();
+    let device = check::open(Tools::KERNELS | planted.tool.parse().unwrap()).unwrap();
     // A kernel that faults leaves the device in error. A model that has panicked is no fault: it never answers.
     if let Err(error) = launch(&device, cubin, planted) {
         assert!(!matches!(error, tegra_hcq::Error::Timeout { .. }), "{}: {error}", planted.kernel);
@@ -151,9 +151,9 @@ fn planted_errors_are_found_in_code_for_debugging() {
 
 #[test]
 fn the_corpus_has_no_errors() {
-    let checker = Checker::new(Tools::KERNELS);
+    let checker = Checker::new(Tools::KERNELS | Tools::WARPCHECK);
     // Several threads reach a vertex at once and store the same values: a race that cannot change the result.
-    let known = "global-race breadth_first\nshared-race breadth_first";
+    let known = "global-race breadth_first\nshared-race breadth_first\nwarp-race breadth_first";
     checker.suppress(Suppressions::parse(known).unwrap());
     let sm = SmOptions { check: Some(checker.clone()), ..SmOptions::default() };
     let results = on_the_model(Config { sm, ..Config::default() }, cases());

@@ -18,7 +18,7 @@ use std::collections::{HashMap, HashSet};
 use super::fate::Fate;
 use super::finding::{Accessing, Finding, Kind, OtherSide, Worker};
 use super::grid::GridCheck;
-use super::request::{Fence, Request, Role, Scope, Site};
+use super::request::{Fence, Request, Role, Scope, Site, words};
 use crate::mmu::Access;
 use crate::sm::{Space, lanes};
 use copies::Copies;
@@ -491,15 +491,4 @@ impl Use {
             _ => "read",
         }
     }
-}
-
-/// The words of an access, with the bytes of each.
-#[inline]
-fn words(va: u64, bytes: u32) -> impl Iterator<Item = (u64, u8)> {
-    let (first, end) = (va / 4, va + u64::from(bytes));
-    (first..end.div_ceil(4)).map(move |word| {
-        let (low, high) = (va.max(4 * word) - 4 * word, end.min(4 * word + 4) - 4 * word);
-        // CAST: at most 4 bits.
-        (word, ((1u32 << high) - (1 << low)) as u8)
-    })
 }

@@ -21,7 +21,7 @@ pub(super) trait Examiner {
     fn examine(&mut self, request: &Request, site: &Site<'_>) -> u32;
 
     /// Lanes execute WARPSYNC with these masks.
-    fn warpsync(&self, _active: u32, _masks: &Row, _site: &Site<'_>) {}
+    fn warpsync(&mut self, _active: u32, _masks: &Row, _live: u32, _site: &Site<'_>) {}
 
     /// The sources of copies, of which each lane leaves out some bytes at the end.
     fn examine_copy(&mut self, request: &Request, _left_out: &[u64; 32], site: &Site<'_>) {
@@ -37,8 +37,8 @@ impl Examiner for BlockCheck {
         self.examine(request, site)
     }
 
-    fn warpsync(&self, active: u32, masks: &Row, site: &Site<'_>) {
-        self.warpsync(active, masks, site);
+    fn warpsync(&mut self, active: u32, masks: &Row, live: u32, site: &Site<'_>) {
+        self.warpsync(active, masks, live, site);
     }
 
     fn examine_copy(&mut self, request: &Request, left_out: &[u64; 32], site: &Site<'_>) {
@@ -49,7 +49,10 @@ impl Examiner for BlockCheck {
         match i.mnemonic() {
             "LDGDEPBAR" => self.committed(warp, active),
             "DEPBAR" if awaits_copies(i) => self.waited(warp, active, i.bits(field::SCOREBOARD_COUNT)),
-            _ => {
+            mnemonic => {
+                if mnemonic == "NOP" {
+                    self.together(warp, active);
+                }
                 if let Some(fence) = fence(i) {
                     self.fenced(warp, fence);
                 }
@@ -169,7 +172,7 @@ pub(super) fn before(
             let mut room = [0; 32];
             let taking = active & warp.predicate(i.source_predicate(field::CONDITION));
             if let Ok(masks) = context.values(warp, i.b, &mut room) {
-                check.warpsync(taking, masks, &site);
+                check.warpsync(taking, masks, warp.live, &site);
             }
             return 0;
         }
