@@ -270,3 +270,40 @@ KERNEL fix_seven_ints(ARGS)
     out[0] = first.x + first.y + first.z + first.w + rest.x + rest.y + in[6];
     out[1] = shared.x + shared.y + room[6];
 }
+
+// A stack in local memory that grows beyond the frame of the kernel.
+__device__ __forceinline__ void walk(int *out, const int *in, int depth)
+{
+    int stack[16], top = 0, sum = 0;
+    stack[top++] = threadIdx.x;
+    for (int step = 1; step < depth; step++) {
+        int node = in[(stack[top - 1] + 1) % 32];
+        stack[top++] = node; // BUG beyond-frame
+    }
+    while (top)
+        sum ^= stack[--top];
+    out[threadIdx.x] = sum;
+}
+// RUN grid=1 block=32 n=32
+KERNEL bug_deep_stack(ARGS) { walk(out, in, n); }
+KERNEL fix_deep_stack(ARGS) { walk(out, in, n / 2); }
+
+__constant__ int taps[9] = {1, 2, 3, 4, 5, 4, 3, 2, 1};
+__constant__ int gains[4] = {1, 10, 100, 1000};
+// A filter of 9 taps, called with 11: the loads reach the table behind it.
+// RUN grid=1 block=32 n=44
+KERNEL bug_too_many_taps(ARGS)
+{
+    int sum = 0;
+    for (int k = 0; k < n / 4; k++)
+        sum += taps[k] * in[threadIdx.x + k]; // BUG beyond-constant
+    out[threadIdx.x] = sum * gains[threadIdx.x & 3];
+}
+KERNEL fix_too_many_taps(ARGS)
+{
+    int sum = 0;
+    const int *table = blockIdx.x ? taps : gains;
+    for (int k = 0; k < (n - 8) / 4; k++)
+        sum += taps[k] * in[threadIdx.x + k];
+    out[threadIdx.x] = sum * gains[threadIdx.x & 3] + table[threadIdx.x & 3];
+}

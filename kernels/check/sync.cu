@@ -220,3 +220,60 @@ KERNEL fix_half_a_warp_leaves(ARGS)
     if (in[threadIdx.x] % 32 < 16)
         out[threadIdx.x] = any;
 }
+
+// Warps of two roles meet at two barriers: undefined in CUDA C++, although PTX permits it.
+// RUN grid=1 block=64 n=64
+KERNEL bug_barrier_of_each_role(ARGS)
+{
+    __shared__ int room[64];
+    if (threadIdx.x < 32) {
+        room[threadIdx.x] = in[threadIdx.x] * 2;
+        __syncthreads();
+        out[threadIdx.x] = room[threadIdx.x + 32];
+    } else {
+        room[threadIdx.x] = in[threadIdx.x] + 1;
+        __syncthreads(); // BUG divergent-barrier
+        out[threadIdx.x] = room[threadIdx.x - 32];
+    }
+}
+KERNEL fix_barrier_of_each_role(ARGS)
+{
+    __shared__ int room[64];
+    if (threadIdx.x < 32)
+        room[threadIdx.x] = in[threadIdx.x] * 2;
+    else
+        room[threadIdx.x] = in[threadIdx.x] + 1;
+    __syncthreads();
+    out[threadIdx.x] = room[threadIdx.x ^ 32];
+}
+
+// The sum of 20 values: without lanes 20 to 31, lanes 0 to 19 add undefined values.
+// RUN grid=1 block=32 n=20
+KERNEL bug_sum_without_lanes(ARGS)
+{
+    if (threadIdx.x >= n)
+        return;
+    int sum = in[threadIdx.x];
+    for (int step = 16; step > 0; step /= 2)
+        sum += __shfl_down_sync(~0u, sum, step); // BUG inactive-lane
+    out[threadIdx.x] = sum;
+}
+// Values of lanes that are not there may be read, but not used. The first 2^n lanes need no others.
+KERNEL fix_sum_without_lanes(ARGS)
+{
+    int sum = threadIdx.x < n ? in[threadIdx.x] : 0;
+    for (int step = 16; step > 0; step /= 2)
+        sum += __shfl_down_sync(~0u, sum, step);
+    if (threadIdx.x >= n)
+        return;
+    unsigned mask = __activemask();
+    int own = in[threadIdx.x], next = __shfl_down_sync(mask, own, 1);
+    if (threadIdx.x + 1 < n)
+        out[threadIdx.x] = sum + next - own;
+    if (threadIdx.x >= 16)
+        return;
+    for (int step = 8; step > 0; step /= 2)
+        own += __shfl_down_sync(0xffffu, own, step);
+    if (threadIdx.x == 0)
+        out[n - 1] = own;
+}

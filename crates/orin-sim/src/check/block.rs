@@ -6,7 +6,8 @@
 use core::ops::RangeInclusive;
 use std::sync::Arc;
 
-use super::Tools;
+use sass::Instruction;
+
 use super::fate::Fate;
 use super::finding::{Accessing, Finding, Kind, Place, Worker};
 use super::grid::GridCheck;
@@ -17,6 +18,7 @@ use super::padding::{self, Loads};
 use super::race::BlockRace;
 use super::request::{Fence, Request, Scope, Site, name};
 use super::sync::BlockSync;
+use super::{Tools, constants};
 use crate::mmu::Access;
 use crate::sm::{Arrival, Row, Space, lanes};
 
@@ -39,6 +41,7 @@ pub(crate) struct BlockCheck {
     generation: u64,
     /// For initcheck.
     loads: Loads,
+    constants: constants::Loads,
     race: Option<Box<BlockRace>>,
     sync: Option<Box<BlockSync>>,
     lanes: Option<Box<BlockLanes>>,
@@ -55,6 +58,7 @@ impl BlockCheck {
             next: 0,
             generation: 0,
             loads: Loads::default(),
+            constants: constants::Loads::default(),
             race: grid.race.is_some().then(|| Box::new(BlockRace::new(warps, grid.launch.shared_bytes))),
             sync: tools.contains(Tools::SYNCCHECK).then(|| Box::new(BlockSync::new(&grid.launch))),
             lanes: tools
@@ -67,6 +71,7 @@ impl BlockCheck {
     pub(crate) fn start(&mut self, block: [u32; 3], number: u64) {
         self.block = block;
         self.loads.start();
+        self.constants.start();
         if let Some(race) = &mut self.race {
             race.start(number);
         }
@@ -88,6 +93,7 @@ impl BlockCheck {
         if request.space == Space::Global {
             if tools.contains(Tools::MEMCHECK) {
                 (wrong, dropped) = self.memcheck(request, site);
+                self.constant_by_address(request, site);
             }
             if tools.contains(Tools::INITCHECK) && self.grid.managed {
                 self.initcheck(request, request.mask & !wrong, site);
@@ -119,6 +125,28 @@ impl BlockCheck {
             lanes.shared(&self.grid, self.block, request, site);
         }
         dropped
+    }
+
+    /// Examines loads of `bytes` bytes at offsets of a constant bank.
+    pub(crate) fn constant(&mut self, bank: u8, offsets: &Row, (mask, bytes): (u32, u32), site: &Site<'_>) {
+        if self.grid.checker.tools().contains(Tools::MEMCHECK) {
+            self.constants.load(&self.grid, self.block, (bank, offsets, mask, bytes), site);
+        }
+    }
+
+    /// As [`BlockCheck::constant`], for loads by their addresses in memory.
+    fn constant_by_address(&mut self, request: &Request, site: &Site<'_>) {
+        let Some(bank) = self.grid.launch.constants[3].filter(|_| request.access == Access::Read) else {
+            return;
+        };
+        // The image is mapped up to a multiple of 256 bytes.
+        let end = u64::from(bank.bytes).next_multiple_of(256);
+        let inside = |va: u64| va.checked_sub(bank.va).is_some_and(|offset| offset < end);
+        if inside(request.addresses[request.mask.trailing_zeros() as usize & 31]) {
+            let offsets =
+                request.addresses.map(|va| u32::try_from(va.wrapping_sub(bank.va)).unwrap_or(u32::MAX));
+            self.constants.load(&self.grid, self.block, (3, &offsets, request.mask, request.bytes), site);
+        }
     }
 
     /// Discards cached extents of objects that may have changed.
@@ -318,17 +346,29 @@ impl BlockCheck {
         });
     }
 
-    /// Reports local accesses below the stack pointer.
+    /// Reports local accesses below the stack pointer, and beyond the end of the stack.
     fn frame(&self, request: &Request, site: &Site<'_>) {
-        let below = |lane: &usize| request.addresses[*lane] < site.stack[*lane].into();
-        let Some(lane) = lanes(request.mask).find(below) else { return };
+        let bytes = u64::from(request.bytes);
+        let below = |lane: usize| u64::from(site.stack[lane]).checked_sub(request.addresses[lane]);
+        let end = |lane: usize| request.addresses[lane] + bytes;
+        let above = |lane: usize| end(lane).checked_sub(self.grid.stack).filter(|_| self.grid.stack != 0);
+        let wrong = |lane: &usize| {
+            below(*lane).is_some_and(|distance| distance > 0) || above(*lane).is_some_and(|beyond| beyond > 0)
+        };
+        let Some(lane) = lanes(request.mask).find(wrong) else { return };
         // CAST: at most 32.
-        let count = lanes(request.mask).filter(below).count() as u64;
+        let count = lanes(request.mask).filter(wrong).count() as u64;
         let address = request.addresses[lane];
         self.grid.checker.add(Kind::BeyondFrame, site.pc, count, || {
             let what = name(request.access);
-            let distance = u64::from(site.stack[lane]) - address;
-            let message = format!("{what} of {} bytes {distance} bytes below the stack frame", request.bytes);
+            let place = match below(lane) {
+                Some(distance) if distance > 0 => format!("{distance} bytes below the stack frame"),
+                _ => format!(
+                    "{} bytes beyond the frame of the kernel",
+                    above(lane).unwrap_or(0).saturating_sub(bytes)
+                ),
+            };
+            let message = format!("{what} of {bytes} bytes {place}");
             let access = accessing(request, "local", address..=address);
             self.finding(Kind::BeyondFrame, message, access, site, lane)
         });
@@ -481,6 +521,20 @@ impl BlockCheck {
         }
         if let Some(lanes) = &mut self.lanes {
             lanes.warpsync(site.warp, active, masks, live);
+        }
+    }
+
+    /// Records that a shuffle gives lanes values of lanes that do not execute it.
+    pub(crate) fn shuffled(&mut self, register: u8, lanes: u32, active: u32, site: &Site<'_>) {
+        if let Some(sync) = &mut self.sync {
+            sync.undefined.shuffled(register, lanes, active, site);
+        }
+    }
+
+    /// Examines the registers of an instruction that reads or writes a register of a shuffle.
+    pub(crate) fn registers(&mut self, i: &Instruction, active: u32, site: &Site<'_>) {
+        if let Some(sync) = &mut self.sync {
+            sync.undefined.registers(&self.grid, self.block, i, active, site);
         }
     }
 

@@ -59,6 +59,7 @@ kinds! {
     ExitedThreads "exited-threads" SYNCCHECK "A barrier of the block is passed without threads that have exited.";
     BarrierCount "barrier-count" SYNCCHECK "The number of threads of a barrier is wrong.";
     UnfinishedBarrier "unfinished-barrier" SYNCCHECK "Threads arrived at a barrier that was never completed.";
+    InactiveLane "inactive-lane" SYNCCHECK "A value that a shuffle has read from a lane that does not execute it.";
     WarpMask "warp-mask" SYNCCHECK "A mask of __syncwarp that is wrong for its threads.";
     WarpRace "warp-race" WARPCHECK "Two lanes of a warp access the same shared memory, and only lockstep orders them.";
     Deadlock "deadlock" SYNCCHECK "All threads of a block wait.";

@@ -1,7 +1,7 @@
 //! The checks of a running grid, and what its instructions access.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use sass::Op;
@@ -9,13 +9,16 @@ use sass::Op;
 use super::fate::{self, Fate};
 use super::finding::{Accessing, Finding, Kind, Located, NearObject, Worker};
 use super::objects::Extent;
-use super::program::Image;
+use super::program::{Image, Variable};
 use super::race::GridRace;
 use super::request::name;
 use super::watcher::Pointer;
 use super::{Checker, Tools, mapped};
 use crate::mmu::{FaultKind, View};
 use crate::sm::{ConstantBank, Launch, SmFault, SmFaultCause};
+
+/// Offset of the initial stack pointer in constant bank 0: code begins with `MOV R1, c[0x0][0x28]`.
+const STACK_POINTER: u32 = 0x28;
 
 /// The checks of a grid.
 #[derive(Debug)]
@@ -32,6 +35,10 @@ pub(crate) struct GridCheck {
     pub(super) race: Option<Mutex<GridRace>>,
     /// What becomes of loaded registers, by the address of the load.
     fates: Mutex<HashMap<(u64, u8), Fate>>,
+    /// The program of the launch, if it was loaded as one.
+    loaded: OnceLock<Option<Arc<Image>>>,
+    /// Initial stack pointer of a thread: its local memory ends there. 0 if it is not known.
+    pub(super) stack: u64,
 }
 
 /// The parts of objects that a launch passes: object, first byte and end. An object is left out if
@@ -80,6 +87,11 @@ impl GridCheck {
             launch.shared_bytes = launch.shared_bytes.min(info.shared_bytes);
             parts = parts_of(checker, &view, bank, &info.pointers);
         }
+        let mut stack = [0; 4];
+        let place = launch.constants[0].filter(|bank| bank.bytes >= STACK_POINTER + 4);
+        let read =
+            place.is_some_and(|bank| view.read(bank.va + u64::from(STACK_POINTER), &mut stack).is_ok());
+        let stack = if read { u32::from_le_bytes(stack).into() } else { 0 };
         let grid = Self {
             checker: checker.clone(),
             managed,
@@ -88,6 +100,8 @@ impl GridCheck {
             view,
             race: race.then(|| Mutex::new(GridRace::new())),
             fates: Mutex::default(),
+            loaded: OnceLock::new(),
+            stack,
         };
         if managed && checker.tools().contains(Tools::MEMCHECK) {
             grid.descriptor();
@@ -148,6 +162,14 @@ impl GridCheck {
         let start = self.launch.program_va;
         let loaded = self.checker.objects().image(self.view.space(), start);
         loaded.or_else(|| self.checker.0.known.kernel(&self.view, start))
+    }
+
+    /// The `__constant__` variables of the program, by offset in their bank. Programs that are not registered have none:
+    /// a search for their cubins takes long.
+    pub(super) fn constants(&self) -> &[Variable] {
+        let find = || self.checker.objects().image(self.view.space(), self.launch.program_va);
+        let loaded = self.loaded.get_or_init(|| find().map(|(image, _)| image));
+        loaded.as_ref().map_or(&[], |image| image.constants())
     }
 
     /// The object next to an address, with the kernel's parameter that points into it.

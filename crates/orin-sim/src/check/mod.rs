@@ -29,6 +29,7 @@
 
 mod block;
 mod calls;
+mod constants;
 mod copies;
 mod environment;
 mod fate;
@@ -45,6 +46,7 @@ mod padding;
 mod program;
 mod race;
 mod request;
+mod shuffle;
 mod suppress;
 mod sync;
 mod tools;

@@ -53,6 +53,8 @@ pub(crate) struct Image {
     functions: Vec<Function>,
     /// Variables in global memory, by offset.
     pub(super) variables: Vec<Variable>,
+    /// `__constant__` variables, by offset in their bank.
+    constants: Vec<Variable>,
     files: Vec<String>,
     /// By offset.
     lines: Vec<Line>,
@@ -83,8 +85,17 @@ impl Image {
             .map(|global| Variable { name: global.name.clone(), offset: global.offset, bytes: global.bytes })
             .collect();
         variables.sort_by_key(|variable| variable.offset);
+        let bank = cubin.kernels().iter().find_map(|kernel| kernel.constant(3)).map_or(0, |bank| bank.offset);
+        let constants = cubin.globals().iter().filter(|global| global.space == cubin::Space::Constant);
+        let in_bank = |global: &cubin::Global| {
+            let offset = global.offset.checked_sub(bank)?;
+            Some(Variable { name: global.name.clone(), offset, bytes: global.bytes })
+        };
+        let mut constants: Vec<Variable> = constants.filter_map(in_bank).collect();
+        constants.sort_by_key(|variable| variable.offset);
         let functions = cubin.functions().to_vec();
-        let mut image = Self { kernels, functions, variables, files: Vec::new(), lines: Vec::new() };
+        let mut image =
+            Self { kernels, functions, variables, constants, files: Vec::new(), lines: Vec::new() };
         // A program without line information has no such section.
         let _ = image.read_lines(file);
         image.lines.sort_by_key(|line| line.offset);
@@ -179,6 +190,11 @@ impl Image {
             file: line.map(|(file, _)| file.to_owned()),
             line: line.map(|(_, line)| line),
         })
+    }
+
+    /// The `__constant__` variables, by offset in their bank.
+    pub(super) fn constants(&self) -> &[Variable] {
+        &self.constants
     }
 
     /// Parameters of the kernel at an offset of the image.

@@ -1,8 +1,11 @@
 //! synccheck: misuse of barriers.
 
+use std::collections::HashMap;
+
 use super::finding::{Finding, Kind, Worker};
 use super::grid::GridCheck;
 use super::request::Site;
+use super::shuffle::Undefined;
 use crate::sm::{Arrival, Launch, Row, lanes};
 
 /// The arrivals of one warp at one place.
@@ -22,6 +25,10 @@ pub(super) struct BlockSync {
     threads: u32,
     /// Arrivals since each barrier was complete.
     arrivals: [Vec<Group>; 16],
+    /// Pairs of barriers that were compared: whether their source lines differ.
+    lines: HashMap<(u64, u64), bool>,
+    /// What shuffles have read from lanes that do not execute them.
+    pub(super) undefined: Undefined,
 }
 
 impl BlockSync {
@@ -31,11 +38,18 @@ impl BlockSync {
             32 => !0,
             count => (1 << count) - 1,
         });
-        Self { whole: whole.collect(), threads, arrivals: Default::default() }
+        Self {
+            whole: whole.collect(),
+            threads,
+            arrivals: Default::default(),
+            lines: HashMap::new(),
+            undefined: Undefined::default(),
+        }
     }
 
     pub(super) fn start(&mut self) {
         self.arrivals.iter_mut().for_each(Vec::clear);
+        self.undefined.start();
     }
 
     pub(super) fn arrived(&mut self, grid: &GridCheck, block: [u32; 3], warp: usize, arrival: &Arrival) {
@@ -77,6 +91,17 @@ impl BlockSync {
                     grid.locate(other.pc)
                 ),
             );
+        }
+        // `__syncthreads()` of whole warps in two branches, which PTX permits. Named barriers and counts are meant so.
+        let whole = |group: &Group| group.lanes == self.whole[group.warp];
+        let meets = |other: &&Group| other.warp != warp && other.pc != now.pc && whole(other);
+        let plain = number == 0 && now.threads == 0 && whole(&now);
+        if let Some(other) = before.iter().find(meets).filter(|_| plain)
+            && *self.lines.entry((now.pc, other.pc)).or_insert_with(|| differ(grid, now.pc, other.pc))
+        {
+            let place = grid.locate(other.pc);
+            let message = format!("warp {warp} arrives at barrier 0 here, warp {} at {place}", other.warp);
+            report(Kind::DivergentBarrier, message);
         }
         self.arrivals[usize::from(number)].push(now);
     }
@@ -144,6 +169,12 @@ impl BlockSync {
             ..Finding::new(Kind::WarpMask, message)
         });
     }
+}
+
+/// Whether two instructions have different source lines.
+fn differ(grid: &GridCheck, pc: u64, other: u64) -> bool {
+    let [line, other] = [pc, other].map(|pc| grid.locate(pc)).map(|at| at.file.zip(at.line));
+    line.is_some() && other.is_some() && line != other
 }
 
 /// A number of threads in a message.

@@ -1,6 +1,6 @@
 //! Selection of the instructions that the checks of `crate::check` examine.
 
-use sass::{Instruction, Op, field};
+use sass::{Instruction, Op, RZ, field};
 
 use crate::check::{Fence, Scope, Tools};
 
@@ -10,13 +10,42 @@ pub(super) fn is_examined(tools: Tools, i: &Instruction) -> bool {
         Op::Ldg | Op::Stg => tools.examine_global(),
         Op::Ld | Op::St | Op::Ldgsts => tools.examine_global() || tools.contains(Tools::WARPCHECK),
         Op::Atom | Op::AtomSwap | Op::Atomg | Op::AtomgSwap | Op::Red => tools.examine_global(),
-        Op::Ldl | Op::Stl => tools.contains(Tools::MEMCHECK),
+        Op::Ldl | Op::Stl | Op::Ldc | Op::UldcIndexed => tools.contains(Tools::MEMCHECK),
+        Op::Shfl => tools.contains(Tools::SYNCCHECK),
         Op::Lds | Op::Sts | Op::Ldsm | Op::Atoms | Op::AtomsSwap | Op::AtomsInc | Op::Arrives => {
             tools.intersects(Tools::RACECHECK | Tools::WARPCHECK)
         }
         Op::Nothing => tools.intersects(Tools::RACECHECK | Tools::WARPCHECK) && orders(i),
         Op::Warpsync => tools.intersects(Tools::SYNCCHECK | Tools::WARPCHECK),
         _ => false,
+    }
+}
+
+/// The registers that the shuffles of a piece of code write, as a bit mask.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Shuffled([u128; 2]);
+
+impl Shuffled {
+    /// Of the code `words`; none if no tool needs them.
+    pub(super) fn of(tools: Tools, words: impl Iterator<Item = u128>) -> Self {
+        let mut all = Self::default();
+        if tools.contains(Tools::SYNCCHECK) {
+            let decoded = words.filter_map(|word| sass::decode(word).ok());
+            for i in decoded.filter(|i| i.op == Op::Shfl && i.d != RZ) {
+                all.0[usize::from(i.d / 128)] |= 1 << (i.d % 128);
+            }
+        }
+        all
+    }
+
+    /// Whether an instruction reads or writes one of them.
+    pub(super) fn touches(self, i: &Instruction) -> bool {
+        if self.0 == [0; 2] {
+            return false;
+        }
+        let holds = |number: u8| self.0[usize::from(number / 128)] >> (number % 128) & 1 != 0;
+        let groups = i.read().into_iter().chain([i.written()]);
+        groups.into_iter().any(|(first, count)| (0..count).any(|step| holds(first.saturating_add(step))))
     }
 }
 

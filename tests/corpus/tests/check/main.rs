@@ -89,7 +89,10 @@ fn judge_all(found: &[(Planted, Vec<Finding>)], lines: bool) {
         *counts.entry((planted.file.as_str(), planted.error.is_some())).or_insert(0) += 1;
         wrong.extend(judge(planted, found, lines).err());
         let mut kinds: Vec<&str> = found.iter().map(|finding| finding.kind.id()).collect();
-        kinds.dedup_by(|kind, before| kind == before && kind.ends_with("-race"));
+        // One for each pair of instructions, or for each copy of an unrolled loop.
+        let several =
+            |kind: &str| kind.ends_with("-race") || ["beyond-frame", "inactive-lane"].contains(&kind);
+        kinds.dedup_by(|kind, before| kind == before && several(kind));
         if kinds != planted.kinds() {
             wrong.push(format!("{}: {kinds:?} instead of {:?}", planted.kernel, planted.kinds()));
         }
@@ -109,7 +112,13 @@ fn planted_errors_are_found_at_their_lines() {
 
 #[test]
 fn planted_errors_are_found_without_lines() {
-    judge_all(&found("plain"), false);
+    let mut all = found("plain");
+    for (planted, found) in
+        all.extract_if(.., |(planted, _)| planted.kernel.ends_with("_barrier_of_each_role"))
+    {
+        assert_eq!(found, [], "{} is an error by its source lines", planted.kernel);
+    }
+    judge_all(&all, false);
 }
 
 /// Kernels with an error in a function of CUDA's headers, which has no lines: code for debugging calls it.
@@ -134,9 +143,11 @@ fn planted_errors_are_found_in_code_for_debugging() {
             _ => {}
         }
     }
+    // Unoptimised code moves the values of shuffles before it uses them.
+    all.retain(|(planted, _)| planted.kernel != "bug_sum_without_lanes");
     let (headers, own): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|(planted, _)| IN_HEADERS.contains(&planted.kernel.as_str()));
-    assert_eq!((headers.len(), own.len() + headers.len()), (IN_HEADERS.len(), found_with_lines().len()));
+    assert_eq!((headers.len(), own.len() + headers.len()), (IN_HEADERS.len(), found_with_lines().len() - 1));
     for (planted, found) in headers {
         judge(&planted, &found, false).unwrap();
         assert!(

@@ -7,8 +7,8 @@ use sass::{Instruction, field};
 use super::{Outcome, lanes, unmodelled};
 use crate::sm::warp::{FULL, Row, Warp};
 
-/// SHFL: each lane reads a register of another.
-pub(super) fn shfl(warp: &mut Warp, i: &Instruction, active: u32) {
+/// Returns the lane that each lane reads in SHFL, and the lanes that read one in the range.
+pub(super) fn shuffle_sources(warp: &Warp, i: &Instruction) -> (Row, u32) {
     let spread = |value: u32| [value; 32];
     // The form says whether lane and clamp are immediates.
     let (lane_value, clamp) = (
@@ -24,7 +24,6 @@ pub(super) fn shfl(warp: &mut Warp, i: &Instruction, active: u32) {
         },
     );
     let mode = i.bits(field::SHUFFLE);
-    let from = *warp.row(i.a);
     let (mut out, mut inside) = ([0; 32], 0);
     for lane in 0..32u32 {
         let at = lane as usize;
@@ -42,10 +41,17 @@ pub(super) fn shfl(warp: &mut Warp, i: &Instruction, active: u32) {
             2 => (lane + b, lane + b <= high),
             _ => (lane ^ b, lane ^ b <= high),
         };
-        let source = if valid { source } else { lane };
-        out[at] = from[source as usize & 31];
+        out[at] = if valid { source } else { lane } & 31;
         inside |= u32::from(valid) << lane;
     }
+    (out, inside)
+}
+
+/// SHFL: each lane reads a register of another.
+pub(super) fn shfl(warp: &mut Warp, i: &Instruction, active: u32) {
+    let (sources, inside) = shuffle_sources(warp, i);
+    let from = *warp.row(i.a);
+    let out = sources.map(|source| from[source as usize & 31]);
     warp.write(i.d, active, &out);
     warp.set_predicate(i.target_predicate(field::TARGET), active, inside);
 }

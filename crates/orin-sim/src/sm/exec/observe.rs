@@ -2,6 +2,7 @@
 
 use sass::{Instruction, Op, field};
 
+use super::collective::shuffle_sources;
 use super::memory::{
     Format, atomic_addresses, generic_addresses, load_store_addresses, local_addresses, matrix_addresses,
     shared_addresses, widen,
@@ -28,6 +29,15 @@ pub(super) trait Examiner {
         self.examine(request, site);
     }
 
+    /// Loads of `bytes` bytes at offsets of a constant bank.
+    fn constant(&mut self, _bank: u8, _offsets: &Row, _loads: (u32, u32), _site: &Site<'_>) {}
+
+    /// A shuffle writes a register, with values of lanes that do not execute it in `lanes`.
+    fn shuffled(&mut self, _register: u8, _lanes: u32, _active: u32, _site: &Site<'_>) {}
+
+    /// An instruction that may read or write a register of a shuffle.
+    fn registers(&mut self, _i: &Instruction, _active: u32, _site: &Site<'_>) {}
+
     /// Lanes execute a fence, or end or await copies.
     fn ordered(&mut self, _warp: u32, _active: u32, _i: &Instruction) {}
 }
@@ -43,6 +53,18 @@ impl Examiner for BlockCheck {
 
     fn examine_copy(&mut self, request: &Request, left_out: &[u64; 32], site: &Site<'_>) {
         self.examine_copy(request, left_out, site);
+    }
+
+    fn constant(&mut self, bank: u8, offsets: &Row, loads: (u32, u32), site: &Site<'_>) {
+        self.constant(bank, offsets, loads, site);
+    }
+
+    fn shuffled(&mut self, register: u8, lanes: u32, active: u32, site: &Site<'_>) {
+        self.shuffled(register, lanes, active, site);
+    }
+
+    fn registers(&mut self, i: &Instruction, active: u32, site: &Site<'_>) {
+        self.registers(i, active, site);
     }
 
     fn ordered(&mut self, warp: u32, active: u32, i: &Instruction) {
@@ -106,6 +128,7 @@ pub(super) fn before(
     active: u32,
 ) -> u32 {
     let site = Site { pc: warp.path.pc, warp: warp.index, tid: &warp.tid, stack: warp.row(1) };
+    check.registers(i, active, &site);
     let mut request = Request {
         space: Space::Global,
         mask: active,
@@ -168,6 +191,20 @@ pub(super) fn before(
             request.bytes = if wide { 8 } else { 4 };
         }
         Op::Ldgsts => return copy(check, warp, i, &site, request),
+        Op::Ldc | Op::UldcIndexed => {
+            // CAST: two's complement; 5 bits.
+            let offset = i.signed(field::BANK_OFFSET) as u32;
+            let uniform = i.op == Op::UldcIndexed;
+            let index = if uniform { [warp.uniform(i.a); 32] } else { *warp.row(i.a) };
+            let mask = if uniform { 1 << (active.trailing_zeros() & 31) } else { active };
+            let offsets = index.map(|index| index.wrapping_add(offset));
+            check.constant(i.register(field::BANK), &offsets, (mask, request.bytes), &site);
+            return 0;
+        }
+        Op::Shfl => {
+            check.shuffled(i.d, undefined_lanes(warp, i, active), active, &site);
+            return 0;
+        }
         Op::Warpsync => {
             let mut room = [0; 32];
             let taking = active & warp.predicate(i.source_predicate(field::CONDITION));
@@ -183,6 +220,20 @@ pub(super) fn before(
         _ => return 0,
     }
     check.examine(&request, &site)
+}
+
+/// The lanes that a shuffle gives the value of a lane that does not execute it.
+///
+/// Not those of a sum by SHFL.DOWN over the first 2^n lanes: the values that enter from beyond never reach the lanes that
+/// the next steps add up.
+fn undefined_lanes(warp: &Warp, i: &Instruction, active: u32) -> u32 {
+    let (sources, inside) = shuffle_sources(warp, i);
+    let wrong = lanes(active & inside).filter(|&lane| active >> sources[lane] & 1 == 0);
+    let wrong = wrong.fold(0, |all, lane| all | 1 << lane);
+    let count = active.trailing_ones();
+    let first = active == FULL >> (32 - count.clamp(1, 32)) && count.is_power_of_two();
+    let harmless = first && i.bits(field::SHUFFLE) == 2 && wrong & 1 == 0;
+    if harmless { 0 } else { wrong }
 }
 
 /// Examines accesses by generic addresses, which may lie in three spaces.
