@@ -164,8 +164,8 @@ impl GridCheck {
         loaded.or_else(|| self.checker.0.known.kernel(&self.view, start))
     }
 
-    /// The `__constant__` variables of the program, by offset in their bank. Programs that are not registered have none:
-    /// a search for their cubins takes long.
+    /// The `__constant__` variables of the program, by offset in their bank. Programs that are not registered have
+    /// none: a search for their cubins takes long.
     pub(super) fn constants(&self) -> &[Variable] {
         let find = || self.checker.objects().image(self.view.space(), self.launch.program_va);
         let loaded = self.loaded.get_or_init(|| find().map(|(image, _)| image));

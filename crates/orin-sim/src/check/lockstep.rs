@@ -6,8 +6,8 @@
 //! the block join the clocks of their lanes. Atomics on shared memory order as well. Shuffles, votes and the end of a
 //! branch do not: CUDA does not promise that they order memory.
 //!
-//! Accesses of one instruction are never reported: programs let several lanes store the same value. Where a warp has one
-//! path, the code of `__syncwarp(mask)` does not contain the mask, and orders all lanes that execute it.
+//! Accesses of one instruction are never reported: programs let several lanes store the same value. Where a warp has
+//! one path, the code of `__syncwarp(mask)` does not contain the mask, and orders all lanes that execute it.
 
 use std::collections::{HashMap, HashSet};
 

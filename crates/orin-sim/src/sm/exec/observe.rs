@@ -224,8 +224,8 @@ pub(super) fn before(
 
 /// The lanes that a shuffle gives the value of a lane that does not execute it.
 ///
-/// Not those of a sum by SHFL.DOWN over the first 2^n lanes: the values that enter from beyond never reach the lanes that
-/// the next steps add up.
+/// Not those of a sum by SHFL.DOWN over the first 2^n lanes: the values that enter from beyond never reach the lanes
+/// that the next steps add up.
 fn undefined_lanes(warp: &Warp, i: &Instruction, active: u32) -> u32 {
     let (sources, inside) = shuffle_sources(warp, i);
     let wrong = lanes(active & inside).filter(|&lane| active >> sources[lane] & 1 == 0);
