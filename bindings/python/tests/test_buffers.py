@@ -159,8 +159,21 @@ def test_closed_buffers_and_devices_are_refused(device: Device) -> None:
     buffer = device.alloc(16)
     buffer.close()
     buffer.close()
-    with pytest.raises(tegra_hcq.InvalidHandle, match="the buffer cannot be used: it was closed"):
-        buffer.view()
+    for call in (
+        buffer.view,
+        buffer.numpy,
+        buffer.to_numpy,
+        buffer.wait,
+        lambda: np.asarray(buffer),
+        lambda: buffer.part(0),
+        lambda: buffer.from_numpy(1),
+        lambda: device.from_numpy(buffer),
+        lambda: device.alloc(16).from_numpy(buffer),
+        lambda: device.alloc(16).copy_from(buffer),
+        lambda: device.queue().copy(buffer, buffer),
+    ):
+        with pytest.raises(tegra_hcq.InvalidHandle, match="the buffer cannot be used: it was closed"):
+            call()
     other = device.alloc(16)
     device.close()
     device.close()

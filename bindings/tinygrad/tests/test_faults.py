@@ -1,6 +1,9 @@
 """Faults and time-outs are exceptions, and the next kernel runs."""
 
 import functools
+import os
+import signal
+import threading
 
 import pytest
 from tegra_hcq import FaultKind
@@ -61,6 +64,14 @@ def test_time_out_of_a_kernel(device):
     with pytest.raises(ORINTimeout) as caught:
         launch(device, ENDLESS, wait=True, timeout=200)
     assert isinstance(caught.value, RuntimeError)
+    assert works()
+
+
+def test_ctrl_c_ends_a_wait(device):
+    program(device, ENDLESS)
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        launch(device, ENDLESS, wait=True)
     assert works()
 
 

@@ -41,6 +41,7 @@ class Board:
 
     def __init__(self, kind: str, index: int):
         self.lib = library()
+        _ffi.watch_signals()
         self._devices = weakref.WeakSet()
         self.handle = None
         self.handle = self.new(self.lib.device_open, kind.encode(), index)
@@ -78,6 +79,9 @@ class Board:
             failure.fault = error.fault
         except GpuTimeout as error:
             failure = ORINTimeout(str(error))
+        except KeyboardInterrupt:
+            self._recover()
+            raise
         except MemoryError:
             raise
         except TegraError as error:

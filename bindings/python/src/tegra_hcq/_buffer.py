@@ -215,8 +215,9 @@ class Buffer(Resource):
         """
         np = numpy_module()
         kind, sizes = self._numpy_layout(np, dtype, shape)
+        memory = self.view(timeout)
         try:
-            return np.ndarray(sizes, kind, buffer=self.view(timeout))  # type: ignore[no-any-return]
+            return np.ndarray(sizes, kind, buffer=memory)  # type: ignore[no-any-return]
         except (TypeError, ValueError) as error:
             raise InvalidArgument(f"numpy makes no array of {sizes} {kind}: {error}") from None
 
@@ -325,10 +326,12 @@ class Buffer(Resource):
         with Exported(target, "target", writable=True) as memory:
             call("tegra_hcq_buffer_read", self._raw, self._place(offset, memory.nbytes), memory.address, memory.nbytes)
 
-    def from_numpy(self, array: npt.ArrayLike) -> None:
+    def from_numpy(self, array: npt.ArrayLike | Buffer) -> None:
         """Copies an array, converted to the buffer's element type; its shape is broadcast to the buffer's."""
         np = numpy_module()
         kind, sizes = self._numpy_layout(np, None, None)
+        if isinstance(array, Buffer):
+            array = array.to_numpy()
         try:
             full = np.broadcast_to(np.asarray(array, dtype=kind), sizes)
         except (TypeError, ValueError, OverflowError) as error:

@@ -197,7 +197,7 @@ class Device(Single):
         call("tegra_hcq_buffer_alloc", self._raw, nbytes, _checks.integer(purpose, "purpose", max(Purpose)), byref(out))
         return Buffer(self._state.own(out.value, "tegra_hcq_buffer_free"), self._state, parsed, sizes)
 
-    def from_numpy(self, array: npt.ArrayLike, purpose: Purpose = Purpose.DEVICE) -> Buffer:
+    def from_numpy(self, array: npt.ArrayLike | Buffer, purpose: Purpose = Purpose.DEVICE) -> Buffer:
         """Allocates a buffer with the contents, element type and shape of an array.
 
         An element type that the package does not know, for example a structured one, makes a buffer of bytes:
@@ -206,6 +206,8 @@ class Device(Single):
         :raises InvalidArgument: if the elements are Python objects, or have the other byte order.
         """
         np = numpy_module()
+        if isinstance(array, Buffer):
+            array = array.to_numpy()
         try:
             source = np.ascontiguousarray(array).reshape(np.shape(array))
         except (TypeError, ValueError) as error:
@@ -262,7 +264,8 @@ class Device(Single):
     def load(self, cubin: str | os.PathLike[str] | bytes | bytearray | memoryview) -> Program:
         """Loads a cubin, the machine code of kernels for the device's SM version: a file's path, or its contents."""
         if isinstance(cubin, (str, os.PathLike)):
-            with open(_checks.path(cubin, "cubin"), "rb") as file:
+            _checks.path(cubin, "cubin")
+            with open(cubin, "rb") as file:
                 cubin = file.read()
         out = c_void_p()
         with Exported(cubin, "cubin") as memory:

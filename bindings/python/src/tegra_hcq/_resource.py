@@ -222,15 +222,20 @@ class DeviceState(Single):
 @contextlib.contextmanager
 def announced(what: str) -> Iterator[None]:
     """Logs what is closed if it takes long, because the process seems to hang then."""
+    if getattr(_inside, "announced", False):
+        yield
+        return
     text = "closing %s waits for its work on the GPU, at most 30 s. Ctrl-C stops the work; so does Device.recover()"
     timer = threading.Timer(_PATIENCE_S, logging.getLogger("tegra_hcq").warning, (text, what))
     timer.daemon = True
     # No thread starts at the end of the interpreter.
     with contextlib.suppress(RuntimeError):
         timer.start()
+    _inside.announced = True
     try:
         yield
     finally:
+        _inside.announced = False
         timer.cancel()
 
 
