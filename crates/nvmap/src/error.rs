@@ -19,7 +19,7 @@ pub enum Error {
         errno: Errno,
     },
     /// A call about a buffer failed.
-    #[error("{call} of buffer \"{label}\" ({size} bytes) failed: {errno}{}", Tail(call_cure(*errno)))]
+    #[error("{call} of buffer \"{label}\" ({size} bytes) failed: {errno}{}", Tail(buffer_cure(call, *errno)))]
     Buffer {
         /// The system call or request.
         call: &'static str,
@@ -217,6 +217,16 @@ fn call_cure(errno: Errno) -> Option<&'static str> {
     }
 }
 
+/// The remedy for a failed call about a buffer.
+fn buffer_cure(call: &str, errno: Errno) -> Option<&'static str> {
+    let makes_descriptor = call == sys::GET_FD.name() || call == sys::GET_FD_FOR_RANGE_FROM_LIST.name();
+    match errno {
+        // What nvmap answers if the process' table of descriptors is full.
+        Errno::FAULT if makes_descriptor => Some("too many open descriptors: raise the limit with ulimit -n"),
+        _ => call_cure(errno),
+    }
+}
+
 /// Replacements for a request that newer releases lack.
 fn instead_of(call: &str) -> Option<&'static str> {
     match call {
@@ -243,5 +253,8 @@ mod tests {
         };
         let text = full.to_string();
         assert!(text.contains("NVMAP_IOC_ALLOC of buffer \"weights\" (1099511627776 bytes)"), "{text}");
+        let (label, size) = ("weights".to_owned(), 4096);
+        let table = Error::Buffer { call: sys::GET_FD.name(), label, size, errno: Errno::FAULT };
+        assert!(table.to_string().contains("ulimit -n"), "{table}");
     }
 }

@@ -6,11 +6,15 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::merge::by_line;
 use super::suppress::Suppressions;
 use super::tools::Tools;
 
 /// Maximum number of findings.
 const MOST: usize = 10_000;
+
+/// Most further instructions that a text names.
+const MOST_SHOWN: usize = 8;
 
 /// Declares [`Kind`]: one row for each, with its name, its tool, and a sentence about it.
 macro_rules! kinds {
@@ -276,6 +280,9 @@ pub struct Finding {
     /// The instruction.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Located>,
+    /// Further instructions of the same source line, with the same error at the same object.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Located>,
     /// The first thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<Worker>,
@@ -302,6 +309,7 @@ impl Finding {
             count: 0,
             message,
             at: None,
+            also: Vec::new(),
             worker: None,
             channel: None,
             access: None,
@@ -316,6 +324,13 @@ impl fmt::Display for Finding {
         write!(f, "{}: {}: {}", self.tool, self.kind.id(), self.message)?;
         if let Some(at) = &self.at {
             write!(f, "\n    at {at}")?;
+        }
+        for (index, at) in self.also.iter().take(MOST_SHOWN).enumerate() {
+            let start = if index == 0 { "\n    also at" } else { "," };
+            write!(f, "{start} {}+{:#x}", at.kernel, at.offset)?;
+        }
+        if let Some(more) = self.also.len().checked_sub(MOST_SHOWN).filter(|more| *more > 0) {
+            write!(f, " and {more} more")?;
         }
         if let Some(worker) = &self.worker {
             write!(f, "\n    by {worker}")?;
@@ -405,7 +420,7 @@ impl Findings {
     }
 
     pub(super) fn all(&self) -> Vec<Finding> {
-        self.found.clone()
+        by_line(&self.found)
     }
 
     /// Whether memcheck has reported the instruction.
@@ -477,7 +492,8 @@ mod tests {
         // An earlier thread is found later.
         assert!(findings.add(cause, 1, |_| true, || sample(0x1f00)).is_none());
         assert!(findings.has_memory_error_at(0x90) && !findings.has_memory_error_at(0x94));
-        assert!(findings.add((Kind::GlobalRace, 0x94), 1, |_| false, || sample(0)).is_some());
+        let race = || Finding { kind: Kind::GlobalRace, ..sample(0) };
+        assert!(findings.add((Kind::GlobalRace, 0x94), 1, |_| false, race).is_some());
         assert!(!findings.has_memory_error_at(0x94), "not an error of memcheck");
         let all = findings.all();
         assert_eq!((all.len(), all[0].count), (2, 6));

@@ -39,6 +39,7 @@ mod init;
 mod known;
 mod lockstep;
 mod mapped;
+mod merge;
 mod objects;
 mod ordering;
 mod output;

@@ -16,7 +16,7 @@ use clap::{Args, value_parser};
 use kernel_door::cure;
 use nvgpu_sys::Release;
 use orin_cli::{UsageError, warn};
-use orin_sim::check::{Checker, Tools};
+use orin_sim::check::{Checker, EXIT_VARIABLE, STRICT_VARIABLE, Tools};
 use orin_sim::serve::guard::{self, Part, Signals};
 use orin_sim::serve::{Observer, Session, SharedBoard};
 use orin_sim::{Config, Profile, SegmentWatcher, SettingsError, SoftwareOrin};
@@ -120,7 +120,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         return join(options, signals);
     }
     let socket = options.board_socket.as_deref();
-    let status = Served { program: &options.program, socket, config, signals }.run(kernel_log, &serving)?;
+    let served = Served { program: &options.program, socket, config, is_strict: options.strict, signals };
+    let status = served.run(kernel_log, &serving)?;
     guard::end_like(status)
 }
 
@@ -250,6 +251,8 @@ struct Served<'a> {
     /// Where other commands join the board.
     socket: Option<&'a Path>,
     config: Config,
+    /// Whether `--strict` is given.
+    is_strict: bool,
     signals: Signals,
 }
 
@@ -259,7 +262,12 @@ impl Served<'_> {
         let board = SoftwareOrin::new(self.config).map_err(orin_sim::serve::Error::Board)?;
         let writer = kernel_log.map(|log| log.follow(&board)).transpose()?;
         let shared = self.socket.map(|path| SharedBoard::create(path, &board, options)).transpose()?;
-        let status = host(&board, command(self.program), self.signals, options, |_| {});
+        let mut command = command(self.program);
+        if self.is_strict {
+            // A program that names the software Orin runs one of its own, which prints its findings.
+            command.env(STRICT_VARIABLE, "1").env(EXIT_VARIABLE, "0");
+        }
+        let status = host(&board, command, self.signals, options, |_| {});
         // Programs started by other commands keep running.
         drop(shared);
         if let Some(writer) = writer {

@@ -70,7 +70,7 @@ pub(crate) fn record(options: &RecordOptions) -> Result<ExitCode> {
     let signals = unsafe { super::become_supervisor()? };
     let mut serving = orin_sim::serve::Options::default();
     serving.observer = Some(Arc::clone(&recorder) as _);
-    let served = Served { program: &options.program, socket: None, config, signals };
+    let served = Served { program: &options.program, socket: None, config, is_strict: false, signals };
     let status = served.run(None, &serving)?;
     let written = recorder.finish().and_then(|file| file.0.into_inner().map_err(IntoInnerError::into_error));
     written.with_context(|| options.file.display().to_string())?.finish()?;

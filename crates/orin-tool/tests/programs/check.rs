@@ -102,6 +102,20 @@ fn a_served_program_without_errors_has_no_findings() {
     assert_eq!(output.status.code(), Some(0), "{}{}", text(&output.stdout), text(&output.stderr));
 }
 
+/// The work of a launch that the GPU ends, and that after it, is not checked.
+#[test]
+fn faults_that_stop_a_channel_are_printed() {
+    let cubin = kernels("faults.cubin");
+    let line = [ORIN, "run", "--cubin", &cubin, "--kernel", "fault_trap", "--grid", "1", "--block", "1"];
+    let line = [&line[..], &["--arg", "u32:0", "--arg", "out:/dev/null:4"]].concat();
+    let output = check(&["--no-serve", "--tool", "synccheck"], &line);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let stopped = "the GPU stopped a channel, and its work was not checked: ";
+    assert!(errors.contains(stopped), "{errors}");
+    assert!(errors.ends_with("1 launch checked (synccheck), 0 findings\n"), "{errors}");
+}
+
 /// A file of `kernels`.
 fn kernels(path: &str) -> String {
     format!("{}/../../kernels/{path}", env!("CARGO_MANIFEST_DIR"))

@@ -406,6 +406,24 @@ fn files_of_the_wrong_kind_are_named() {
     assert_eq!(fs::read(copy).unwrap(), fs::read(cubin).unwrap());
 }
 
+/// A program that opens a software Orin of its own is strict as well.
+#[test]
+fn strict_serving_reports_of_a_program_with_its_own_board() {
+    if !crate::serve::can_serve() {
+        return;
+    }
+    let folder = folder();
+    let cubin = format!("{KERNELS}/basics.cubin");
+    let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path()).env("NVGPU_PCAS_ACTION", "3");
+    let line =
+        ["run", "--device", "sim", "--cubin", &cubin, "--kernel", "fill_u32", "--grid", "1", "--block", "32"];
+    let rest = ["--arg", "out:out:64", "--arg", "u32:1", "--arg", "u32:16"];
+    let start = ["serve", "--strict", "--", env!("CARGO_BIN_EXE_orin")];
+    let output = program.command(&[&start[..], &line, &rest].concat()).output().unwrap();
+    let errors = stderr(&output);
+    assert!(output.status.success() && errors.contains("ordering: unproven: "), "{errors}");
+}
+
 /// `orin check` leaves the choice of the device to the library, whose buffers are then known.
 #[test]
 fn a_check_of_it_knows_the_buffers() {
