@@ -105,6 +105,29 @@ pub(crate) struct DeviceOptions {
     pub(crate) json: bool,
 }
 
+/// The command line of `orin run` as a program of its own: the example `run_kernel`.
+#[derive(Debug, Parser)]
+#[command(
+    name = "run_kernel",
+    version,
+    about = "Run a kernel of a cubin or a source: the command `orin run`"
+)]
+pub struct RunKernel {
+    #[command(flatten)]
+    options: run::Options,
+}
+
+impl RunKernel {
+    /// Runs the kernel.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cli::run`].
+    pub fn run(&self) -> Result<ExitCode> {
+        run::run(&self.options)
+    }
+}
+
 impl Cli {
     /// Runs the command of the command line.
     ///

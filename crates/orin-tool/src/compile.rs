@@ -63,6 +63,9 @@ pub(crate) struct CompilerOptions {
     lineinfo: Option<String>,
 }
 
+/// Spellings of the compilers' option for line information.
+const LINE_INFO: [&str; 2] = ["--generate-line-info", "-lineinfo"];
+
 /// The architectures whose cubins this project loads, as major and minor SM version.
 const ARCHITECTURES: [(u32, u32); 5] = [(8, 0), (8, 6), (8, 7), (8, 9), (9, 0)];
 
@@ -150,6 +153,8 @@ impl CompilerOptions {
 
     fn compile(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Made> {
         let _progress = Progress::new("compiling");
+        // NVRTC refuses the option twice.
+        let lines = lines && !self.option.iter().any(|option| LINE_INFO.contains(&option.as_str()));
         match FileKind::of(text.as_bytes()) {
             FileKind::Ptx => self.link(path, text, arch, lines),
             _ => self.compile_cuda(path, text, arch, lines),
@@ -166,7 +171,7 @@ impl CompilerOptions {
             source = source.option(format!("--define-macro={macro_text}"));
         }
         if lines {
-            source = source.option("--generate-line-info");
+            source = source.option(LINE_INFO[0]);
         }
         for option in &self.option {
             source = source.option(option);

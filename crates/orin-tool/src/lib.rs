@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //! # Where to find what
 //!
-//! - The program: [`Cli`].
+//! - The program: [`Cli`]; `orin run` as a program: [`RunKernel`].
 //! - Decoders of what a driver writes: [`commands::pushbuf`], [`commands::qmd`], [`commands::gpfifo`] in [`commands`].
 //! - Decoders of programs: [`code::cubin`], [`code::sass`] in [`code`].
 //! - Decoder of system-call traces: [`strace::decode`] in [`strace`].
@@ -27,4 +27,4 @@ pub mod strace;
 #[cfg(test)]
 mod text_files;
 
-pub use cli::Cli;
+pub use cli::{Cli, RunKernel};

@@ -121,6 +121,10 @@ fn options_reach_the_compiler_and_errors_are_shown() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         assert!(text.ends_with("--gpu-architecture=sm_87 --generate-line-info"), "{text}");
     }
+    // NVRTC refuses it twice.
+    let line = ["compile", "a.cu", "-o", "-", "-lineinfo", "--option=--generate-line-info"];
+    let text = String::from_utf8(program.command(&line).output().unwrap().stdout).unwrap();
+    assert!(text.ends_with("--gpu-architecture=sm_87 --generate-line-info"), "{text}");
 
     let output = program.command(&["compile", "wrong.cu"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
