@@ -118,10 +118,11 @@ class Owned(Single):
     def release(self) -> None:
         """Frees the handle and ignores failures: nothing could handle them."""
         library, raw = _ffi.lib(), self.forget()
-        # The GPU may still access memory of the process: keep that if the work does not end.
-        if self.kept is not None and library.tegra_hcq_buffer_wait(raw, _LAST_WAIT_NS):
-            _unfinished.append(self.kept)
-        with announced("the queue") if self._free == "tegra_hcq_queue_close" else contextlib.nullcontext():
+        waits = self.kept is not None or self._free == "tegra_hcq_queue_close"
+        with announced("an object") if waits else contextlib.nullcontext():
+            # The GPU may still access memory of the process: keep that if the work does not end.
+            if self.kept is not None and library.tegra_hcq_buffer_wait(raw, _LAST_WAIT_NS):
+                _unfinished.append(self.kept)
             getattr(library, self._free)(raw)
 
 

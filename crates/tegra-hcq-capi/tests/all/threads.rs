@@ -172,8 +172,9 @@ struct Nested {
 unsafe extern "C" fn interrupt(user: *mut core::ffi::c_void) -> i32 {
     // SAFETY: the test passes its struct, which nothing else uses during the wait.
     let nested = unsafe { &mut *user.cast::<Nested>() };
-    // SAFETY: fences are not wanted.
-    nested.answers.push(unsafe { tegra_hcq_queue_replay(nested.queue, nested.graph, ptr::null_mut()) });
+    let mut steps = 0;
+    // SAFETY: the result has a place.
+    nested.answers.push(unsafe { tegra_hcq_graph_len(nested.graph, &raw mut steps) });
     nested.answers.push(tegra_hcq_queue_memory_barrier(nested.queue));
     i32::from(nested.answers.len() == 4)
 }
@@ -207,7 +208,7 @@ fn a_function_interrupts_waits_of_its_thread_and_may_call_the_library() {
         nested.answers.truncate(2);
         nested.queue = board.queue;
         fails(tegra_hcq_signal_wait(signal, 1, LONG), Status::Interrupted, "interrupted");
-        assert_eq!(nested.answers[3], Status::Ok);
+        assert_eq!(nested.answers[2..], [Status::Ok; 2]);
         ok(tegra_hcq_set_interrupt(None, ptr::null_mut()));
     }
     ok(tegra_hcq_signal_set(signal, 1));
