@@ -40,6 +40,15 @@ impl StoppedChannel {
     pub const RESET: u32 = 43;
 }
 
+/// The program that a line about a fault names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Id of the process, in the namespace of the kernel; `None` if the line has none.
+    pub pid: Option<u32>,
+    /// Name of the process, or of the thread that opened the channel; at most 15 bytes.
+    pub name: String,
+}
+
 /// Facts about a fault from one line of the kernel log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
@@ -54,6 +63,8 @@ pub struct Facts {
     pub pc: Option<u64>,
     /// Whether the compute scheduler refused a launch descriptor.
     pub descriptor_refused: bool,
+    /// The program whose work failed.
+    pub owner: Option<Owner>,
     /// The software Orin's explanation.
     pub explanation: Option<String>,
 }
@@ -72,6 +83,7 @@ impl Facts {
             _ => {}
         }
         facts.stopped = facts.stopped.or_else(|| stopped_by_xid(line));
+        facts.owner = facts.owner.or_else(|| owner_in_xid(line));
         if let (Some(access), Some(stopped)) = (&mut facts.access, facts.stopped) {
             access.channel = access.channel.or(Some(stopped.channel));
         }
@@ -93,8 +105,9 @@ impl Facts {
                 self.pc = Some(pc);
             }
             FaultLine::DescriptorRefused { .. } => self.descriptor_refused = true,
-            FaultLine::NotifierSet { code, channel, .. } => {
+            FaultLine::NotifierSet { code, channel, owner } => {
                 self.stopped = Some(StoppedChannel { notifier: code, channel });
+                self.owner = (!owner.is_empty()).then_some(Owner { pid: None, name: owner });
             }
             _ => {}
         }
@@ -121,6 +134,16 @@ fn stopped_by_xid(line: &str) -> Option<StoppedChannel> {
     let mut values = template::capture("NVRM: Xid ({device}): {number}, {rest} channel {channel:x}", line)?;
     let (_, notifier, _): (String, u32, String) = (values.read()?, values.read()?, values.read()?);
     Some(StoppedChannel { notifier, channel: values.read()? })
+}
+
+/// The process that a line of the desktop driver names.
+fn owner_in_xid(line: &str) -> Option<Owner> {
+    let mut values =
+        template::capture("NVRM: Xid ({device}): {number}, pid={pid}, name={name}, {rest}", line)?;
+    let (_, _, pid, name): (String, u32, String, String) =
+        (values.read()?, values.read()?, values.read()?, values.read()?);
+    // Without a process the driver prints `<unknown>` for both.
+    pid.parse().ok().map(|pid| Owner { pid: Some(pid), name })
 }
 
 #[cfg(test)]
@@ -167,6 +190,18 @@ mod tests {
         assert_eq!((Facts::of(line).warp_esr, Facts::of(line).stopped), (Some(0x3_0009), None));
         let line = "NVRM: Xid (PCI:0000:00:06): 69, pid=717, name=x, Class Error: channel 0x0000000c, Class 0000cbc0";
         assert_eq!(Facts::of(line).stopped, Some(StoppedChannel { notifier: 69, channel: 0xc }));
+    }
+
+    #[test]
+    fn lines_name_the_program_whose_work_failed() {
+        let owner = |line: &str| Facts::of(line).owner.map(|owner| (owner.pid, owner.name));
+        let notifier = "error notifier set to 31 for ch 479 owned by consumer_thread";
+        assert_eq!(owner(&format!("{NVGPU}{notifier}")), Some((None, "consumer_thread".to_owned())));
+        let xid = |rest: &str| format!("NVRM: Xid (PCI:0000:cb:00): {rest}");
+        let known = owner(&xid("109, pid=1797828, name=pt_main_thread, Ch 00000008, errorString CTX"));
+        assert_eq!(known, Some((Some(1_797_828), "pt_main_thread".to_owned())));
+        assert_eq!(owner(&xid("45, pid='<unknown>', name=<unknown>, Ch 00000008")), None);
+        assert_eq!(owner(&xid("79, GPU has fallen off the bus")), None);
     }
 
     #[test]

@@ -4,8 +4,8 @@
 //! - Reading a log: [`Record`], [`Level`], [`Stamp`], [`check`], [`Checker`], [`Line`], [`Event`], [`Summary`].
 //! - The table: [`table`], [`Row`], [`Class`], [`Kind`], [`Role`]; as a document: [`document`].
 //! - Lines with values: [`Message`], [`ChannelLine`], [`FaultLine`], [`HangLine`], [`MemoryLine`], [`NoteLine`],
-//!   [`SystemLine`], [`SplitHex`], [`MESSAGE_BYTES`], [`nvgpu_line`], [`nvmap_line`], [`is_about_the_gpu`].
-//! - What lines say about a fault: [`Facts`], [`RefusedAccess`], [`StoppedChannel`]; codes of the MMU: [`mmu`].
+//!   [`StartLine`], [`SystemLine`], [`SplitHex`], [`MESSAGE_BYTES`], [`nvgpu_line`], [`nvmap_line`], [`is_about_the_gpu`].
+//! - What lines say about a fault: [`Facts`], [`RefusedAccess`], [`StoppedChannel`], [`Owner`]; codes of the MMU: [`mmu`].
 #![forbid(unsafe_code)]
 
 pub mod document;
@@ -19,11 +19,11 @@ mod template;
 
 use std::collections::BTreeSet;
 
-pub use facts::{Facts, RefusedAccess, StoppedChannel};
+pub use facts::{Facts, Owner, RefusedAccess, StoppedChannel};
 pub use record::{Level, Record, Stamp};
 pub use table::{
     ChannelLine, Class, FaultLine, HangLine, Kind, MESSAGE_BYTES, MemoryLine, Message, NoteLine, Role, Row,
-    SystemLine, is_about_the_gpu, nvgpu_line, nvmap_line,
+    StartLine, SystemLine, is_about_the_gpu, nvgpu_line, nvmap_line,
 };
 pub use template::SplitHex;
 
@@ -68,6 +68,11 @@ impl Event {
             kinds.remove(&Kind::Sm);
         }
         kinds
+    }
+
+    /// The programs that its lines name.
+    pub fn owners(&self) -> Vec<Owner> {
+        self.lines.iter().filter_map(|line| Facts::of(&line.record.text).owner).collect()
     }
 
     /// The row of the first line of the most severe class.
@@ -117,9 +122,11 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 pub struct Checker {
     /// The open fault report, and whether its end has been seen.
     open: Option<(Event, bool)>,
+    /// Events that began after the open report, and have ended.
+    behind: Vec<Event>,
     /// The open kernel WARNING.
     trace: Option<Vec<Record>>,
-    /// Finished events.
+    /// Finished events, in the order of their first lines.
     done: Vec<Event>,
 }
 
@@ -168,7 +175,7 @@ impl Checker {
         }
         let line = Line { record, row };
         match (row.role, &mut self.open) {
-            (Role::Alone, _) => self.done.push(Event { lines: vec![line], trace: false }),
+            (Role::Alone, _) => self.end(Event { lines: vec![line], trace: false }),
             (role, Some((event, ended))) => {
                 event.lines.push(line);
                 *ended |= role == Role::End;
@@ -181,6 +188,12 @@ impl Checker {
 
     fn close(&mut self) {
         self.done.extend(self.open.take().map(|(event, _)| event));
+        self.done.append(&mut self.behind);
+    }
+
+    /// Adds an event that has ended.
+    fn end(&mut self, event: Event) {
+        if self.open.is_some() { self.behind.push(event) } else { self.done.push(event) }
     }
 
     /// Keeps a trace if it is about the GPU. Lines without a row count as information.
@@ -198,7 +211,7 @@ impl Checker {
                 line.row = table::trace_row("");
             }
         }
-        self.done.push(Event { lines, trace: true });
+        self.end(Event { lines, trace: true });
     }
 }
 

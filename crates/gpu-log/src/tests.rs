@@ -107,6 +107,30 @@ fn lines_of_a_board() {
 }
 
 #[test]
+fn lines_of_public_reports_have_rows() {
+    let lines = include_str!("posted.txt").lines();
+    assert!(lines.clone().count() > 110);
+    for entry in lines {
+        let (class, line) = entry.split_once(' ').unwrap();
+        let found = events(line);
+        assert_eq!(found.len(), 1, "{line}");
+        let row = found[0].row();
+        assert_eq!(row.class.name(), class, "{line}: {}", row.pattern);
+        assert!(table::rows().any(|known| std::ptr::eq(known, row)), "no row: {line}");
+    }
+}
+
+#[test]
+fn events_are_in_the_order_of_their_first_lines() {
+    let log = nvgpu(100_100, "ERR", "sked exception: esr 0x01000000")
+        + &nvgpu(100_500, "INFO", "railgate is disabled.")
+        + &nvgpu(100_600, "ERR", "error notifier set to 13 for ch 511 owned by demo")
+        + &nvgpu(103_000, "INFO", "railgate is enabled.");
+    let kinds: Vec<_> = events(&log).iter().map(|event| (event.class(), event.lines.len())).collect();
+    assert_eq!(kinds, [(Class::Error, 2), (Class::Information, 1), (Class::Information, 1)]);
+}
+
+#[test]
 fn a_trace_is_one_event_and_says_what_it_is() {
     let trace = |function: &str, module: &str| {
         format!(

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use gpu_log::{Checker, Class, Event, Kind};
+use gpu_log::{Checker, Class, Event, Kind, Owner};
 use kernel_door::{Door, Errno};
 use nvgpu_channel::KmsgReader;
 
@@ -84,12 +84,40 @@ impl LogWatch {
             if !silent && !late {
                 continue;
             }
-            events.extend(checker.finish());
+            events.extend(checker.finish().into_iter().filter(|event| !is_foreign(event)));
             if late || expected.is_none_or(|kind| error_kinds(&events).contains(&kind)) {
                 return Heard { events, silent };
             }
         }
     }
+}
+
+/// Whether all programs that an event names are others: they may share the GPU.
+fn is_foreign(event: &Event) -> bool {
+    let owners = event.owners();
+    !owners.is_empty() && owners.iter().all(|owner| is_other(owner, &threads("self"), thread_elsewhere))
+}
+
+/// Whether a program is not this one, whose threads are `own`. A line without a process id names a thread, perhaps one
+/// of this program that has ended, so another process must have such a thread.
+fn is_other(owner: &Owner, own: &[String], elsewhere: impl Fn(&str) -> bool) -> bool {
+    // In a container the kernel's process id is not that of `std::process::id`, so the name decides.
+    let is_own = owner.pid == Some(std::process::id()) || own.contains(&owner.name);
+    !is_own && (owner.pid.is_some() || elsewhere(&owner.name))
+}
+
+/// Names of the threads of a process.
+fn threads(process: &str) -> Vec<String> {
+    let folder = std::fs::read_dir(format!("/proc/{process}/task"));
+    let names = folder.into_iter().flatten().flatten().map(|task| task.path().join("comm"));
+    names.filter_map(|path| Some(std::fs::read_to_string(path).ok()?.trim_end().to_owned())).collect()
+}
+
+/// Whether a process has a thread of this name.
+fn thread_elsewhere(name: &str) -> bool {
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut names = processes.filter_map(|entry| entry.file_name().into_string().ok());
+    names.any(|process| threads(&process).iter().any(|thread| thread == name))
 }
 
 /// The kinds of the errors among `events`.
@@ -183,6 +211,24 @@ mod tests {
         let both =
             events(&["sked exception: esr 1", "error notifier set to 13 for ch 1", "SW quiesce requested"]);
         assert!(judge(&both, Some(Kind::LaunchDescriptor), &[]).unwrap_err().contains("GPU out of service"));
+    }
+
+    #[test]
+    fn a_fault_of_another_program_is_not_this_one_s() {
+        let owner = |pid, name: &str| Owner { pid, name: name.to_owned() };
+        let (own, elsewhere) = (["tests".to_owned()], |name: &str| name == "Xorg");
+        let other = |pid, name| is_other(&owner(pid, name), &own, elsewhere);
+        assert!(other(Some(7), "cuda_plot") && other(None, "Xorg"));
+        // One of this program, one of its threads, a thread that has ended, and this program in a container.
+        let cases = [(Some(std::process::id()), "x"), (None, "tests"), (None, "ended"), (Some(7), "tests")];
+        assert!(cases.iter().all(|(pid, name)| !other(*pid, name)));
+        let faults = |name: &str| {
+            let line =
+                format!("NVRM: Xid (PCI:0000:0a:00): 31, pid=4294967295, name={name}, Ch 00000010, intr 0");
+            is_foreign(&events(&[&line])[0])
+        };
+        assert!(faults("cuda_plot_k32_v") && !faults(&threads("self")[0]));
+        assert!(!is_foreign(&events(&["NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus"])[0]));
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod faults;
 mod hangs;
 mod memory;
 mod notes;
+mod startup;
 mod system;
 
 use core::fmt;
@@ -18,6 +19,7 @@ pub use faults::FaultLine;
 pub use hangs::HangLine;
 pub use memory::MemoryLine;
 pub use notes::NoteLine;
+pub use startup::StartLine;
 pub use system::SystemLine;
 
 use crate::record::{Level, Record};
@@ -178,12 +180,13 @@ impl Row {
 }
 
 /// The rows under their headings. The first row that matches a line applies.
-pub const TABLE: [(&str, &[Row]); 6] = [
+pub const TABLE: [(&str, &[Row]); 7] = [
     ("GPU faults", faults::FAULTS),
     ("Hangs and the end of the GPU", hangs::HANGS),
     ("Refused requests: memory", memory::MEMORY),
     ("Refused requests: channels", channels::CHANNELS),
-    ("Power, notes and dumps", notes::NOTES),
+    ("Notes and dumps", notes::NOTES),
+    ("Start, power and firmware", startup::STARTUP),
     ("The desktop driver and the system", system::SYSTEM),
 ];
 
@@ -283,6 +286,8 @@ pub enum Message {
     Channel(ChannelLine),
     /// A note or a dump.
     Note(NoteLine),
+    /// A line about start, power or firmware.
+    Start(StartLine),
     /// A line of the desktop driver or of another driver.
     System(SystemLine),
 }
@@ -310,6 +315,7 @@ messages!(
     Memory(MemoryLine),
     Channel(ChannelLine),
     Note(NoteLine),
+    Start(StartLine),
     System(SystemLine)
 );
 
@@ -404,9 +410,10 @@ pub(crate) fn is_plain_warning(row: &Row) -> bool {
     row.pattern == notes::PLAIN_WARNING
 }
 
-/// Words that identify a message about the GPU: names of drivers and devices, functions in warnings, allocator,
-/// syncpoints, reports of the memory controller and of the desktop driver, explanations of the software Orin.
-const MARKS: [&str; 22] = [
+/// Words that identify a message about the GPU: names of drivers and devices, functions in warnings, allocators,
+/// syncpoints, reports of the memory controller, of the system MMU and of the desktop driver, explanations of the
+/// software Orin.
+const MARKS: [&str; 31] = [
     "nvgpu",
     "ga10b",
     "gk20a",
@@ -424,10 +431,19 @@ const MARKS: [&str; 22] = [
     "tegra-mc",
     "mc-err",
     "17000000.ga10b",
-    "NVRM:",
+    "NVRM",
     "nvidia-uvm",
     "nvidia_uvm",
     "nvidia-modeset",
+    "nvidia-drm",
+    "nvidia_drm",
+    "nvidia-peermem",
+    "nvidia-nvlink",
+    "cma_alloc",
+    "hsierrrptinj",
+    "netlist",
+    "arm-smmu",
+    "tegra-carveouts",
     EXPLANATION,
 ];
 
@@ -480,7 +496,7 @@ mod tests {
             let mut source = Source::new(numbers, words);
             for samples in [
                 FaultLine::samples, HangLine::samples, MemoryLine::samples, ChannelLine::samples,
-                NoteLine::samples, SystemLine::samples,
+                NoteLine::samples, StartLine::samples, SystemLine::samples,
             ] {
                 for message in samples(&mut source) {
                     let line = match message {

@@ -21,8 +21,8 @@ pub(super) enum Source {
     Kmsg(KmsgReader),
     /// Output of `dmesg`, with the reason for using it and the last message read.
     Command { note: String, last: Option<Record> },
-    /// A saved log that has not been read yet.
-    Saved { name: String, records: Vec<Record> },
+    /// A saved log, with a note if it does not look like one. It has not been read yet.
+    Saved { name: String, records: Vec<Record>, note: Option<String> },
 }
 
 impl Source {
@@ -50,7 +50,8 @@ impl Source {
     pub(super) fn note(&self) -> Option<&str> {
         match self {
             Self::Command { note, .. } => Some(note),
-            _ => None,
+            Self::Saved { note, .. } => note.as_deref(),
+            Self::Kmsg(_) => None,
         }
     }
 
@@ -113,7 +114,10 @@ fn saved(path: &Path) -> Result<Source> {
     if !is_log {
         return Err(files::not(path, kind, "a kernel log").into());
     }
-    Ok(Source::Saved { records, name })
+    let is_line = |record: &Record| record.stamp != Stamp::None || gpu_log::is_about_the_gpu(&record.text);
+    let note = (!records.iter().any(is_line))
+        .then(|| format!("{name} has no line with a time stamp and none about the GPU; is it a kernel log?"));
+    Ok(Source::Saved { records, name, note })
 }
 
 /// Output of `dmesg`, with priorities.
@@ -152,6 +156,27 @@ mod tests {
         assert_eq!(after(Some(&record("[    2.0] a")), all()), [record("[    3.0] b")]);
         assert!(after(Some(&record("[    3.0] b")), all()).is_empty());
         assert_eq!(after(Some(&record("overwritten since")), all()).len(), 3);
+    }
+
+    #[test]
+    fn a_file_that_is_no_log_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |content: &[u8]| {
+            let path = folder.path().join("x.bin");
+            std::fs::write(&path, content).unwrap();
+            Source::open(Some(&path))
+        };
+        let error = open(b"\x7fELF\0\0").err().unwrap();
+        assert!(
+            error.is::<UsageError>() && error.to_string().contains("x.bin is not a kernel log"),
+            "{error}"
+        );
+        assert!(
+            open(b"int main;\n").unwrap().note().is_some_and(|note| note.contains("is it a kernel log?"))
+        );
+        for log in ["[    1.000000] usb 1-2: new device\n", "nvmap: a line\n"] {
+            assert_eq!(open(log.as_bytes()).unwrap().note(), None);
+        }
     }
 
     #[test]

@@ -3,10 +3,10 @@
 //! Every open file has an inode of its own, except those of one dma-buf, which share the buffer's. The inode of a
 //! number, which the caller looks up, identifies the object: dup, fork, exec and passing need no bookkeeping.
 //!
-//! A descriptor that becomes readable is the read end of a pipe; the model keeps the write end. A byte in the pipe makes
-//! it readable for the host's poll, select and epoll. The model removes it where nvgpu's poll clears an event. Any other
-//! descriptor that cannot be mapped is one of two connected sockets. The last close is an error condition of the end
-//! that the model keeps, detected before the next request.
+//! A descriptor that becomes readable is the read end of a pipe; the model keeps the write end. A byte in the pipe
+//! makes it readable for the host's poll, select and epoll. The model removes it where nvgpu's poll clears an event.
+//! Any other descriptor that cannot be mapped is one of two connected sockets. The last close is an error condition of
+//! the end that the model keeps, detected before the next request.
 //!
 //! Dma-bufs, control nodes and text files are memfds. Each open file holds a lock of its own, which the host releases
 //! with its last descriptor and mapping. The host does not report the release, so the locks are queried periodically.
