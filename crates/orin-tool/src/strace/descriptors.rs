@@ -35,6 +35,8 @@ pub(super) enum Role {
     OtherNode,
     /// A file that is not the GPU's.
     Foreign,
+    /// A device whose driver has taken a request that the GPU does not have, so its others are not the GPU's either.
+    OtherDriver,
 }
 
 impl Role {
@@ -48,6 +50,11 @@ impl Role {
         Self::Host1xFence,
         Self::SyncFile,
     ];
+
+    /// Whether the file is not the GPU's.
+    pub(super) fn is_foreign(self) -> bool {
+        matches!(self, Self::Foreign | Self::OtherDriver)
+    }
 
     /// A word for the listing.
     pub(super) fn name(self) -> &'static str {
@@ -63,7 +70,7 @@ impl Role {
             Self::Pollfd => "pollfd",
             Self::Event => "event",
             Self::OtherNode => "nvgpu",
-            Self::Foreign => "other",
+            Self::Foreign | Self::OtherDriver => "other",
         }
     }
 

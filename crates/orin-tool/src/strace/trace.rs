@@ -228,7 +228,7 @@ impl Decoder {
             }
             "mmap" | "mmap2" => {
                 if let Some(Descriptor { role, .. }) = fd(4).and_then(|fd| self.descriptors.get(pid, fd))
-                    && role != Role::Foreign
+                    && !role.is_foreign()
                 {
                     *self.summary.maps.entry(role.name()).or_default() += 1;
                 }
@@ -260,6 +260,10 @@ impl Decoder {
         let now = printed.or_else(|| self.descriptors.get(pid, fd));
         let Some((descriptor, name)) = resolve(now, printed.is_some(), &requested, &call.result) else {
             self.summary.foreign += 1;
+            let taken = matches!(call.result, Outcome::Value(_));
+            if taken && now.is_some_and(|now| now.role == Role::Foreign) && requested.number.is_some() {
+                self.descriptors.set(pid, fd, Descriptor::certain(Role::OtherDriver));
+            }
             return None;
         };
         if let Some(descriptor) = descriptor
@@ -321,7 +325,8 @@ impl Decoder {
 ///
 /// The node of the descriptor determines the meaning of a number. If the node does not have it but another
 /// node of the GPU does, and the call was not refused, then the descriptor was closed and
-/// its number reused outside the trace, unless strace itself printed the file.
+/// its number reused outside the trace, unless strace itself printed the file, or another driver has taken a request
+/// on the descriptor before.
 fn resolve(
     now: Option<Descriptor>,
     printed: bool,
@@ -330,7 +335,7 @@ fn resolve(
 ) -> Option<(Option<Descriptor>, Option<&'static str>)> {
     let Some(code) = requested.number else {
         // Another driver's request on a descriptor of the GPU, such as the query for a terminal.
-        return now.filter(|now| now.role != Role::Foreign).map(|now| (Some(now), None));
+        return now.filter(|now| !now.role.is_foreign()).map(|now| (Some(now), None));
     };
     if let Some(now) = now
         && let Some(info) = now.role.requests().iter().find(|info| info.code == code)
@@ -344,13 +349,14 @@ fn resolve(
     };
     if !requested.borrowed
         && !printed
+        && now.is_none_or(|now| now.role != Role::OtherDriver)
         && (now.is_none() || taken)
         && let Some((role, info)) = request::numbered(code)
     {
         return Some((Some(Descriptor { role, inferred: true }), Some(info.name)));
     }
     match now {
-        Some(now) if now.role == Role::Foreign => None,
+        Some(now) if now.role.is_foreign() => None,
         Some(now) => Some((Some(now), None)),
         None if requested.borrowed => None,
         None => {
@@ -479,6 +485,19 @@ mod tests {
              ioctl(7</dev/dri/renderD128>, _IOC(_IOC_READ|_IOC_WRITE, 0x48, 0x6f, 0x18), 0xff) = 0\n",
         );
         assert_eq!(found, pairs(&[("as?", "NVGPU_AS_IOCTL_ALLOC_SPACE")]));
+    }
+
+    #[test]
+    fn another_driver_with_the_same_letter_keeps_its_requests() {
+        let opened = "openat(AT_FDCWD, \"/dev/dxg\", O_RDONLY|O_CLOEXEC) = 3\n\
+                      ioctl(3, _IOC(_IOC_READ|_IOC_WRITE, 0x47, 0x14, 0x10), 0x7ffd3ed38aa0) = 0\n";
+        let coincidence = "ioctl(3, _IOC(_IOC_READ|_IOC_WRITE, 0x47, 0x9, 0x18), 0x7ffd3ed37990) = 0\n\
+                           ioctl(3, _IOC(_IOC_READ|_IOC_WRITE, 0x47, 0x6, 0x48), 0x7ffdee7d06b0) = 0\n";
+        assert_eq!(roles(&format!("{opened}{coincidence}")), []);
+        // A number that is used again belongs to the file that was opened last.
+        let again = "openat(AT_FDCWD, \"/dev/nvgpu/igpu0/ctrl\", O_RDWR) = 3\n";
+        let found = roles(&format!("{opened}{again}{}", coincidence.lines().next().unwrap()));
+        assert_eq!(found, pairs(&[("ctrl", "NVGPU_GPU_IOCTL_OPEN_TSG")]));
     }
 
     #[test]
