@@ -81,6 +81,7 @@ pub fn pushbuf(
             writeln!(output, "error: cut off: the last header asks for {owed} words more")?;
         }
         let all = words.words.len();
+        let errors = errors + words.faults.len() + usize::from(owed > 0);
         writeln!(
             output,
             "read as {format}; words: {all}; methods: {methods}; unknown: {unknown}; skipped: {skipped}; \
