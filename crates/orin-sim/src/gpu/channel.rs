@@ -181,7 +181,7 @@ impl Channel {
             },
             faulted: false,
             watch: order.map(|order| order.channel(setup.channel_id)),
-            pace: Pace::new(fetching.line_time),
+            pace: Pace::new(&fetching),
             segments: fetching.segments,
             setup,
         };
@@ -401,6 +401,9 @@ impl State {
         if let Some(watch) = self.watch.as_ref().filter(|_| put != self.gp_put) {
             watch.learn_finished();
         }
+        if self.gp_get == self.gp_put && put != self.gp_put {
+            self.pace.rung();
+        }
         self.gp_put = put;
         Ok(())
     }
@@ -414,6 +417,9 @@ impl State {
         effects: &mut Effects,
     ) -> Result<bool, ChannelFault> {
         let mut active = false;
+        if self.pace.is_held() {
+            return Ok(false);
+        }
         if let Some((word, _)) = self.stalled.take() {
             if !self.execute(word, view, siblings, effects)? {
                 return Ok(false);

@@ -15,21 +15,43 @@ const LINE: u64 = 128;
 pub(super) struct Fetching {
     /// Time for each line.
     pub(super) line_time: Duration,
+    /// Time from a doorbell to the first fetch of an idle channel.
+    pub(super) hold: Duration,
     /// Receives the segments.
     pub(super) segments: Option<SegmentWatcher>,
 }
+
+/// Time that host leaves an idle channel alone after its doorbell, for the order check. A CPU that does not wait submits
+/// to other channels meanwhile. Otherwise the first work would end before, as if the CPU had waited for it.
+pub(super) const HOLD: Duration = Duration::from_micros(500);
 
 /// The line that host is fetching, and the time that a fetch takes.
 #[derive(Debug)]
 pub(super) struct Pace {
     line_time: Duration,
+    hold: Duration,
+    /// End of the time after a doorbell.
+    held: Option<Instant>,
     /// Line number in the address space, and arrival time.
     line: Option<(u64, Instant)>,
 }
 
 impl Pace {
-    pub(super) fn new(line_time: Duration) -> Self {
-        Self { line_time, line: None }
+    pub(super) fn new(fetching: &Fetching) -> Self {
+        Self { line_time: fetching.line_time, hold: fetching.hold, held: None, line: None }
+    }
+
+    /// The doorbell of the channel, which was idle.
+    pub(super) fn rung(&mut self) {
+        if !self.hold.is_zero() {
+            self.held = Some(Instant::now() + self.hold);
+        }
+    }
+
+    /// Whether the time after the doorbell is not over.
+    pub(super) fn is_held(&mut self) -> bool {
+        self.held = self.held.filter(|end| Instant::now() < *end);
+        self.held.is_some()
     }
 
     /// Begins another segment; its first line is fetched again.

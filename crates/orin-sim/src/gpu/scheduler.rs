@@ -32,7 +32,7 @@ use crate::caller::guard;
 use crate::check::{Checker, OrderCheck};
 use crate::config::Stall;
 use crate::gpu::channel::{Channel, Siblings, Standing};
-use crate::gpu::fetch::Fetching;
+use crate::gpu::fetch::{Fetching, HOLD};
 use crate::gpu::possession::Possession;
 use crate::gpu::runlist::{self, Group, Traversal};
 use crate::gpu::{ChannelSetup, ChannelStatus, FaultHandler, GpuConfig, Preemption, Waiter, ptimer_ns};
@@ -173,7 +173,11 @@ impl Scheduler {
             shared,
             sms: Sms::new(config.sm_count, config.sm),
             quirks: Arc::new(config.quirks),
-            fetching: Fetching { line_time: config.slow_fetch, segments: config.segments },
+            fetching: Fetching {
+                line_time: config.slow_fetch,
+                hold: if order.is_some() { HOLD } else { Duration::ZERO },
+                segments: config.segments,
+            },
             order,
             thread: Some(thread),
         })

@@ -376,6 +376,33 @@ fn copies_must_not_write_what_the_cpu_has_a_view_of() {
     assert!(!found[0].object.as_ref().unwrap().viewed.is_empty(), "{}", found[0]);
 }
 
+/// The CPU submits to two queues, one after the other, and waits for neither.
+#[test]
+fn two_queues_without_order_are_found() {
+    let cubin = fs::read(workspace().join("kernels/basics.cubin")).unwrap();
+    let unordered = |ordered: bool| {
+        let device = check::open(Tools::ORDERING).unwrap();
+        let kernel = Program::load(&device, &cubin).unwrap().kernel("increment").unwrap();
+        let words = device.alloc_zeroed::<u32>(64).unwrap();
+        let mut queues = [device.queue().unwrap(), device.queue().unwrap()];
+        for queue in &mut queues {
+            // SAFETY: the kernel changes 64 words of the buffer, which outlives it.
+            unsafe { queue.launch(&kernel, 2, 32, &args![&words, 64_u32]) }.unwrap();
+        }
+        let [first, second] = &mut queues;
+        let fence = first.submit().unwrap();
+        if ordered {
+            fence.wait(TIMEOUT).unwrap();
+        }
+        second.submit().unwrap().wait(TIMEOUT).unwrap();
+        first.wait(TIMEOUT).unwrap();
+        check::findings(&device).iter().filter(|finding| finding.kind == Kind::Unordered).count()
+    };
+    // The host may interrupt this thread between the two calls for longer than the model waits.
+    assert!((0..20).any(|_| unordered(false) > 0));
+    assert_eq!((0..3).map(|_| unordered(true)).sum::<usize>(), 0);
+}
+
 #[test]
 fn a_buffer_that_is_never_freed_is_a_leak() {
     let device = check::open(Tools::LEAKCHECK).unwrap();
