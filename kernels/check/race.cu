@@ -516,8 +516,9 @@ template <bool AFTER> __device__ void consume(int *out, const int *in)
         unsigned to = (unsigned)__cvta_generic_to_shared(room + place);
         asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(in + place) : "memory");
         if (AFTER)
-            asm volatile("cp.async.wait_all;" ::: "memory");
-        asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(barrier) : "memory");
+            asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier) : "memory");
+        else
+            asm volatile("mbarrier.arrive.shared.b64 %0, [%1];" : "=l"(state) : "r"(barrier) : "memory");
     }
 }
 // RUN grid=1 block=128 n=64

@@ -268,8 +268,9 @@ KERNEL fix_sum_without_lanes(ARGS)
         return;
     unsigned mask = __activemask();
     int own = in[threadIdx.x], next = __shfl_down_sync(mask, own, 1);
+    int both = threadIdx.x + 1 < n ? own + next : own;
     if (threadIdx.x + 1 < n)
-        out[threadIdx.x] = sum + next - own;
+        out[threadIdx.x] = sum + both + next - own;
     if (threadIdx.x >= 16)
         return;
     for (int step = 8; step > 0; step /= 2)

@@ -136,11 +136,13 @@ impl GridCheck {
             return Fate::Used;
         };
         // CAST: at most 3. Accesses are aligned to their size.
-        let register = first + (address / 4 % u64::from(count)) as u8;
-        let known = |fates: &mut HashMap<(u64, u8), Fate>| {
-            *fates.entry((pc, register)).or_insert_with(|| fate::of(&self.view, pc, register))
-        };
-        known(&mut self.fates.lock())
+        self.register_fate(pc, first + (address / 4 % u64::from(count)) as u8)
+    }
+
+    /// What becomes of a register after the instruction at `pc`.
+    pub(super) fn register_fate(&self, pc: u64, register: u8) -> Fate {
+        let mut fates = self.fates.lock();
+        *fates.entry((pc, register)).or_insert_with(|| fate::of(&self.view, pc, register))
     }
 
     /// The kernel and source of an instruction.

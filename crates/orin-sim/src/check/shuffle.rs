@@ -4,8 +4,9 @@
 //! neighbours that exist. An error is an instruction that reads the register in the lanes concerned. The instructions
 //! behind the shuffle that touch its register are examined, in the same page of code.
 
-use sass::{Instruction, Op, RZ};
+use sass::{Instruction, Op, PT, RZ, field};
 
+use super::fate::Fate;
 use super::finding::{Finding, Kind, Worker};
 use super::grid::GridCheck;
 use super::request::Site;
@@ -62,22 +63,32 @@ impl Undefined {
         if self.0.is_empty() {
             return;
         }
-        // A selection may take the other value, and a copy may be left unused.
-        let copies = i.op == Op::Mov || i.op == Op::Imad && i.a == RZ;
-        if !copies && !matches!(i.op, Op::Sel | Op::Fsel | Op::Shfl) {
-            let reads = i.read();
-            for value in &self.0 {
-                let read = reads.iter().any(|(first, count)| value.register.wrapping_sub(*first) < *count);
-                let behind = site.pc > value.pc && site.pc / PAGE_BYTES == value.pc / PAGE_BYTES;
-                if read && behind && value.warp == site.warp && value.lanes & active != 0 {
-                    report(grid, block, value, active, site);
-                }
+        let reads = i.read();
+        for value in &self.0 {
+            let read = reads.iter().any(|(first, count)| value.register.wrapping_sub(*first) < *count);
+            let behind = site.pc > value.pc && site.pc / PAGE_BYTES == value.pc / PAGE_BYTES;
+            let concerns = behind && value.warp == site.warp && value.lanes & active != 0;
+            if read && concerns && uses(grid, i, site.pc) {
+                report(grid, block, value, active, site);
             }
         }
         if i.op != Op::Shfl {
             self.overwrite(site.warp, i.written(), active);
         }
     }
+}
+
+/// Whether an instruction uses what it reads. A selection may take the other value, a comparison be combined with one
+/// that excludes it, and a copy or a result be left unused.
+fn uses(grid: &GridCheck, i: &Instruction, pc: u64) -> bool {
+    let copies = i.op == Op::Mov || i.op == Op::Imad && i.a == RZ;
+    let compares = matches!(i.op, Op::Isetp | Op::Fsetp | Op::Dsetp | Op::Hsetp2);
+    let combined = compares && i.source_predicate(field::CONDITION).index != PT;
+    if copies || combined || matches!(i.op, Op::Sel | Op::Fsel | Op::Shfl) {
+        return false;
+    }
+    let (result, count) = i.written();
+    count != 1 || grid.register_fate(pc, result) > Fate::Guarded
 }
 
 #[cold]
