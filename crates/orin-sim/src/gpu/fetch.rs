@@ -21,8 +21,8 @@ pub(super) struct Fetching {
     pub(super) segments: Option<SegmentWatcher>,
 }
 
-/// Time that host leaves an idle channel alone after its doorbell, for the order check. A CPU that does not wait submits
-/// to other channels meanwhile. Otherwise the first work would end before, as if the CPU had waited for it.
+/// Time that host leaves an idle channel alone after its doorbell, for the order check. A CPU that does not wait
+/// submits to other channels meanwhile. Otherwise the first work would end before, as if the CPU had waited for it.
 pub(super) const HOLD: Duration = Duration::from_micros(500);
 
 /// The line that host is fetching, and the time that a fetch takes.
