@@ -4,8 +4,10 @@
 //! - Reading a log: [`Record`], [`Level`], [`Stamp`], [`check`], [`Checker`], [`Line`], [`Event`], [`Summary`].
 //! - The table: [`table`], [`Row`], [`Class`], [`Kind`], [`Role`]; as a document: [`document`].
 //! - Lines with values: [`Message`], [`ChannelLine`], [`FaultLine`], [`HangLine`], [`MemoryLine`], [`NoteLine`],
-//!   [`StartLine`], [`SystemLine`], [`SplitHex`], [`MESSAGE_BYTES`], [`nvgpu_line`], [`nvmap_line`], [`is_about_the_gpu`].
-//! - What lines say about a fault: [`Facts`], [`RefusedAccess`], [`StoppedChannel`], [`Owner`]; codes of the MMU: [`mmu`].
+//!   [`StartLine`], [`SystemLine`], [`SplitHex`], [`MESSAGE_BYTES`], [`nvgpu_line`], [`nvmap_line`],
+//!   [`is_about_the_gpu`].
+//! - What lines say about a fault: [`Facts`], [`RefusedAccess`], [`StoppedChannel`], [`Owner`]; codes of the MMU:
+//!   [`mmu`].
 #![forbid(unsafe_code)]
 
 pub mod document;

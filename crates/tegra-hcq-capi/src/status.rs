@@ -92,7 +92,10 @@ impl From<Error> for Failure {
             Error::Interrupted => Status::Interrupted,
             Error::OutOfMemory { .. } => Status::OutOfMemory,
             Error::NotSubmitted | Error::Viewed | Error::TooManyQueues(_) => Status::Busy,
-            Error::NoDriver { .. } | Error::NoSoftwareOrin | Error::UnknownChip { .. } => Status::Unsupported,
+            Error::NoDriver { .. }
+            | Error::NoSoftwareOrin
+            | Error::UnknownChip { .. }
+            | Error::Texture { .. } => Status::Unsupported,
             Error::NoNvrtc { .. } | Error::NoNvJitLink { .. } => Status::LibraryMissing,
             Error::Compilation { .. } | Error::Nvrtc { .. } | Error::NvJitLink { .. } => Status::Compilation,
             Error::Cubin(cubin::Error::NoSuchKernel { .. } | cubin::Error::NoSuchVariable { .. }) => {

@@ -4,8 +4,8 @@
 use super::lines;
 
 const ABOVE: &str = "See the lines above.";
-const FIRMWARE: &str = "Reboot. If it happens at each boot, device tree, firmware, kernel and driver are not of one release \
-                        or not for this module: flash it anew.";
+const FIRMWARE: &str = "Reboot. If it happens at each boot, device tree, firmware, kernel and driver are not of one \
+                        release or not for this module: flash it anew.";
 const UNIT: &str = "Read the surrounding lines; search the driver's source for the text.";
 
 lines! {
