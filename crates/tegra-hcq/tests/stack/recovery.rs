@@ -401,10 +401,12 @@ fn a_wait_for_a_submission_during_a_recovery_does_not_hang() {
             let recovering = scope.spawn(|| while device.recover().unwrap().is_empty() {});
             let mut last = None;
             while !recovering.is_finished() {
-                if unsafe { queue.launch(&good, 1, 4, &args![&data, &out]) }.is_err() {
-                    break;
+                let launched = unsafe { queue.launch(&good, 1, 4, &args![&data, &out]) };
+                match launched.and_then(|()| queue.submit()) {
+                    Ok(fence) => last = Some(fence),
+                    Err(Error::Fault(_)) => break,
+                    Err(other) => panic!("round {round}: {other}"),
                 }
-                last = queue.submit().ok();
             }
             last
         });
