@@ -47,9 +47,9 @@ pub(crate) struct Options {
     /// commas, or all, which is all but ordering and warpcheck
     #[arg(long, value_name = "TOOLS", default_value = "all")]
     tool: Tools,
-    /// Print the findings as one JSON object on standard output instead of text on standard error; with =FILE, write
+    /// Print the findings as one JSON object on standard output instead of text on standard error; with FILE, write
     /// it to this file
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     /// Write the findings to this file, in SARIF 2.1.0; - is standard output
     #[arg(long, value_name = "FILE")]

@@ -50,8 +50,8 @@ pub(crate) struct Options {
     /// cubins that a served program has in its memory; may be given several times
     #[arg(long, value_name = "FILE")]
     cubin: Vec<PathBuf>,
-    /// Print the profiles as one JSON object instead of tables; with =FILE, write it to this file
-    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
+    /// Print the profiles as one JSON object instead of tables; with FILE, write it to this file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
     /// Write the profiles with the annotated disassembly to this file, as one HTML page
     #[arg(long, value_name = "FILE")]

@@ -45,11 +45,14 @@ fn findings_of_a_program_are_collected() {
 fn results_do_not_mix_with_what_the_program_prints() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("findings.json");
-    let option = format!("--json={}", file.display());
-    let output = check(&["--no-serve", &option], &["echo", "printed"]);
-    assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("printed\n", ""));
-    let report: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    assert_eq!((&report["findings"], &report["launches"]), (&serde_json::json!([]), &0.into()));
+    let (name, option) = (file.to_str().unwrap(), format!("--json={}", file.display()));
+    for options in [&[option.as_str()][..], &["--json", name]] {
+        let output = check(&[&["--no-serve"], options].concat(), &["echo", "printed"]);
+        assert_eq!((text(&output.stdout).as_str(), text(&output.stderr).as_str()), ("printed\n", ""));
+        let report: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        assert_eq!((&report["findings"], &report["launches"]), (&serde_json::json!([]), &0.into()));
+        fs::remove_file(&file).unwrap();
+    }
     for options in [&["--json"][..], &["--sarif", "-"]] {
         let output = check(&[&["--no-serve"], options].concat(), &["echo", "printed"]);
         let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
