@@ -51,10 +51,18 @@ pub(super) fn stored(i: &Instruction, register: u8) -> Option<Fate> {
     (is_data && !overlaps(address, register)).then_some(fate)
 }
 
+/// Whether another operand may decide the result: a selection takes the other value, or a comparison is combined with
+/// one that excludes it.
+pub(super) fn may_ignore(i: &Instruction) -> bool {
+    let compares = matches!(i.op, Op::Isetp | Op::Fsetp | Op::Dsetp | Op::Hsetp2);
+    let combined = compares && i.source_predicate(field::CONDITION).index != PT;
+    combined || matches!(i.op, Op::Sel | Op::Fsel)
+}
+
 /// What an instruction does with a register.
 fn use_of(i: &Instruction, register: u8) -> Fate {
     let reads = i.read().into_iter().any(|group| overlaps(group, register));
-    let guarded = i.guard.index != PT || matches!(i.op, Op::Sel | Op::Fsel);
+    let guarded = i.guard.index != PT || may_ignore(i);
     match stored(i, register) {
         Some(fate) => fate,
         None if !reads => Fate::Unread,

@@ -4,9 +4,9 @@
 //! neighbours that exist. An error is an instruction that reads the register in the lanes concerned. The instructions
 //! behind the shuffle that touch its register are examined, in the same page of code.
 
-use sass::{Instruction, Op, PT, RZ, field};
+use sass::{Instruction, Op, RZ};
 
-use super::fate::Fate;
+use super::fate::{self, Fate};
 use super::finding::{Finding, Kind, Worker};
 use super::grid::GridCheck;
 use super::request::Site;
@@ -78,13 +78,10 @@ impl Undefined {
     }
 }
 
-/// Whether an instruction uses what it reads. A selection may take the other value, a comparison be combined with one
-/// that excludes it, and a copy or a result be left unused.
+/// Whether an instruction uses what it reads. Another operand may decide, and a copy or a result be left unused.
 fn uses(grid: &GridCheck, i: &Instruction, pc: u64) -> bool {
     let copies = i.op == Op::Mov || i.op == Op::Imad && i.a == RZ;
-    let compares = matches!(i.op, Op::Isetp | Op::Fsetp | Op::Dsetp | Op::Hsetp2);
-    let combined = compares && i.source_predicate(field::CONDITION).index != PT;
-    if copies || combined || matches!(i.op, Op::Sel | Op::Fsel | Op::Shfl) {
+    if copies || i.op == Op::Shfl || fate::may_ignore(i) {
         return false;
     }
     let (result, count) = i.written();
