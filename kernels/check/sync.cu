@@ -268,7 +268,7 @@ KERNEL fix_sum_without_lanes(ARGS)
         return;
     unsigned mask = __activemask();
     int own = in[threadIdx.x], next = __shfl_down_sync(mask, own, 1);
-    int both = threadIdx.x + 1 < n && next - own > 0 ? own + next : own;
+    int both = threadIdx.x + 1 < n && next - own > 0 ? 2 * (next - own) + n : own;
     if (threadIdx.x + 1 < n)
         out[threadIdx.x] = sum + both + next - own;
     if (threadIdx.x >= 16)

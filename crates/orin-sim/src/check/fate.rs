@@ -11,7 +11,10 @@ use sass::{Instruction, Op, PT, field};
 use crate::mmu::View;
 
 /// Maximum number of instructions that are looked at. Beyond, the register counts as used.
-const MOST: usize = 2048;
+const MOST: u32 = 1 << 13;
+
+/// Maximum number of results that are followed.
+const STEPS: u32 = 3;
 
 /// Use of a register, in increasing order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -71,16 +74,39 @@ fn use_of(i: &Instruction, register: u8) -> Fate {
     }
 }
 
+/// Whether an instruction only computes a register from others, and what it reads matters only if that is used.
+pub(super) fn computes(i: &Instruction) -> bool {
+    let integer =
+        matches!(i.op, Op::Iadd3 | Op::Imad | Op::Lop3 | Op::Shf | Op::Lea | Op::Prmt | Op::Imnmx | Op::Mov);
+    let float = matches!(i.op, Op::Fadd | Op::Fmul | Op::Ffma | Op::Fmnmx | Op::Mufu | Op::I2f | Op::F2i);
+    (integer || float) && i.written().1 == 1
+}
+
 /// What becomes of a register after the instruction at `pc`, on all paths.
 pub(super) fn of(view: &View, pc: u64, register: u8) -> Fate {
+    follow(view, pc, register, STEPS, &mut { MOST })
+}
+
+/// As [`of`], through at most `steps` results and `left` instructions.
+fn follow(view: &View, pc: u64, register: u8, steps: u32, left: &mut u32) -> Fate {
     let mut fate = Fate::Unread;
     let (mut open, mut seen) = (vec![pc + 16], HashSet::new());
     while let Some(at) = open.pop() {
         if fate == Fate::Used || !seen.insert(at) {
             continue;
         }
-        let Some(i) = fetch(view, at).filter(|_| seen.len() < MOST) else { return Fate::Used };
-        fate = fate.max(use_of(&i, register));
+        *left = left.saturating_sub(1);
+        let Some(i) = fetch(view, at).filter(|_| *left > 0) else { return Fate::Used };
+        let used = match use_of(&i, register) {
+            // The result may be selected, or not be used.
+            Fate::Used if steps > 0 && computes(&i) => match follow(view, at, i.written().0, steps - 1, left)
+            {
+                Fate::Unread | Fate::Guarded => Fate::Guarded,
+                _ => Fate::Used,
+            },
+            used => used,
+        };
+        fate = fate.max(used);
         let always = i.guard.index == PT && !i.guard.not;
         match i.op {
             Op::Bra => {

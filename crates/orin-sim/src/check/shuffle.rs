@@ -84,8 +84,7 @@ fn uses(grid: &GridCheck, i: &Instruction, pc: u64) -> bool {
     if copies || i.op == Op::Shfl || fate::may_ignore(i) {
         return false;
     }
-    let (result, count) = i.written();
-    count != 1 || grid.register_fate(pc, result) > Fate::Guarded
+    !fate::computes(i) || grid.register_fate(pc, i.written().0) > Fate::Guarded
 }
 
 #[cold]

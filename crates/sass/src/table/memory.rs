@@ -148,7 +148,6 @@ pub(super) const ROWS: &[Row] = &[
     row(0x183, f(4), "LDL", Op::Ldl, Own, [1, 1, 0, 0])
         .name(&[EVICTION, DATA])
         .operands(&[D, Address(&LOCAL_LOAD)])
-        .refuses(UNIFORM)
         .sized(target_sizes),
     row(0x187, f(1), "STL", Op::Stl, Own, [0, 1, 1, 0])
         .name(&[EVICTION, DATA])

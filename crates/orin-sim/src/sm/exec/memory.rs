@@ -621,9 +621,12 @@ fn sts_lanes(
     context.store_lanes(warp, i, active, data(i), |_, lane| (Space::Shared, addresses[lane].into()))
 }
 
-/// Returns the addresses of a local access, relative to the window.
+/// Returns the addresses of a local access, relative to the window. Only loads have a uniform base.
 pub(super) fn local_addresses(warp: &Warp, i: &Instruction) -> Row {
-    window_addresses(warp, i, 0, 0)
+    let uniform = i.op == Op::Ldl && i.bit(field::UNIFORM);
+    // CAST: 6 bits.
+    let base = if uniform { warp.uniform(i.register(field::SLOT_UNIFORM)) } else { 0 };
+    window_addresses(warp, i, 0, base)
 }
 
 pub(super) fn ldl(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
