@@ -42,12 +42,16 @@ struct Quote {
     text: Vec<String>,
 }
 
-fn quotes(document: &str) -> Vec<Quote> {
+/// The blocks of code in a language.
+fn quotes(document: &str, language: &str) -> Vec<Quote> {
+    let start = format!("```{language}");
     let mut quotes = Vec::new();
     let mut open: Option<Quote> = None;
     for (line, text) in (1..).zip(document.lines()) {
         match &mut open {
-            None if text.starts_with("```rust") => open = Some(Quote { line, text: Vec::new() }),
+            None if text == start || text.starts_with(&format!("{start},")) => {
+                open = Some(Quote { line, text: Vec::new() })
+            }
             Some(_) if text == "```" => quotes.extend(open.take()),
             Some(quote) => quote.text.push(text.to_owned()),
             None => {}
@@ -80,7 +84,7 @@ fn quotes_are_what_runs() {
         .collect();
     let mut quoted = BTreeSet::new();
     for document in ["docs/guide.md", "README.md"] {
-        for quote in quotes(&read(&workspace().join(document))) {
+        for quote in quotes(&read(&workspace().join(document)), "rust") {
             let found = programs.iter().find(|(_, text)| contains_quote(&quote.text, text));
             let (name, _) = found.unwrap_or_else(|| {
                 panic!("{document}:{}: no program in examples/ contains this block", quote.line)
@@ -89,6 +93,9 @@ fn quotes_are_what_runs() {
         }
     }
     assert_eq!(quoted.len(), PROGRAMS.len(), "a program is not quoted; quoted are {quoted:?}");
+    let program = read(&workspace().join("examples/c/vector_add.c"));
+    let of_c = quotes(&read(&workspace().join("docs/c.md")), "c");
+    assert!(!of_c.is_empty() && of_c.iter().all(|quote| contains_quote(&quote.text, &program)), "docs/c.md");
 }
 
 #[test]
