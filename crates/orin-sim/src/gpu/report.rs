@@ -105,11 +105,11 @@ pub enum ChannelFault {
 }
 
 /// Receives faults from the GPU thread. The kernel model writes notifiers and its log, and calls
-/// [`Gpu::stop_channels`].
+/// [`Gpu::stop_channels`](super::Gpu::stop_channels).
 ///
-/// A report may arrive late: [`Gpu::stop_channels`] does not wait for a report in progress. A handler that reuses
-/// channel ids calls [`Gpu::status`], under its own lock, to check that the channel with that id is the one that is
-/// [`Activity::Faulted`].
+/// A report may arrive late: `stop_channels` does not wait for a report in progress. A handler that reuses channel ids
+/// calls [`Gpu::status`](super::Gpu::status), under its own lock, to check that the channel with that id is the one that
+/// is [`Activity::Faulted`](super::Activity::Faulted).
 pub trait FaultHandler: Send + Sync {
     /// `channel_id` has faulted and is already halted. Called without any GPU lock held.
     fn fault(&self, channel_id: u32, fault: ChannelFault);
@@ -120,7 +120,8 @@ pub trait FaultHandler: Send + Sync {
         let _ = channel_id;
     }
 
-    /// TSG `tsg` has kept the graphics engine for another [`GpuConfig::switch_timeout`] although another TSG waits.
+    /// TSG `tsg` has kept the graphics engine for another [`GpuConfig::switch_timeout`](super::GpuConfig::switch_timeout)
+    /// although another TSG waits.
     /// `abandoned`: the TSG was closed before, and nothing can be recovered. Called without any GPU lock held.
     fn switch_timeout(&self, tsg: u32, abandoned: bool) {
         let _ = (tsg, abandoned);
@@ -132,7 +133,8 @@ pub trait FaultHandler: Send + Sync {
         let _ = finding;
     }
 
-    /// No progress was made for [`GpuConfig::deadlock_after`], and all channels with work wait for semaphores: only the
+    /// No progress was made for [`GpuConfig::deadlock_after`](super::GpuConfig::deadlock_after), and all channels with
+    /// work wait for semaphores: only the
     /// CPU can resolve it. Called once, and again after any change. On a board a user-space channel waits forever.
     /// Called without any GPU lock held.
     fn deadlock(&self, waiters: &[Waiter]) {
