@@ -120,9 +120,9 @@ pub trait FaultHandler: Send + Sync {
         let _ = channel_id;
     }
 
-    /// TSG `tsg` has kept the graphics engine for another [`GpuConfig::switch_timeout`](super::GpuConfig::switch_timeout)
-    /// although another TSG waits.
-    /// `abandoned`: the TSG was closed before, and nothing can be recovered. Called without any GPU lock held.
+    /// TSG `tsg` has kept the graphics engine for another
+    /// [`GpuConfig::switch_timeout`](super::GpuConfig::switch_timeout) although another TSG waits. `abandoned`: the TSG
+    /// was closed before, and nothing can be recovered. Called without any GPU lock held.
     fn switch_timeout(&self, tsg: u32, abandoned: bool) {
         let _ = (tsg, abandoned);
     }
@@ -134,9 +134,8 @@ pub trait FaultHandler: Send + Sync {
     }
 
     /// No progress was made for [`GpuConfig::deadlock_after`](super::GpuConfig::deadlock_after), and all channels with
-    /// work wait for semaphores: only the
-    /// CPU can resolve it. Called once, and again after any change. On a board a user-space channel waits forever.
-    /// Called without any GPU lock held.
+    /// work wait for semaphores: only the CPU can resolve it. Called once, and again after any change. On a board a
+    /// user-space channel waits forever. Called without any GPU lock held.
     fn deadlock(&self, waiters: &[Waiter]) {
         let _ = waiters;
     }
