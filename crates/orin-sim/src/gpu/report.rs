@@ -108,8 +108,8 @@ pub enum ChannelFault {
 /// [`Gpu::stop_channels`](super::Gpu::stop_channels).
 ///
 /// A report may arrive late: `stop_channels` does not wait for a report in progress. A handler that reuses channel ids
-/// calls [`Gpu::status`](super::Gpu::status), under its own lock, to check that the channel with that id is the one that
-/// is [`Activity::Faulted`](super::Activity::Faulted).
+/// calls [`Gpu::status`](super::Gpu::status), under its own lock, to check that the channel with that id is the one
+/// that is [`Activity::Faulted`](super::Activity::Faulted).
 pub trait FaultHandler: Send + Sync {
     /// `channel_id` has faulted and is already halted. Called without any GPU lock held.
     fn fault(&self, channel_id: u32, fault: ChannelFault);
