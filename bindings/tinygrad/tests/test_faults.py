@@ -68,6 +68,8 @@ def test_time_out_of_a_kernel(device):
 
 
 def test_ctrl_c_ends_a_wait(device):
+    # Shells start jobs in the background with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     program(device, ENDLESS)
     threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
