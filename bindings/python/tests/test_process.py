@@ -143,6 +143,8 @@ def test_a_forked_child_leaves_the_device_alone() -> None:
 ENDLESS = """
     import logging, os, signal, threading, time
     import tegra_hcq
+    # Shells start jobs in the background with SIGINT ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     device = tegra_hcq.Device("sim")
     stop, turns = device.from_bytes(bytes(4)), device.alloc(4)
     def launch(queue):
