@@ -189,7 +189,7 @@ impl CompilerOptions {
             );
         }
         let linker = loaded(Linker::load())?;
-        let line_info = lines.then(|| "-lineinfo".to_owned());
+        let line_info = lines.then(|| LINE_INFO[1].to_owned());
         let options: Vec<String> = self.option.iter().cloned().chain(line_info).collect();
         let cubin = linker.compile(&files::named(path), text, &options, arch)?;
         Ok(Made { cubin, log: String::new(), by: format!("nvJitLink ({})", linker.library()) })
