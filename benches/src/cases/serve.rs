@@ -28,7 +28,7 @@ pub(super) fn cases() -> Vec<Case> {
         Case::new("serve/stat_alone", "stat of another path by a program that is not served", |bench| {
             alone(bench, Call::Stat)
         }),
-        Case::new("serve/fstat", "fstat by a served program, which the supervisor does not see", |bench| {
+        Case::new("serve/fstat", "fstat of another file by a served program", |bench| {
             served(bench, Call::Fstat)
         }),
         Case::new("serve/fstat_alone", "fstat by a program that is not served", |bench| {

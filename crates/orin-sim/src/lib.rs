@@ -8,8 +8,8 @@
 //!   [`Node`], [`Nodes`]; encodings that do not work in [`quirks`]: [`Quirks`], [`BrokenChain`], [`ChainEffect`].
 //! - What a test observes: [`LiveCounts`], [`ProcessCounts`], [`NodeKind`], [`SegmentWatcher`]; errors of
 //!   kernels and drivers in [`check`], costs of kernels in [`kernel_profile`].
-//! - The process that the model serves: its memory ([`CallerMemory`]), or all of it ([`Caller`], [`CallerDoor`]), in
-//!   [`caller`]: [`CallerFile`](caller::CallerFile), [`CallerMapping`](caller::CallerMapping),
+//! - The process that the model serves: its memory ([`CallerMemory`]), or all of it ([`Caller`], [`CallerDoor`],
+//!   [`Opened`]), in [`caller`]: [`CallerFile`](caller::CallerFile), [`CallerMapping`](caller::CallerMapping),
 //!   [`parse_mapping`](caller::parse_mapping).
 //! - Unmodified programs on the model: `serve`, with the feature `serve`.
 //! - The kernel model: [`kernel`]. The GPU without it: engines and channels in [`gpu`], address translation in [`mmu`],
@@ -37,7 +37,7 @@ pub mod sm;
 pub use board::{Board, PowerMode, Profile};
 pub use caller::{Caller, CallerMemory};
 pub use config::{Call, Config, Failure, FaultPlan, MmuOrder, Node, Nodes, RandomFailures, Refusal, Stall};
-pub use kernel::{CallerDoor, LiveCounts, NodeKind, ProcessCounts, SoftwareOrin};
+pub use kernel::{CallerDoor, LiveCounts, NodeKind, Opened, ProcessCounts, SoftwareOrin};
 pub use quirks::{BrokenChain, ChainEffect, Quirks};
 pub use segments::SegmentWatcher;
 pub use settings::{RefusedRequest, Settings, SettingsError};

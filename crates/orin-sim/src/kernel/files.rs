@@ -25,11 +25,11 @@ use super::Kernel;
 use super::channel::RUNLIST_GR;
 use super::host1x::poll_fence;
 use super::nvmap::Buffer;
-use super::process::ProcessId;
 use super::process::fds::{self, Fresh, Object};
 use super::process::mappings::{Mapped, Mapping};
 use super::process::served;
 use super::process::task::Task;
+use super::process::{Opened, ProcessId};
 use super::texts::RUNTIME_STATUS;
 
 /// Nodes of a board that compute does not need.
@@ -84,7 +84,7 @@ impl Kernel {
             Node::ReadOnly if !flags.contains(OpenFlags::READ_WRITE) => {}
             Node::Denied | Node::ReadOnly => return Err(Errno::ACCESS),
         }
-        let descriptor = node_descriptor(task, path, &object)?;
+        let descriptor = node_descriptor(task, path, flags, &object)?;
         let needs_gpu = matches!(object, Object::Tsg(_) | Object::Channel { .. });
         if needs_gpu {
             self.power_up();
@@ -413,10 +413,23 @@ impl Kernel {
         Ok(())
     }
 
-    /// Moves a kernel-log descriptor of a served process to the end. Returns whether `fd` is one.
-    pub(super) fn seek_log_end(&self, task: &Task<'_>, fd: RawFd) -> bool {
-        let is_log = matches!(self.state.lock().fds.get(task, fd), Some(Object::Kmsg { .. }));
-        is_log && self.seek_end(task, fd).is_ok()
+    /// Answers a seek of a served process to the end. Returns `None` if the host must answer.
+    pub(super) fn served_seek_end(&self, task: &Task<'_>, fd: RawFd) -> Option<Result<u64, Errno>> {
+        let object = self.state.lock().fds.get(task, fd).cloned()?;
+        match object {
+            Object::Text { .. } => None,
+            // The position is not that of a file.
+            Object::DmaBuf(buffer) => Some(Ok(buffer.handle.size())),
+            _ => Some(self.seek_end(task, fd).map(|()| 0)),
+        }
+    }
+
+    /// The open file behind a descriptor of a served process; `None` if it is not one of the board.
+    pub(super) fn opened(&self, task: &Task<'_>, fd: RawFd) -> Option<Opened> {
+        let state = self.state.lock();
+        let (object, path) = state.fds.opened(task, fd)?;
+        let size = if let Object::DmaBuf(buffer) = object { buffer.handle.size() } else { 0 };
+        Some(Opened { path: path.map(CStr::to_owned), size })
     }
 
     /// Polls a descriptor. The kernel log is ready if there is a record to read, and a sync-file after its fence has
@@ -487,24 +500,30 @@ pub enum NodeKind {
 }
 
 /// Creates the descriptor of a node.
-fn node_descriptor(task: &Task<'_>, path: &CStr, object: &Object) -> Result<Fresh, Errno> {
+fn node_descriptor(task: &Task<'_>, path: &CStr, flags: OpenFlags, object: &Object) -> Result<Fresh, Errno> {
+    let name = path.to_string_lossy();
+    let name = name.trim_start_matches('/');
     if !task.is_served() {
-        return fds::descriptor(task, |_| path.to_string_lossy().trim_start_matches('/').to_owned());
+        return fds::descriptor(task, |_| name.to_owned());
     }
-    match object {
+    let mut access = if flags.contains(OpenFlags::READ_WRITE) { OFlags::RDWR } else { OFlags::RDONLY };
+    access.set(OFlags::NONBLOCK, flags.contains(OpenFlags::NON_BLOCKING));
+    let (descriptor, probe) = match object {
         Object::Ctrl(_) => {
             // CAST: 64 KiB.
             let page = Memory::file("nvgpu usermode page", USERMODE_PAGE_SIZE as u64)?;
-            let descriptor = procfs::reopen(&page, OFlags::RDWR)?;
-            Ok(Fresh::locked(task, descriptor, Arc::new(page)))
+            (procfs::reopen(&page, access)?, Arc::new(page))
         }
         Object::Text { text, .. } => {
             let (descriptor, file) = served::text(text)?;
-            Ok(Fresh::locked(task, descriptor, Arc::new(file)))
+            (descriptor, Arc::new(file))
         }
-        Object::Kmsg { blocking, .. } => Ok(Fresh::piped(served::log_pipe(*blocking)?)),
-        _ => Ok(Fresh::piped(served::node()?)),
-    }
+        Object::Kmsg { blocking, .. } => {
+            return Ok(Fresh::piped(served::log_pipe(*blocking)?).of_node(path));
+        }
+        _ => served::node(name, access)?,
+    };
+    Ok(Fresh::locked(task, descriptor, probe).of_node(path))
 }
 
 /// The rules for a mapping of a dma-buf (`nvmap_dmabuf.c`).

@@ -87,7 +87,7 @@ use tsg::Tsg;
 use zbc::ClearValues;
 
 pub use files::NodeKind;
-pub use process::{CallerDoor, ProcessCounts};
+pub use process::{CallerDoor, Opened, ProcessCounts};
 
 /// A software Orin. Clones are handles to the same process on the same board; dropping the last one powers the board
 /// off. [`SoftwareOrin::process`] creates further processes.

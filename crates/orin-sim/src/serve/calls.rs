@@ -23,7 +23,7 @@ use crate::serve::filter;
 use crate::serve::listener::{Answer, Listener, Notification};
 use crate::serve::observer::{Access, Detail, Observer, ServedCall};
 use crate::serve::options::Options;
-use crate::serve::paths;
+use crate::serve::paths::{self, Status};
 
 /// Number of remembered processes from which on those that have ended are removed.
 const PROCESSES: usize = 256;
@@ -47,6 +47,9 @@ pub(crate) struct Calls {
     crowd: Crowd,
     observer: Option<Arc<dyn Observer>>,
 }
+
+/// Returns a struct of the kernel's interface.
+type StatBytes = fn(&Status) -> Vec<u8>;
 
 /// How a call is answered.
 pub(crate) enum Work {
@@ -126,8 +129,9 @@ impl Calls {
                 }
                 self.open(call, args[1], u64::from_le_bytes(flags) as i32)
             }
-            libc::SYS_newfstatat => self.stat(call, args[1], args[2], paths::stat),
-            libc::SYS_statx => self.stat(call, args[1], args[4], paths::statx),
+            libc::SYS_fstat => Ok(self.fstat(call, args[1], paths::stat)),
+            libc::SYS_newfstatat => self.stat_at(call, args[3], args[2], paths::stat),
+            libc::SYS_statx => self.stat_at(call, args[2], args[4], paths::statx),
             libc::SYS_faccessat | libc::SYS_faccessat2 => self.access(call, args[1], args[2] as i32),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_open => self.open(call, args[0], args[1] as i32),
@@ -135,6 +139,7 @@ impl Calls {
             libc::SYS_stat | libc::SYS_lstat => self.stat(call, args[0], args[1], paths::stat),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_access => self.access(call, args[0], args[1] as i32),
+            refused if filter::REFUSED.contains(&refused) => Ok(self.refuse(call)),
             _ => Ok(Answer::Continue),
         }
     }
@@ -193,20 +198,60 @@ impl Calls {
         })
     }
 
-    fn stat(
-        &self,
-        call: &Notification,
-        path: u64,
-        place: u64,
-        bytes: fn(&[u8], crate::NodeKind) -> Vec<u8>,
-    ) -> Result<Answer, Error> {
+    fn stat(&self, call: &Notification, path: u64, place: u64, bytes: StatBytes) -> Result<Answer, Error> {
         let Some((path, folder)) = self.path(call, path)? else { return Ok(Answer::Continue) };
         let Some(kind) = self.kind(&path) else { return Ok(absent(&path)) };
         if let Err(errno) = paths::check_folder(kind, folder) {
             return Ok(Answer::Error(errno));
         }
-        let left = self.client(call).write(place, &bytes(path.to_bytes(), kind));
-        Ok(if left == 0 { Answer::Value(0) } else { Answer::Error(Errno::FAULT) })
+        Ok(self.store(call, place, &bytes(&Status::of_node(path.to_bytes(), kind))))
+    }
+
+    /// A stat of a path, which may be empty for an open file. The folder is the first argument, the path the second.
+    fn stat_at(
+        &self,
+        call: &Notification,
+        flags: u64,
+        place: u64,
+        bytes: StatBytes,
+    ) -> Result<Answer, Error> {
+        // CAST: small flags.
+        let of_file = flags & libc::AT_EMPTY_PATH as u64 != 0
+            && (call.args[1] == 0 || self.client(call).path(call.args[1], 1) == Ok(Some(Vec::new())));
+        if of_file { Ok(self.fstat(call, place, bytes)) } else { self.stat(call, call.args[1], place, bytes) }
+    }
+
+    /// Status of an open file. Its number is the first argument.
+    fn fstat(&self, call: &Notification, place: u64, bytes: StatBytes) -> Answer {
+        let client = self.client(call);
+        let number = number(call.args[0]);
+        let Some(opened) = self.board.served(&client).opened(number) else { return Answer::Continue };
+        let node = opened.path.and_then(|path| Some((self.kind(&path)?, path)));
+        let status = match (node, client.file(number)) {
+            (Some((kind, path)), _) => Status::of_node(path.to_bytes(), kind),
+            (None, Ok(file)) => Status::of_object(file, opened.size),
+            (None, Err(errno)) => return Answer::Error(errno),
+        };
+        self.store(call, place, &bytes(&status))
+    }
+
+    fn store(&self, call: &Notification, place: u64, bytes: &[u8]) -> Answer {
+        let left = self.client(call).write(place, bytes);
+        if left == 0 { Answer::Value(0) } else { Answer::Error(Errno::FAULT) }
+    }
+
+    /// A call that no file of the board supports.
+    fn refuse(&self, call: &Notification) -> Answer {
+        let client = self.client(call);
+        let number = number(call.args[0]);
+        if self.board.served(&client).opened(number).is_none() {
+            return Answer::Continue;
+        }
+        match call.call {
+            libc::SYS_fallocate if !client.is_writable(number) => Answer::Error(Errno::BADF),
+            libc::SYS_fallocate => Answer::Error(Errno::NODEV),
+            _ => Answer::Error(Errno::INVAL),
+        }
     }
 
     fn access(&self, call: &Notification, path: u64, mode: i32) -> Result<Answer, Error> {
@@ -271,8 +316,12 @@ impl Calls {
     }
 
     fn seek(&self, call: &Notification) -> Answer {
-        let is_log = self.board.served(&self.client(call)).seek_log_end(number(call.args[0]));
-        if is_log { Answer::Value(0) } else { Answer::Continue }
+        match self.board.served(&self.client(call)).seek_end(number(call.args[0])) {
+            // CAST: a size in bytes.
+            Some(Ok(end)) => Answer::Value(end.cast_signed()),
+            Some(Err(errno)) => Answer::Error(errno),
+            None => Answer::Continue,
+        }
     }
 
     fn observe(&self, client: &Client, detail: Detail<'_>, result: Result<i64, Errno>) {

@@ -3,6 +3,7 @@
 use core::mem::zeroed;
 
 use crate::NodeKind;
+use crate::caller::CallerFile;
 use kernel_door::OpenFlags;
 use nvgpu_sys::paths;
 use rustix::io::Errno;
@@ -105,6 +106,35 @@ fn minor(path: &[u8]) -> u32 {
     inode(path) as u32 & 0xff
 }
 
+/// What stat(2) reports of a file.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Status {
+    /// Device number of the file system.
+    device: u64,
+    inode: u64,
+    /// File type and permissions.
+    mode: u32,
+    /// Length in bytes.
+    size: u64,
+    /// Device number of the node itself: major and minor.
+    node: (u32, u32),
+}
+
+impl Status {
+    pub(crate) fn of_node(path: &[u8], kind: NodeKind) -> Self {
+        let (mode, size) = mode_and_size(kind);
+        let is_device = mode & libc::S_IFMT == libc::S_IFCHR;
+        let node = if is_device { (MAJOR, minor(path)) } else { (0, 0) };
+        // CAST: a short text.
+        Self { device: 0, inode: inode(path), mode, size: size as u64, node }
+    }
+
+    /// Of an anonymous file, which has no type.
+    pub(crate) fn of_object(file: CallerFile, size: u64) -> Self {
+        Self { device: file.device, inode: file.inode, mode: 0o600, size, node: (0, 0) }
+    }
+}
+
 /// The bytes of a struct of the kernel's interface.
 fn bytes_of<T>(value: &T) -> Vec<u8> {
     let start = core::ptr::from_ref(value).cast::<u8>();
@@ -112,32 +142,27 @@ fn bytes_of<T>(value: &T) -> Vec<u8> {
     unsafe { core::slice::from_raw_parts(start, size_of::<T>()) }.to_vec()
 }
 
-/// `struct stat` of a node, as the kernel stores it.
-pub(crate) fn stat(path: &[u8], kind: NodeKind) -> Vec<u8> {
-    let (mode, size) = mode_and_size(kind);
+/// `struct stat` of a file, as the kernel stores it.
+pub(crate) fn stat(status: &Status) -> Vec<u8> {
     // SAFETY: zeros are a valid value.
     let mut stat: libc::stat = unsafe { zeroed() };
-    (stat.st_mode, stat.st_nlink, stat.st_ino) = (mode, 1, inode(path));
-    // CAST: a short text; a small constant.
-    (stat.st_size, stat.st_blksize) = (size as i64, BLOCK as _);
-    if mode & libc::S_IFMT == libc::S_IFCHR {
-        stat.st_rdev = libc::makedev(MAJOR, minor(path));
-    }
+    (stat.st_dev, stat.st_ino, stat.st_nlink) = (status.device, status.inode, 1);
+    (stat.st_mode, stat.st_rdev) = (status.mode, libc::makedev(status.node.0, status.node.1));
+    // CAST: a small constant.
+    (stat.st_size, stat.st_blksize) = (status.size.cast_signed(), BLOCK as _);
     bytes_of(&stat)
 }
 
-/// `struct statx` of a node.
-pub(crate) fn statx(path: &[u8], kind: NodeKind) -> Vec<u8> {
-    let (mode, size) = mode_and_size(kind);
+/// `struct statx` of a file.
+pub(crate) fn statx(status: &Status) -> Vec<u8> {
     // SAFETY: as in `stat`.
     let mut statx: libc::statx = unsafe { zeroed() };
     statx.stx_mask = libc::STATX_BASIC_STATS;
+    (statx.stx_dev_major, statx.stx_dev_minor) = (libc::major(status.device), libc::minor(status.device));
     // CAST: a mode has 16 bits.
-    (statx.stx_mode, statx.stx_nlink, statx.stx_ino) = (mode as u16, 1, inode(path));
-    (statx.stx_size, statx.stx_blksize) = (size as u64, BLOCK);
-    if mode & libc::S_IFMT == libc::S_IFCHR {
-        (statx.stx_rdev_major, statx.stx_rdev_minor) = (MAJOR, minor(path));
-    }
+    (statx.stx_mode, statx.stx_nlink, statx.stx_ino) = (status.mode as u16, 1, status.inode);
+    (statx.stx_size, statx.stx_blksize) = (status.size, BLOCK);
+    (statx.stx_rdev_major, statx.stx_rdev_minor) = status.node;
     bytes_of(&statx)
 }
 
@@ -204,7 +229,8 @@ mod tests {
     fn both_forms_of_stat_agree() {
         let path = b"/dev/nvmap";
         let kind = NodeKind::Device { refused: false };
-        let (short, long) = (stat(path, kind), statx(path, kind));
+        let status = Status::of_node(path, kind);
+        let (short, long) = (stat(&status), statx(&status));
         // SAFETY: the bytes are those of a value of the type; the read is unaligned.
         let (short, long) = unsafe {
             (

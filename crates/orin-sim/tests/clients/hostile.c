@@ -1,10 +1,12 @@
 /* Programs that do to the board what they must not, or end when they must not. The first argument selects one; each
  * ends with exit code 0 if the board has answered as a kernel does. */
-#include <linux/stat.h>
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <spawn.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include "board.h"
 
@@ -505,7 +507,30 @@ static void forms(void)
         fail("a seek to the end of the kernel log");
 }
 
-/* Calls on open nodes that the supervisor does not see, and forms of their paths. */
+/* Whether a call has failed with this error. */
+static int fails(long result, int expected)
+{
+    return result == -1 && errno == expected;
+}
+
+/* A file of the board: it transfers no bytes, and has no size that a call may change. */
+static void refuses_transfers(int fd)
+{
+    char bytes[8] = { 0 };
+    struct iovec part = { bytes, sizeof bytes };
+    alarm(20);
+    if (!fails(read(fd, bytes, sizeof bytes), EINVAL) || !fails(readv(fd, &part, 1), EINVAL))
+        fail("read of a file of the board");
+    if (!fails(write(fd, bytes, sizeof bytes), EINVAL) || !fails(writev(fd, &part, 1), EINVAL))
+        fail("write of a file of the board");
+    alarm(0);
+    if (posix_fallocate(fd, 0, 10) != ENODEV)
+        fail("fallocate of a file of the board");
+    if (!fails(fsync(fd), EINVAL) || !fails(fdatasync(fd), EINVAL) || !fails(ftruncate(fd, 0), EINVAL))
+        fail("fsync or ftruncate of a file of the board");
+}
+
+/* Calls on open nodes, and forms of their paths. */
 static void plain_files(void)
 {
     const char *nodes[] = { "/dev/nvmap", "/dev//nvgpu/./igpu0/ctrl", "/dev/../dev/host1x-fence" };
@@ -519,15 +544,42 @@ static void plain_files(void)
         struct pollfd ready = { .fd = fd, .events = POLLIN | POLLOUT };
         if (poll(&ready, 1, 0) != 1 || ready.revents != (POLLIN | POLLOUT))
             fail("poll of a node");
-        char byte[8];
-        alarm(20);
-        if (at != 1 && read(fd, byte, sizeof byte) > 0)
-            fail("read of a node");
-        alarm(0);
-        if (at != 1 && posix_fallocate(fd, 0, 10) != ENODEV)
-            fail("fallocate of a node");
+        refuses_transfers(fd);
+        struct stat status, named;
+        struct statx longer;
+        if (fstat(fd, &status) != 0 || stat(nodes[at], &named) != 0)
+            fail("fstat of a node");
+        if (!S_ISCHR(status.st_mode) || status.st_rdev == 0 || memcmp(&status, &named, sizeof named) != 0)
+            fail("the status of an open node");
+        if (syscall(SYS_statx, fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS, &longer) != 0)
+            fail("statx of an open node");
+        if (longer.stx_mode != status.st_mode || longer.stx_ino != status.st_ino)
+            fail("both forms of fstat");
+        if (!fails(lseek(fd, 0, SEEK_END), ESPIPE))
+            fail("a seek to the end of a node");
         close(fd);
     }
+    int fd = open("/dev/nvmap", O_RDONLY);
+    if (!fails(write(fd, "", 1), EBADF) || posix_fallocate(fd, 0, 10) != EBADF)
+        fail("write to a node that is open for reading");
+    /* Files of the host. */
+    struct stat status;
+    int null = open("/dev/null", O_RDWR), file = open(".", O_TMPFILE | O_RDWR, 0600);
+    if (null < 0 || write(null, "", 1) != 1 || fstat(null, &status) != 0 || !S_ISCHR(status.st_mode))
+        fail("a device of the host");
+    if (file >= 0 && (ftruncate(file, 5) != 0 || fsync(file) != 0 || fstat(file, &status) != 0 || status.st_size != 5))
+        fail("a file of the host");
+    if (!fails(fstat(-1, &status), EBADF) || !fails(fstat(fd, (struct stat *)8), EFAULT) || !fails(fsync(-1), EBADF))
+        fail("fstat and fsync of a bad number");
+    int buffer = allocate(fd, -1, 8192).fd;
+    refuses_transfers(buffer);
+    if (fstat(buffer, &status) != 0 || status.st_mode != 0600 || status.st_size != 8192)
+        fail("the status of a dma-buf");
+    if (lseek(buffer, 0, SEEK_END) != 8192)
+        fail("the size of a dma-buf");
+    refuses_transfers(buffer);
+    close(buffer);
+    close(fd);
     struct { const char *path; int flags, expected; } refused[] = {
         { "/dev/nvmap", O_RDWR | O_CREAT | O_EXCL, EEXIST },
         { "/dev/nvmap", O_RDWR | O_DIRECTORY, ENOTDIR },

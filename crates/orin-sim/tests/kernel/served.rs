@@ -111,7 +111,8 @@ unsafe impl Door for Supervised {
 
     unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
         // SAFETY: passed on.
-        if self.0.served(&self.1).seek_log_end(fd) { Ok(()) } else { unsafe { LinuxDoor.seek_end(fd) } }
+        let host = || unsafe { LinuxDoor.seek_end(fd) };
+        self.0.served(&self.1).seek_end(fd).map_or_else(host, |end| end.map(drop))
     }
 
     unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {

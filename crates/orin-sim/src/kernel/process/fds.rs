@@ -10,6 +10,7 @@
 //! duplicate does, as on a board.
 
 use std::collections::BTreeMap;
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -100,6 +101,8 @@ pub(in crate::kernel) struct Fresh {
     descriptor: OwnedFd,
     /// For a served process: how the last close is detected.
     watch: Option<Watch>,
+    /// The node that is opened, for a served process.
+    path: Option<CString>,
 }
 
 /// The descriptors that are open.
@@ -167,7 +170,8 @@ pub(in crate::kernel) fn descriptor(
     name: impl FnOnce(RawFd) -> String,
 ) -> Result<Fresh, Errno> {
     if task.is_served() {
-        return Ok(Fresh::piped(served::node()?));
+        let (descriptor, probe) = served::node("nvgpu", OFlags::RDWR)?;
+        return Ok(Fresh::locked(task, descriptor, probe));
     }
     named(name)
 }
@@ -196,18 +200,24 @@ fn named(name: impl FnOnce(RawFd) -> String) -> Result<Fresh, Errno> {
     if let Ok(named) = named {
         rustix::io::dup3(&named, &mut descriptor, DupFlags::CLOEXEC)?;
     }
-    Ok(Fresh { descriptor, watch: None })
+    Ok(Fresh { descriptor, watch: None, path: None })
 }
 
 impl Fresh {
     /// The two ends of a pipe, for a served process.
     pub(in crate::kernel) fn piped((descriptor, keep): (OwnedFd, OwnedFd)) -> Self {
-        Self { descriptor, watch: Some(Watch::Pipe(keep)) }
+        Self { descriptor, watch: Some(Watch::Pipe(keep)), path: None }
     }
 
     /// An open file whose inode has another open file, `probe`.
     pub(in crate::kernel) fn locked(task: &Task<'_>, descriptor: OwnedFd, probe: Arc<OwnedFd>) -> Self {
-        Self { descriptor, watch: task.is_served().then_some(Watch::Lock(probe)) }
+        Self { descriptor, watch: task.is_served().then_some(Watch::Lock(probe)), path: None }
+    }
+
+    /// As the file of a node.
+    pub(in crate::kernel) fn of_node(mut self, path: &CStr) -> Self {
+        self.path = Some(path.to_owned());
+        self
     }
 }
 
@@ -238,9 +248,9 @@ impl Fds {
         object: Object,
         on_exec: bool,
     ) -> Result<RawFd, Errno> {
-        let Fresh { descriptor, watch } = fresh;
+        let Fresh { descriptor, watch, path } = fresh;
         if let (Some(caller), Some(watch)) = (task.caller, watch) {
-            let inserted = self.served.insert(caller, (descriptor, watch), object, on_exec);
+            let inserted = self.served.insert(caller, (descriptor, watch, path), object, on_exec);
             return inserted.map_err(|(errno, _)| errno);
         }
         self.next_file += 1;
@@ -258,6 +268,15 @@ impl Fds {
         if let Some(Place::Served(place)) = self.place(task, fd) {
             self.served.drain(place);
         }
+    }
+
+    /// The object behind a descriptor of a served process, and the node that was opened; `None` for objects that
+    /// requests create.
+    pub(in crate::kernel) fn opened(&self, task: &Task<'_>, fd: RawFd) -> Option<(&Object, Option<&CStr>)> {
+        let served = &self.served;
+        // Without files of the board, no system call is needed.
+        let place = served.place(task.caller.filter(|_| served.len() > 0)?, fd)?;
+        Some((served.get(place)?, served.path(place)))
     }
 
     /// The doorbell page of a control node of a served process, and the file that it lies in.

@@ -2,6 +2,7 @@
 //!
 //! All of them live in one process of the host, except those that are served ([`CallerDoor`]).
 
+mod closes;
 pub(super) mod fds;
 pub(super) mod mappings;
 pub(super) mod served;
@@ -9,6 +10,7 @@ pub(super) mod task;
 
 use core::ffi::CStr;
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
@@ -157,6 +159,15 @@ impl SoftwareOrin {
     }
 }
 
+/// An open file of a served process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Opened {
+    /// The node; `None` for an object that a request has created.
+    pub path: Option<CString>,
+    /// Size of a dma-buf in bytes; 0 for other objects.
+    pub size: u64,
+}
+
 /// The calls of a process that the model answers for one of its threads; the host makes all others.
 #[derive(Clone, Copy)]
 pub struct CallerDoor<'a> {
@@ -198,9 +209,15 @@ impl CallerDoor<'_> {
         self.kernel.approve_mmap(&self.task, request)
     }
 
-    /// Moves a kernel-log descriptor to the end of the log. Returns whether `fd` is one; any other seek is the host's.
-    pub fn seek_log_end(&self, fd: RawFd) -> bool {
-        self.kernel.seek_log_end(&self.task, fd)
+    /// Answers a seek to the end: of the log, or of a dma-buf, which returns its size. Returns `None` if the host must
+    /// answer.
+    pub fn seek_end(&self, fd: RawFd) -> Option<Result<u64, Errno>> {
+        self.kernel.served_seek_end(&self.task, fd)
+    }
+
+    /// The open file behind a number; `None` if it is not one of the board.
+    pub fn opened(&self, fd: RawFd) -> Option<Opened> {
+        self.kernel.opened(&self.task, fd)
     }
 
     /// Returns the files that served processes have closed and the model has released since the last call. The first

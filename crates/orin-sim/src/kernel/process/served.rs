@@ -5,13 +5,15 @@
 //!
 //! A descriptor that becomes readable is the read end of a pipe; the model keeps the write end. A byte in the pipe
 //! makes it readable for the host's poll, select and epoll. The model removes it where nvgpu's poll clears an event.
-//! Any other descriptor that cannot be mapped is one of two connected sockets. The last close is an error condition of
-//! the end that the model keeps, detected before the next request.
+//! The last close is an error condition of the end that the model keeps, detected before the next request.
 //!
-//! Dma-bufs, control nodes and text files are memfds. Each open file holds a lock of its own, which the host releases
-//! with its last descriptor and mapping. The host does not report the release, so the locks are queried periodically.
+//! All other descriptors are memfds. Each open file holds a lock of its own, which the host releases with its last
+//! descriptor and mapping. The host reports the close (`closes`), also before the next request; in case it does not,
+//! the locks are queried periodically. The position of these files is the last one, so reads and writes fail with
+//! EINVAL, as on a board, and poll reports the file ready.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{CStr, CString};
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -19,15 +21,15 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use rustix::event::epoll;
-use rustix::fs::{MemfdFlags, OFlags};
+use rustix::fs::{MemfdFlags, OFlags, SeekFrom};
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, shutdown, socketpair};
 use rustix::pipe::PipeFlags;
 
 use crate::caller::Caller;
 use crate::memory::Memory;
 use crate::procfs;
 
+use super::closes::Closes;
 use super::fds::{FileId, Inode, Object, another_holds, hold_open, inode_of};
 use crate::kernel::Kernel;
 use crate::kernel::log::Log;
@@ -36,13 +38,15 @@ use crate::kernel::log::Log;
 const LOG_PIPE: usize = 1 << 20;
 /// Longest record of the kernel log in bytes, as in Linux.
 const RECORD: usize = 8192;
+/// Number of the reports of closes among the hang-ups. Open files are counted from 1.
+const CLOSES: FileId = 0;
 /// Period of the query of locks.
 const PERIOD: Duration = Duration::from_millis(100);
 
 /// How the model detects the last close of an open file.
 #[derive(Debug)]
 pub(in crate::kernel) enum Watch {
-    /// The other end of the pipe or pair of sockets.
+    /// The other end of the pipe.
     Pipe(OwnedFd),
     /// Another open file of the same inode, through which the lock is queried.
     Lock(Arc<OwnedFd>),
@@ -57,6 +61,8 @@ struct File {
     id: FileId,
     object: Object,
     watch: Watch,
+    /// The node that was opened; `None` for objects that requests create.
+    path: Option<CString>,
     /// The doorbell page of a control node, from its first mapping on.
     doorbell: Option<Arc<Memory>>,
     /// Whether the end of the sync-file has been reported.
@@ -69,8 +75,10 @@ pub(in crate::kernel) struct Served {
     files: BTreeMap<Inode, Vec<File>>,
     /// The inode of each pipe, by the number of its open file.
     pipes: BTreeMap<FileId, Inode>,
-    /// Reports pipes without readers.
+    /// Reports pipes without readers, and `closes`.
     hang_ups: Option<OwnedFd>,
+    /// Closes of memfds; `None` before the first one, or if the host does not report them.
+    closes: Option<Closes>,
     next: FileId,
     /// Number of open files that become readable without a request.
     waiting: usize,
@@ -91,17 +99,15 @@ pub(in crate::kernel) fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((give, keep))
 }
 
-/// Creates the descriptor of a node or of an object that is never readable: the end for the program, and the end that
-/// the model keeps. As on a board it is open for reading and writing, always ready for poll, and a read does not block.
+/// Creates the descriptor of a node or of an object that is never readable: an open file for the program, and another
+/// one of the same inode.
 ///
 /// # Errors
 ///
 /// EMFILE or ENFILE.
-pub(in crate::kernel) fn node() -> Result<(OwnedFd, OwnedFd), Errno> {
-    let (kind, flags) = (SocketType::SEQPACKET, SocketFlags::CLOEXEC);
-    let (give, keep) = socketpair(AddressFamily::UNIX, kind, flags, None)?;
-    shutdown(&keep, Shutdown::Write)?;
-    Ok((give, keep))
+pub(in crate::kernel) fn node(name: &str, access: OFlags) -> Result<(OwnedFd, Arc<OwnedFd>), Errno> {
+    let keep = Memory::file(name, 0)?;
+    Ok((procfs::reopen(&keep, access)?, Arc::new(keep)))
 }
 
 /// Creates the pipe of a kernel-log descriptor: one record per read.
@@ -136,13 +142,17 @@ impl Served {
     pub(in crate::kernel) fn insert(
         &mut self,
         caller: &dyn Caller,
-        (give, watch): (OwnedFd, Watch),
+        (give, watch, path): (OwnedFd, Watch, Option<CString>),
         object: Object,
         close_on_exec: bool,
     ) -> Result<RawFd, (Errno, Object)> {
         self.next += 1;
         let id = self.next;
         let installed = self.watch(&give, &watch, id).and_then(|inode| {
+            if matches!(watch, Watch::Lock(_)) && !matches!(object, Object::Text { .. }) {
+                // No byte follows the last position, so the host refuses to transfer any.
+                rustix::fs::seek(&give, SeekFrom::Start(i64::MAX.cast_unsigned()))?;
+            }
             let number = caller.install(give.as_fd(), close_on_exec)?;
             Ok((inode, number))
         });
@@ -159,7 +169,7 @@ impl Served {
                 thread.unpark();
             }
         }
-        let file = File { id, object, watch, doorbell: None, signalled: false };
+        let file = File { id, object, watch, path, doorbell: None, signalled: false };
         self.files.entry(inode).or_default().push(file);
         Ok(number)
     }
@@ -168,18 +178,38 @@ impl Served {
     fn watch(&mut self, give: &OwnedFd, watch: &Watch, id: FileId) -> Result<Inode, Errno> {
         let inode = inode_of(give).ok_or(Errno::BADF)?;
         match watch {
-            Watch::Lock(_) => hold_open(give, id),
+            Watch::Lock(_) => {
+                hold_open(give, id);
+                if let Some(closes) = self.closes() {
+                    closes.watch(give, inode);
+                }
+            }
             Watch::Pipe(keep) => {
-                let hang_ups = match &self.hang_ups {
-                    Some(hang_ups) => hang_ups,
-                    None => self.hang_ups.insert(epoll::create(epoll::CreateFlags::CLOEXEC)?),
-                };
                 // Errors are always reported.
-                epoll::add(hang_ups, keep, epoll::EventData::new_u64(id), epoll::EventFlags::empty())?;
+                let flags = epoll::EventFlags::empty();
+                epoll::add(self.hang_ups()?, keep, epoll::EventData::new_u64(id), flags)?;
                 self.pipes.insert(id, inode);
             }
         }
         Ok(inode)
+    }
+
+    fn hang_ups(&mut self) -> Result<&OwnedFd, Errno> {
+        Ok(match &mut self.hang_ups {
+            Some(hang_ups) => hang_ups,
+            none => none.insert(epoll::create(epoll::CreateFlags::CLOEXEC)?),
+        })
+    }
+
+    /// The reports of closes; `None` if the host has none.
+    fn closes(&mut self) -> Option<&mut Closes> {
+        if self.closes.is_none() {
+            let closes = Closes::new().ok()?;
+            let id = epoll::EventData::new_u64(CLOSES);
+            epoll::add(self.hang_ups().ok()?, &closes, id, epoll::EventFlags::IN).ok()?;
+            self.closes = Some(closes);
+        }
+        self.closes.as_mut()
     }
 
     /// The open file behind a number of the caller.
@@ -197,6 +227,11 @@ impl Served {
 
     pub(in crate::kernel) fn get(&self, (inode, at): Place) -> Option<&Object> {
         Some(&self.files.get(&inode)?.get(at)?.object)
+    }
+
+    /// The node that was opened as a file.
+    pub(in crate::kernel) fn path(&self, (inode, at): Place) -> Option<&CStr> {
+        self.files.get(&inode)?.get(at)?.path.as_deref()
     }
 
     pub(in crate::kernel) fn get_mut(&mut self, (inode, at): Place) -> Option<&mut Object> {
@@ -226,31 +261,44 @@ impl Served {
     /// Removes the open files whose last descriptor is closed, as far as the host reports it.
     pub(in crate::kernel) fn take_hung_up(&mut self) -> Vec<Ended> {
         let mut ended = Vec::new();
+        let mut closed = self.closes.as_ref().is_some_and(Closes::has_recent);
         while let Some(hang_ups) = &self.hang_ups {
             let mut events = Vec::with_capacity(64);
             let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
             let ready = epoll::wait(hang_ups, rustix::buffer::spare_capacity(&mut events), Some(&now));
-            let mut ids = events.iter().map(|event| event.data.u64()).collect::<Vec<_>>();
-            if ready.is_err() || ids.is_empty() {
+            if ready.is_err() {
+                break;
+            }
+            let ids = events.iter().map(|event| event.data.u64());
+            let mut files: Vec<_> = ids.filter_map(|id| Some((id, self.pipes.remove(&id)?))).collect();
+            if closed || files.len() < events.len() {
+                files.extend(self.released());
+                closed = false;
+            }
+            if files.is_empty() {
                 break;
             }
             // The order of creation: the host reports simultaneous ends in any order.
-            ids.sort_unstable();
-            for id in ids {
-                let inode = self.pipes.remove(&id);
-                ended.extend(inode.and_then(|inode| self.take(inode, id)));
-            }
+            files.sort_unstable();
+            ended.extend(files.into_iter().filter_map(|(id, inode)| self.take(inode, id)));
         }
         ended
     }
 
+    /// The files of the latest reports whose lock the host has released.
+    fn released(&mut self) -> Vec<(FileId, Inode)> {
+        let Some(closes) = &mut self.closes else { return Vec::new() };
+        let inodes: BTreeSet<_> = closes.recent(PERIOD).collect();
+        let files = inodes.into_iter().filter_map(|inode| Some((inode, self.files.get(&inode)?)));
+        let files = files.flat_map(|(inode, files)| files.iter().map(move |file| (inode, file)));
+        files.filter(|(_, file)| is_released(file)).map(|(inode, file)| (file.id, inode)).collect()
+    }
+
     /// Removes the open files whose lock the host has released.
     pub(in crate::kernel) fn take_unlocked(&mut self) -> Vec<Ended> {
-        let closed =
-            |file: &File| matches!(&file.watch, Watch::Lock(probe) if !another_holds(probe.as_fd(), file.id));
         let all = self.files.iter();
         let ids = all.flat_map(|(inode, files)| {
-            files.iter().filter(|file| closed(file)).map(|file| (*inode, file.id))
+            files.iter().filter(|file| is_released(file)).map(|file| (*inode, file.id))
         });
         let ids: Vec<_> = ids.collect();
         ids.into_iter().filter_map(|(inode, id)| self.take(inode, id)).collect()
@@ -265,6 +313,9 @@ impl Served {
         }
         if files.is_empty() {
             self.files.remove(&inode);
+            if let Some(closes) = &mut self.closes {
+                closes.forget(inode);
+            }
         }
         if is_waiting(&object) {
             self.waiting -= 1;
@@ -321,6 +372,11 @@ pub(in crate::kernel) struct Ended {
     pub(in crate::kernel) object: Object,
     /// The doorbell page that it had mapped.
     pub(in crate::kernel) doorbell: Option<Arc<Memory>>,
+}
+
+/// Whether the host has released the lock of a file.
+fn is_released(file: &File) -> bool {
+    matches!(&file.watch, Watch::Lock(probe) if !another_holds(probe.as_fd(), file.id))
 }
 
 /// Whether the descriptor of an object becomes readable without a request of its owner.

@@ -1,9 +1,9 @@
 //! The seccomp filter: which system calls of a served program the supervisor sees.
 //!
-//! The filter is classic BPF over `struct seccomp_data`. It cannot read memory, so it cannot compare paths: it passes
-//! every open, stat and access on. Everything else is decided by numbers: requests by their family letter, mappings by
-//! their flags, seeks by their origin, creations of tasks by whether they create a thread. Calls that the filter
-//! allows have no further cost.
+//! The filter is classic BPF over `struct seccomp_data`. It cannot read memory, so it cannot compare paths, and it does
+//! not know which descriptors are the board's: it passes every open, stat, fstat and access on. Everything else is
+//! decided by numbers: requests by their family letter, mappings by their flags, seeks by their origin, creations of
+//! tasks by whether they create a thread. Calls that the filter allows have no further cost.
 
 #[cfg(test)]
 mod interpreter;
@@ -44,6 +44,9 @@ pub(crate) const CREATIONS: [libc::c_long; 3] = [libc::SYS_clone, libc::SYS_fork
 pub(crate) const CREATIONS: [libc::c_long; 1] = [libc::SYS_clone];
 /// The same calls of 32-bit programs on both machines: clone, fork, vfork.
 pub(crate) const FOREIGN_CREATIONS: [libc::c_long; 3] = [120, 2, 190];
+/// Calls that no file of the board supports. They are rare, unlike read and write.
+pub(crate) const REFUSED: [libc::c_long; 4] =
+    [libc::SYS_fsync, libc::SYS_fdatasync, libc::SYS_ftruncate, libc::SYS_fallocate];
 /// Number of clone3 on every architecture.
 const CLONE3: u32 = libc::SYS_clone3 as u32;
 /// Bit of the numbers of x32 calls, which have the architecture of x86-64.
@@ -179,8 +182,12 @@ pub(crate) fn program() -> Vec<sock_filter> {
     ops.extend(rule(libc::SYS_lseek, seeks()));
     ops.extend(rule(libc::SYS_openat, vec![]));
     ops.extend(rule(libc::SYS_openat2, vec![]));
-    ops.extend(rule(libc::SYS_newfstatat, unless(3, libc::AT_EMPTY_PATH)));
-    ops.extend(rule(libc::SYS_statx, unless(2, libc::AT_EMPTY_PATH)));
+    ops.extend(rule(libc::SYS_fstat, vec![]));
+    ops.extend(rule(libc::SYS_newfstatat, vec![]));
+    ops.extend(rule(libc::SYS_statx, vec![]));
+    for call in REFUSED {
+        ops.extend(rule(call, vec![]));
+    }
     ops.extend(rule(libc::SYS_faccessat, vec![]));
     ops.extend(rule(libc::SYS_faccessat2, unless(3, libc::AT_EMPTY_PATH)));
     #[cfg(target_arch = "x86_64")]
@@ -296,8 +303,10 @@ mod tests {
         assert!(notifies(libc::SYS_openat, [0, 1, 2, 0, 0, 0]));
         assert!(notifies(libc::SYS_openat2, [0; 6]));
         assert!(notifies(libc::SYS_newfstatat, [0; 6]));
-        assert!(!notifies(libc::SYS_newfstatat, [0, 1, 2, empty, 0, 0]), "fstat");
-        assert!(notifies(libc::SYS_statx, [0; 6]) && !notifies(libc::SYS_statx, [0, 1, empty, 0, 0, 0]));
+        assert!(notifies(libc::SYS_newfstatat, [0, 1, 2, empty, 0, 0]) && notifies(libc::SYS_fstat, [0; 6]));
+        assert!(notifies(libc::SYS_statx, [0; 6]) && notifies(libc::SYS_statx, [0, 1, empty, 0, 0, 0]));
+        assert!(!notifies(libc::SYS_faccessat2, [0, 1, 2, empty, 0, 0]));
+        assert!(REFUSED.iter().all(|nr| notifies(*nr, [3, 0, 0, 0, 0, 0])));
         assert!(notifies(libc::SYS_faccessat, [0; 6]) && notifies(libc::SYS_faccessat2, [0; 6]));
         #[cfg(target_arch = "x86_64")]
         {
@@ -317,7 +326,7 @@ mod tests {
 
     #[test]
     fn other_calls_and_other_architectures_are_allowed() {
-        for nr in [libc::SYS_read, libc::SYS_write, libc::SYS_close, libc::SYS_execve, libc::SYS_ppoll] {
+        for nr in [libc::SYS_read, libc::SYS_write, libc::SYS_pread64, libc::SYS_close, libc::SYS_ppoll] {
             assert!(!notifies(nr, [3, 0x4e00, 3, 3, 3, 3]), "{nr}");
         }
         assert_eq!(foreign(libc::SYS_openat, 0), ALLOW);
