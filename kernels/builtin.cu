@@ -24,6 +24,14 @@ __global__ void fill_1(unsigned char* target, unsigned char value, unsigned long
         target[i] = value;
 }
 
+// Units of 2 bytes: the address is a multiple of 2.
+__global__ void fill_2(unsigned short* target, unsigned short value, unsigned long long units)
+{
+    unsigned long long stride = (unsigned long long)gridDim.x * blockDim.x;
+    for (unsigned long long i = (unsigned long long)blockIdx.x * blockDim.x + threadIdx.x; i < units; i += stride)
+        target[i] = value;
+}
+
 // Units of 4 bytes: the address is a multiple of 4.
 __global__ void fill_4(unsigned int* target, unsigned int value, unsigned long long units)
 {

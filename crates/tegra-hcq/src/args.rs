@@ -143,7 +143,7 @@ macro_rules! args {
     ($($value:expr),* $(,)?) => { [$($crate::Arg::from($value)),*] };
 }
 
-/// Elements that can be filled. Their size is one or four bytes, the sizes that both the copy engine's pattern
+/// Elements that can be filled. Their size is one, two or four bytes, the sizes that both the copy engine's pattern
 /// (`SET_REMAP_COMPONENTS`, `clc7b5.h`) and the fill kernels of graphs support.
 ///
 /// ```
@@ -193,6 +193,8 @@ macro_rules! fill_values {
 fill_values! {
     u8 => Bits8, U8, |value| value;
     i8 => Bits8, U8, i8::cast_unsigned;
+    u16 => Bits16, U16, |value| value;
+    i16 => Bits16, U16, i16::cast_unsigned;
     u32 => Bits32, U32, |value| value;
     i32 => Bits32, U32, i32::cast_unsigned;
     f32 => Bits32, U32, f32::to_bits;

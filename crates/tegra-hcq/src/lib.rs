@@ -5,7 +5,7 @@
 //!   encodings that a board may need: [`Encodings`], [`PcasAction`], [`Chaining`], [`Mapping`], [`ReleaseBy`].
 //! - Several devices: [`PeerAccess`], [`PeerLink`], [`Link`], [`Transfer`].
 //! - Memory: [`Buffer`], [`Slice`], [`SliceMut`], [`Plane`], [`PlaneMut`], [`View`], [`HostMemory`], [`MemoryUse`],
-//!   [`MemoryFigures`], [`PoolUsage`], [`Pod`].
+//!   [`MemoryFigures`], [`PoolUsage`], [`Pod`]; by address: [`Allocation`], [`RawPlane`].
 //! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`], [`Limit`].
 //! - Parameters of typed kernels: [`Signature`], [`KernelArg`], [`Count`], [`ByValue`], [`Arguments`], [`Pass`],
 //!   [`LaunchSize`]; of others: [`args!`], [`Arg`], [`BufferUse`].
@@ -78,13 +78,13 @@ pub use heap::PoolUsage;
 pub use interrupt::set_interrupt;
 pub use kind::{DeviceKind, DeviceName, Properties, Which};
 pub use limits::{DEFAULT_TIMEOUT, Dim3, MAX_QUEUES};
-pub use memory::{Buffer, HostMemory, Plane, PlaneMut, Pod, Slice, SliceMut, View};
+pub use memory::{Allocation, Buffer, HostMemory, Plane, PlaneMut, Pod, Slice, SliceMut, View};
 pub use occupancy::{Attributes, Limit, Occupancy};
 pub use peer::{Link, PeerAccess, Transfer};
 pub use profile::{Profile, Range, Span, Unfinished, Work};
 pub use program::{Kernel, Program};
 pub use queue::profile::SpanGuard;
-pub use queue::{Download, Queue, QueueOptions, Until};
+pub use queue::{Download, Queue, QueueOptions, RawPlane, Until};
 pub use recover::Recovery;
 pub use signal::Signal;
 pub use typed::{Arguments, ByValue, Count, KernelArg, LaunchSize, Pass, Signature, TypedKernel, TypedNode};

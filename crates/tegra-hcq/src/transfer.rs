@@ -77,13 +77,23 @@ impl Copies {
         target: &Slice<'a, T>,
         bytes: u64,
     ) -> Step<'a> {
-        let aligned = (source.gpu_va() | target.gpu_va() | bytes).is_multiple_of(16);
-        let (kernel, units, grid) = if aligned {
+        let (kernel, units, grid) = self.kernel(device, source.gpu_va(), target.gpu_va(), bytes);
+        Step { kernel: kernel.clone(), grid, arguments: [(*target).into(), (*source).into(), units.into()] }
+    }
+
+    /// A copy of `bytes` bytes between two GPU addresses.
+    pub(crate) fn raw_step(&self, device: &Shared, source: u64, target: u64, bytes: u64) -> Step<'static> {
+        let (kernel, units, grid) = self.kernel(device, source, target, bytes);
+        Step { kernel: kernel.clone(), grid, arguments: [target.into(), source.into(), units.into()] }
+    }
+
+    /// The kernel for a copy between two GPU addresses, the number of its units, and the number of blocks.
+    fn kernel(&self, device: &Shared, source: u64, target: u64, bytes: u64) -> (&Kernel, u64, u32) {
+        if (source | target | bytes).is_multiple_of(16) {
             (&self.wide, bytes / 16, blocks(bytes / 16, COPY_BLOCKS))
         } else {
             (&self.narrow, bytes, grid(device, bytes))
-        };
-        Step { kernel: kernel.clone(), grid, arguments: [(*target).into(), (*source).into(), units.into()] }
+        }
     }
 }
 
@@ -99,7 +109,11 @@ pub(crate) fn fill<'a, T: FillValue>(
     }
     let units = target.len() as u64;
     Ok(Step {
-        kernel: builtin(device)?.kernel(if size_of::<T>() == 1 { "fill_1" } else { "fill_4" })?,
+        kernel: builtin(device)?.kernel(match size_of::<T>() {
+            1 => "fill_1",
+            2 => "fill_2",
+            _ => "fill_4",
+        })?,
         grid: grid(device, units),
         arguments: [target.into(), value.argument(), units.into()],
     })

@@ -251,6 +251,40 @@ fn code_may_use_the_address_of_a_parameter() {
 }
 
 #[test]
+fn the_checks_see_work_by_address() {
+    let path = format!("{}/../../kernels/vector_add.cubin", env!("CARGO_MANIFEST_DIR"));
+    let device = check::open(check::Tools::KERNELS).unwrap();
+    let program = Program::load(&device, &std::fs::read(path).unwrap()).unwrap();
+    let kernel = program.kernel("vector_add").unwrap();
+    let [a, b, c] = ["a", "b", "sums"].map(|name| device.alloc::<f32>(100).unwrap().named(name));
+    let mut queue = device.queue().unwrap();
+    let block = |count: u32| {
+        let mut block: Vec<u8> =
+            [&a, &b, &c].into_iter().flat_map(|part| part.gpu_va().to_le_bytes()).collect();
+        block.extend(count.to_le_bytes());
+        block
+    };
+    // `a` was written by the CPU, `b` by the queue, both by address: nothing is uninitialised.
+    unsafe {
+        device.write_raw(&1.0_f32.to_le_bytes().repeat(100), a.gpu_va()).unwrap();
+        queue.fill_raw(b.gpu_va(), 2.0_f32, 100).unwrap();
+        queue.launch_raw(&kernel, 1, 128, 0, &block(100)).unwrap();
+    }
+    queue.wait(TIMEOUT).unwrap();
+    let found = check::findings(&device);
+    assert!(found.is_empty(), "{}", check::text(&found));
+    assert_eq!(c.to_vec().unwrap(), [3.0; 100]);
+    unsafe { queue.launch_raw(&kernel, 1, 128, 0, &block(104)) }.unwrap();
+    queue.wait(TIMEOUT).unwrap();
+    let found = check::findings(&device);
+    let objects =
+        || found.iter().filter_map(|found| found.object.as_ref().map(|object| object.name.as_str()));
+    for name in ["a", "b", "sums"] {
+        assert_eq!(objects().filter(|object| *object == name).count(), 1, "{}", check::text(&found));
+    }
+}
+
+#[test]
 fn a_tuple_that_does_not_fit_the_cubin_is_refused_by_name() {
     let (_device, program) = load("vector_add");
     let error = unsafe { program.typed::<(&[f32], u32)>("vector_add") }.unwrap_err();

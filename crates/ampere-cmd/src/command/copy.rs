@@ -66,6 +66,8 @@ pub struct PitchCopy {
 pub enum Pattern {
     /// A byte.
     Bits8(u8),
+    /// A 16-bit word.
+    Bits16(u16),
     /// A 32-bit word.
     Bits32(u32),
     /// A 64-bit word.
@@ -76,6 +78,7 @@ impl Pattern {
     const fn bytes(self) -> u64 {
         match self {
             Self::Bits8(_) => 1,
+            Self::Bits16(_) => 2,
             Self::Bits32(_) => 4,
             Self::Bits64(_) => 8,
         }
@@ -91,6 +94,21 @@ pub struct Fill {
     pub pattern: Pattern,
     /// Number of repetitions, at least 1.
     pub count: u32,
+}
+
+/// A fill of lines that are a pitch apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PitchFill {
+    /// GPU address of the first line, a multiple of the pattern's size.
+    pub destination: u64,
+    /// Distance between lines in bytes, a multiple of the pattern's size.
+    pub pitch: u32,
+    /// Pattern to write.
+    pub pattern: Pattern,
+    /// Number of repetitions in a line, at least 1.
+    pub count: u32,
+    /// Number of lines, at least 1.
+    pub lines: u32,
 }
 
 /// A semaphore release after all earlier transfers are complete and visible.
@@ -188,36 +206,64 @@ impl<S: Sink> Encoder<S> {
         check_count("elements of a fill", u64::from(fill.count), u64::from(u32::MAX))?;
         check_va("fill", fill.destination, fill.pattern.bytes(), bits)?;
         check_range("fill", fill.destination, u64::from(fill.count) * fill.pattern.bytes(), bits)?;
-        let one =
-            SetRemapComponents { dst_x: SetRemapComponentsDstX::ConstB, ..SetRemapComponents::default() };
-        let word = SetRemapComponents { component_size: SetRemapComponentsComponentSize::Four, ..one };
         let launch = LaunchDma { remap_enable: true, ..transfer() };
         self.together::<11>(|encoder| {
-            match fill.pattern {
-                Pattern::Bits8(value) => {
-                    let value = SetRemapConstB { v: u32::from(value) };
-                    encoder.sequence(Subchannel::COPY, &(value, one))
-                }
-                Pattern::Bits32(value) => {
-                    encoder.sequence(Subchannel::COPY, &(SetRemapConstB { v: value }, word))
-                }
-                Pattern::Bits64(value) => {
-                    let [upper, lower] = upper_lower(value);
-                    let two = SetRemapComponents {
-                        dst_x: SetRemapComponentsDstX::ConstA,
-                        dst_y: SetRemapComponentsDstY::ConstB,
-                        num_dst_components: SetRemapComponentsNumDstComponents::Two,
-                        ..word
-                    };
-                    let values = (SetRemapConstA { v: lower }, SetRemapConstB { v: upper }, two);
-                    encoder.sequence(Subchannel::COPY, &values)
-                }
-            }?;
+            encoder.remap(fill.pattern)?;
             let destination = upper_lower(fill.destination);
             encoder.methods(Subchannel::COPY, OffsetOutUpper::ADDRESS, &destination)?;
             encoder.methods(Subchannel::COPY, LineLengthIn::ADDRESS, &[fill.count])?;
             encoder.method(Subchannel::COPY, &launch)
         })
+    }
+
+    /// Fills lines. 12 words, with a 64-bit pattern 13.
+    ///
+    /// # Errors
+    ///
+    /// As [`Encoder::fill`], also for the number of lines and the pitch.
+    pub fn pitch_fill(&mut self, fill: &PitchFill) -> Result<(), Error> {
+        let (bits, bytes) = (self.target().engine_va_bits(), fill.pattern.bytes());
+        check_count("elements of a fill", u64::from(fill.count), u64::from(u32::MAX))?;
+        check_count("lines of a fill", u64::from(fill.lines), u64::from(u32::MAX))?;
+        let pitch = u64::from(fill.pitch);
+        check_va("fill", fill.destination, bytes, bits)?;
+        check_va("pitch of a fill", pitch, bytes, bits)?;
+        let span = u64::from(fill.lines - 1) * pitch + u64::from(fill.count) * bytes;
+        check_range("fill", fill.destination, span, bits)?;
+        let launch = LaunchDma { remap_enable: true, multi_line_enable: true, ..transfer() };
+        self.together::<13>(|encoder| {
+            encoder.remap(fill.pattern)?;
+            let [upper, lower] = upper_lower(fill.destination);
+            // PITCH_IN lies between them and is not read.
+            let state = [upper, lower, 0, fill.pitch, fill.count, fill.lines];
+            encoder.methods(Subchannel::COPY, OffsetOutUpper::ADDRESS, &state)?;
+            encoder.method(Subchannel::COPY, &launch)
+        })
+    }
+
+    /// Makes transfers with remapping write a constant: the pattern.
+    fn remap(&mut self, pattern: Pattern) -> Result<(), Error> {
+        let one =
+            SetRemapComponents { dst_x: SetRemapComponentsDstX::ConstB, ..SetRemapComponents::default() };
+        let half = SetRemapComponents { component_size: SetRemapComponentsComponentSize::Two, ..one };
+        let word = SetRemapComponents { component_size: SetRemapComponentsComponentSize::Four, ..one };
+        let (value, components) = match pattern {
+            Pattern::Bits8(value) => (u32::from(value), one),
+            Pattern::Bits16(value) => (u32::from(value), half),
+            Pattern::Bits32(value) => (value, word),
+            Pattern::Bits64(value) => {
+                let [upper, lower] = upper_lower(value);
+                let two = SetRemapComponents {
+                    dst_x: SetRemapComponentsDstX::ConstA,
+                    dst_y: SetRemapComponentsDstY::ConstB,
+                    num_dst_components: SetRemapComponentsNumDstComponents::Two,
+                    ..word
+                };
+                let values = (SetRemapConstA { v: lower }, SetRemapConstB { v: upper }, two);
+                return self.sequence(Subchannel::COPY, &values);
+            }
+        };
+        self.sequence(Subchannel::COPY, &(SetRemapConstB { v: value }, components))
     }
 
     /// Flushes the copy engine's writes to the system, then releases a semaphore. 6 words.

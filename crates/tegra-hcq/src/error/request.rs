@@ -237,11 +237,24 @@ pub enum RangeError {
         target_size: (usize, usize),
     },
 
-    /// A fill has more elements than one command can write.
-    #[error("{len} elements are too many for one fill")]
-    Fill {
-        /// Number of elements.
-        len: usize,
+    /// Bytes at an address do not lie in the allocation that contains the address.
+    #[error("{bytes} bytes at {address:#x} do not lie in {}", allocation_text(*start, *len))]
+    Memory {
+        /// GPU address of the first byte.
+        address: u64,
+        /// Number of bytes.
+        bytes: u64,
+        /// GPU address of the allocation.
+        start: u64,
+        /// Size of the allocation in bytes; 0 if it was freed.
+        len: u64,
+    },
+
+    /// An address is in no allocation of the device.
+    #[error("the address {address:#x} is in no allocation of the device")]
+    NoMemory {
+        /// GPU address.
+        address: u64,
     },
 
     /// Bytes that are not a whole number of aligned elements of another type.
@@ -318,6 +331,14 @@ fn range_text(start: Bound<usize>, end: Bound<usize>) -> String {
         Bound::Excluded(end) => format!("{start}..{end}"),
         Bound::Unbounded => format!("{start}.."),
     }
+}
+
+/// The allocation at an address, in errors.
+fn allocation_text(start: u64, len: u64) -> String {
+    if len == 0 {
+        return format!("the memory at {start:#x}, which was freed");
+    }
+    format!("the {len} bytes at {start:#x}")
 }
 
 impl RangeError {

@@ -18,7 +18,7 @@ use crate::args::{Arg, FillValue};
 use crate::device::Device;
 use crate::error::{LaunchError, RangeError, Result};
 use crate::heap::{Content, Handle, Mapped};
-use crate::launch::record;
+use crate::launch::record::{self, Parameters};
 use crate::launch::shape::Shape;
 use crate::limits::Dim3;
 use crate::memory::{Pod, Slice, SliceMut};
@@ -102,7 +102,7 @@ impl Node {
         let shape = code.shape(grid, block, shared_bytes)?;
         record::check_own_arguments(device.heap().id(), kernel, arguments)?;
         let mut bank = Vec::new();
-        record::fill_bank(&mut bank, code, &shape, arguments);
+        record::fill_bank(&mut bank, code, &shape, Parameters::List(arguments));
         let buffers = arguments.iter().map(keep).collect();
         let parts = arguments.iter().map(Arg::part).collect();
         Ok(Self { kernel: kernel.clone(), shape, bank, buffers, parts, offset: 0, early: false })

@@ -242,6 +242,7 @@ impl Queue {
         }
         self.make_room()?;
         let value = self.next_value();
+        self.claim_memory(value);
         self.prepare_fence(value);
         if graph.note(index, self.state.slot, value) {
             // The recorded value is completed by an empty submission.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use gpu_hal::{DeviceMemory, Driver, MemoryInfo, MemoryUse};
 use parking_lot::Mutex;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, RangeError, Result};
 use crate::interrupt::Interrupts;
 use crate::limits::MAX_QUEUES;
 use peers::Peers;
@@ -32,6 +32,7 @@ pub(crate) use handle::{Handle, Mapped};
 pub(crate) use observer::Observer;
 pub use pool::PoolUsage;
 pub(crate) use pool::{Content, Memory};
+use uses::Claims;
 pub(crate) use uses::Uses;
 
 /// Identifies a device; a call with objects of different devices is refused.
@@ -115,6 +116,8 @@ pub(crate) struct Heap {
     timelines: Box<[Timeline]>,
     /// The most recent values seen on the timelines. Avoids CPU loads of cache lines that the GPU writes.
     seen: Box<[AtomicU64]>,
+    /// The queues whose work may use any memory.
+    claims: Claims,
     /// The queue in each slot.
     queues: Mutex<Vec<Option<Weak<dyn Progress>>>>,
     /// The GPFIFO entry of an interrupt: see [`timeline`].
@@ -146,6 +149,7 @@ impl Heap {
             // SAFETY: the memory has at least `timeline::BYTES` bytes; `signals` keeps it as long as the timelines.
             timelines: unsafe { timeline::over(&*signals)? },
             seen: (0..MAX_QUEUES).map(|_| AtomicU64::new(0)).collect(),
+            claims: Claims::default(),
             queues: Mutex::default(),
             interrupt,
             signals,
@@ -355,12 +359,38 @@ impl Heap {
     /// Takes memory whose last owner is gone, and frees it when the GPU has finished with it.
     #[inline]
     fn free(&self, memory: Arc<Memory>) {
+        for (slot, value) in self.claims.values() {
+            if !self.reached(slot, value) {
+                memory.uses.note(slot, value);
+            }
+        }
         if self.passed(&memory.uses) {
             self.give_back(memory);
             return;
         }
         self.parked.lock().blocks.push_back(memory);
         self.parked_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Makes memory that is freed from now on wait for `value` of the queue in `slot`.
+    #[inline]
+    pub(crate) fn claim(&self, slot: usize, value: u64) {
+        self.claims.note(slot, value);
+    }
+
+    /// The block that contains `bytes` bytes at a GPU address; `None` if the address is in no block of this device.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError::Memory`] if the bytes begin in a block and do not end in it, or if the block is free.
+    pub(crate) fn find(&self, va: u64, bytes: u64) -> Result<Option<Arc<Memory>>> {
+        let Some(memory) = self.pool.at(va) else { return Ok(None) };
+        let (start, len) = (memory.gpu_va(), memory.wanted());
+        // A request for 0 bytes has 1.
+        if len == 0 || va - start > len || bytes > len - (va - start) {
+            return Err(RangeError::Memory { address: va, bytes, start, len }.into());
+        }
+        Ok(Some(memory))
     }
 
     /// Frees parked memory whose last use has ended. Of many blocks it checks only the oldest ones, which usually end

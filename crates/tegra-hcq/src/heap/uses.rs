@@ -1,6 +1,6 @@
 //! The last use of an object by each queue.
 
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -71,6 +71,41 @@ impl Uses {
     pub(crate) fn values(&self) -> impl Iterator<Item = (usize, u64)> {
         let others = self.others.get().into_iter().flat_map(|others| others.iter());
         let values = self.inline.iter().chain(others).map(|value| value.load(Ordering::Relaxed));
+        values.enumerate().filter(|(_, value)| *value != 0)
+    }
+}
+
+/// The last timeline value of each queue whose work may use any memory
+/// ([`QueueOptions::any_memory`](crate::QueueOptions::any_memory)).
+#[derive(Debug)]
+pub(super) struct Claims {
+    /// 0 for other queues.
+    values: Box<[AtomicU64]>,
+    /// Number of slots that have had such a queue, and those below them.
+    slots: AtomicUsize,
+}
+
+impl Default for Claims {
+    fn default() -> Self {
+        Self { values: (0..MAX_QUEUES).map(|_| AtomicU64::new(0)).collect(), slots: AtomicUsize::new(0) }
+    }
+}
+
+impl Claims {
+    /// Records that work up to `value` of the queue in `slot` may use any memory.
+    #[inline]
+    pub(super) fn note(&self, slot: usize, value: u64) {
+        self.values[slot].store(value, Ordering::Release);
+        if self.slots.load(Ordering::Relaxed) <= slot {
+            self.slots.fetch_max(slot + 1, Ordering::Release);
+        }
+    }
+
+    /// The queues, each with its last value.
+    #[inline]
+    pub(super) fn values(&self) -> impl Iterator<Item = (usize, u64)> {
+        let values = &self.values[..self.slots.load(Ordering::Acquire)];
+        let values = values.iter().map(|value| value.load(Ordering::Acquire));
         values.enumerate().filter(|(_, value)| *value != 0)
     }
 }

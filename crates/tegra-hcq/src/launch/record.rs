@@ -43,6 +43,53 @@ const WORKSPACE_BYTES: usize = 16;
 /// Alignment of a released semaphore in bytes: it has four words.
 const SEMAPHORE_ALIGN: u64 = 16;
 
+/// The parameters of a launch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Parameters<'a> {
+    /// One argument per parameter.
+    List(&'a [Arg<'a>]),
+    /// The bytes of all parameters, in their places.
+    Block(&'a [u8]),
+}
+
+impl<'a> Parameters<'a> {
+    /// The arguments that name memory; empty for a block.
+    #[inline]
+    pub(crate) fn arguments(self) -> &'a [Arg<'a>] {
+        match self {
+            Self::List(arguments) => arguments,
+            Self::Block(_) => &[],
+        }
+    }
+
+    /// Refuses parameters that do not fit the kernel. Returns whether there is a buffer of another device.
+    #[inline]
+    pub(crate) fn check(self, device: DeviceId, kernel: &Kernel) -> Result<bool> {
+        match self {
+            Self::List(arguments) => Ok(check_arguments(device, kernel, arguments)?.is_some()),
+            Self::Block(block) => check_block(device, kernel, block).map(|()| false),
+        }
+    }
+}
+
+/// Refuses a parameter block that does not fit the kernel.
+#[inline]
+fn check_block(device: DeviceId, kernel: &Kernel, block: &[u8]) -> Result<()> {
+    check_kernel(device, kernel)?;
+    let size = kernel.parameter_bytes();
+    if block.len() != size {
+        let reason = format!("the parameter block has {} bytes, the parameters have {size}", block.len());
+        return Err(Error::Arguments { kernel: kernel.name().to_owned(), reason });
+    }
+    Ok(())
+}
+
+/// Refuses a kernel of another device.
+#[inline]
+fn check_kernel(device: DeviceId, kernel: &Kernel) -> Result<()> {
+    if kernel.device_id() == device { Ok(()) } else { Err(Error::OtherDevice("the kernel".to_owned())) }
+}
+
 /// Refuses arguments that do not fit the kernel. Returns the first that is a buffer of another device, if any.
 #[inline]
 pub(crate) fn check_arguments(
@@ -50,9 +97,7 @@ pub(crate) fn check_arguments(
     kernel: &Kernel,
     arguments: &[Arg<'_>],
 ) -> Result<Option<usize>> {
-    if kernel.device_id() != device {
-        return Err(Error::OtherDevice("the kernel".to_owned()));
-    }
+    check_kernel(device, kernel)?;
     let params = &kernel.code().params;
     if params.len() != arguments.len() {
         return Err(wrong_count(kernel, arguments.len()));
@@ -130,12 +175,18 @@ impl Arg<'_> {
 }
 
 /// Writes the image of constant bank 0 to `bank`, replacing its contents.
-pub(crate) fn fill_bank(bank: &mut Vec<u8>, code: &KernelCode, shape: &Shape, arguments: &[Arg<'_>]) {
+#[inline]
+pub(crate) fn fill_bank(bank: &mut Vec<u8>, code: &KernelCode, shape: &Shape, parameters: Parameters<'_>) {
     bank.clear();
     bank.extend_from_slice(&code.bank0);
     put_shape(code.qmd.chip, bank, shape);
-    for (param, argument) in code.params.iter().zip(arguments) {
-        argument.write_to(&mut bank[param.offset..param.offset + param.size]);
+    match parameters {
+        Parameters::List(arguments) => {
+            for (param, argument) in code.params.iter().zip(arguments) {
+                argument.write_to(&mut bank[param.offset..param.offset + param.size]);
+            }
+        }
+        Parameters::Block(block) => put(bank, code.param_base, block),
     }
 }
 
@@ -468,9 +519,9 @@ impl Records {
         offset: u64,
         code: &KernelCode,
         shape: &Shape,
-        arguments: &[Arg<'_>],
+        parameters: Parameters<'_>,
     ) -> Result<Record> {
-        fill_bank(&mut self.bank, code, shape, arguments);
+        fill_bank(&mut self.bank, code, shape, parameters);
         if let (Some(at), Some(workspace)) = (code.needs.grid_barrier, &self.workspace) {
             let [low, high] = lower_upper(workspace.gpu_va());
             put(&mut self.bank, at, &high.to_le_bytes());
@@ -483,7 +534,7 @@ impl Records {
             let target = self.memory.cpu().add(offset as usize);
             write(target, va, &self.bank, code, shape, Latches::default())?
         };
-        observe(self.memory.heap(), va, code, shape, arguments.iter().map(Arg::part));
+        observe(self.memory.heap(), va, code, shape, parameters.arguments().iter().map(Arg::part));
         Ok(Record { offset: offset + bank_bytes(code), link })
     }
 

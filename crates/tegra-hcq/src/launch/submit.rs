@@ -15,7 +15,7 @@ use ampere_cmd::gpfifo;
 use ampere_cmd::host_c76f::WfiScope;
 use ampere_cmd::pushbuffer::{Encoder, Sink, SliceSink};
 
-use super::record::{self, Record, Release, copy_out};
+use super::record::{self, Parameters, Record, Release, copy_out};
 use crate::args::Arg;
 use crate::descriptor::ALIGN;
 use crate::error::{LaunchError, Result};
@@ -234,10 +234,23 @@ impl Queue {
         shared_bytes: u32,
         arguments: &[Arg<'_>],
     ) -> Result<()> {
+        self.add_launch(kernel, grid.into(), block.into(), shared_bytes, Parameters::List(arguments))
+    }
+
+    /// Adds a launch. The caller has made the promises of [`Queue::launch`].
+    #[inline]
+    pub(crate) fn add_launch(
+        &mut self,
+        kernel: &Kernel,
+        grid: Dim3,
+        block: Dim3,
+        shared_bytes: u32,
+        parameters: Parameters<'_>,
+    ) -> Result<()> {
         let code = kernel.code();
-        let shape = code.shape(grid.into(), block.into(), shared_bytes)?;
-        if record::check_arguments(self.state.heap().id(), kernel, arguments)?.is_some() {
-            self.reach_arguments(kernel, arguments)?;
+        let shape = code.shape(grid, block, shared_bytes)?;
+        if parameters.check(self.state.heap().id(), kernel)? {
+            self.reach_arguments(kernel, parameters.arguments())?;
         }
         if self.profiling.enabled {
             self.begin_launch_span(kernel, &shape)?;
@@ -247,12 +260,12 @@ impl Queue {
         self.records.need_workspace(code)?;
 
         let offset = self.reserve_launch(record::record_bytes(code))?;
-        let record = self.records.write(offset, code, &shape, arguments)?;
+        let record = self.records.write(offset, code, &shape, parameters)?;
         self.start_or_chain(record)?;
         if self.profiling.enabled {
             self.end_launch_span(record)?;
         }
-        self.note_launch(kernel, arguments);
+        self.note_launch(kernel, parameters.arguments());
         tracing::trace!(
             queue = self.state.slot,
             value = self.next_value(),
@@ -453,6 +466,14 @@ impl Queue {
         self.schedule.prepared = Some(Fence { state: Arc::clone(&self.state), value });
     }
 
+    /// Makes every buffer that is freed from now on wait for `value`, if the queue may use any memory.
+    #[inline]
+    pub(crate) fn claim_memory(&self, value: u64) {
+        if self.any_memory {
+            self.state.heap().claim(self.state.slot, value);
+        }
+    }
+
     /// The fence of a value.
     #[inline]
     pub(crate) fn fence(&mut self, value: u64) -> Fence {
@@ -481,6 +502,7 @@ impl Queue {
         // for it.
         let busy = self.schedule.last_engine == engine && self.is_trailing();
         self.batch.open = Some(Open { engine, busy });
+        self.claim_memory(self.next_value());
         self.prepare_fence(self.next_value());
         if self.schedule.last_engine != engine {
             let acquire = SemaphoreAcquire {

@@ -39,11 +39,13 @@ use gpu_hal::MemoryUse;
 
 mod host;
 mod plane;
+mod raw;
 mod slice;
 
 pub use host::HostMemory;
 pub(crate) use host::Imported;
 pub use plane::{Plane, PlaneMut};
+pub use raw::Allocation;
 pub(crate) use slice::with_readable;
 pub use slice::{Slice, SliceMut};
 
@@ -70,7 +72,8 @@ pub use slice::{Slice, SliceMut};
 ///
 /// Dropping a buffer frees the memory after the launches that use it have ended; the memory is kept for the next
 /// allocation of its size. The buffer does not know launches that get its address other than as a [`Buffer`] argument
-/// ([`Buffer::gpu_va`], a pointer inside a struct): keep the buffer until such work has ended.
+/// ([`Buffer::gpu_va`], a pointer inside a struct): keep the buffer until such work has ended, or use a queue with
+/// [`QueueOptions::any_memory`](crate::QueueOptions::any_memory).
 ///
 /// After a fault of a queue, the buffers used by its unfinished work report the fault until
 /// [`Device::recover`](crate::Device::recover) is called or the queue and its fences are dropped, because the results

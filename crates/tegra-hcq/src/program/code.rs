@@ -25,6 +25,8 @@ pub(crate) struct KernelCode {
     /// Template of constant bank 0: driver words and zeroed parameters.
     pub(crate) bank0: Vec<u8>,
     pub(crate) params: Vec<ParamSlot>,
+    /// Offset of the parameters in constant bank 0, in bytes.
+    pub(crate) param_base: usize,
     pub(crate) local_bytes: u32,
     pub(crate) static_shared: u32,
     pub(crate) registers: u32,
@@ -138,6 +140,7 @@ impl KernelCode {
             qmd,
             bank0,
             params,
+            param_base: kernel.param_base as usize,
             local_bytes,
             static_shared: kernel.shared_bytes,
             registers: kernel.registers,

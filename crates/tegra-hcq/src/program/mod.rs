@@ -192,6 +192,33 @@ impl Kernel {
         self.code().params.iter().map(|param| param.size)
     }
 
+    /// Offsets of the parameters in their block in bytes, in order: where [`Queue::launch_raw`](crate::Queue::launch_raw)
+    /// reads them.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+    /// // Three pointers and a count.
+    /// let kernel = tegra_hcq::Program::load(&device, cubin)?.kernel("vector_add")?;
+    /// assert_eq!(kernel.parameter_offsets().collect::<Vec<_>>(), [0, 8, 16, 24]);
+    /// assert_eq!(kernel.parameter_bytes(), 28);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    pub fn parameter_offsets(&self) -> impl Iterator<Item = usize> {
+        let code = self.code();
+        code.params.iter().map(|param| param.offset - code.param_base)
+    }
+
+    /// Size of the parameter block in bytes: the end of the last parameter, 0 without parameters.
+    #[inline]
+    pub fn parameter_bytes(&self) -> usize {
+        let code = self.code();
+        code.params.last().map_or(0, |param| param.offset + param.size - code.param_base)
+    }
+
     /// Largest number of threads per block with which the kernel can run.
     pub fn max_threads(&self) -> u32 {
         self.code().max_threads

@@ -17,22 +17,20 @@ use core::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ampere_cmd::command::{
-    AcquireCondition, Fill, Payload, SemaphoreAcquire, SemaphoreRelease, local_memory_size,
-};
+use ampere_cmd::command::{AcquireCondition, Payload, SemaphoreAcquire, SemaphoreRelease, local_memory_size};
 use ampere_cmd::host_c76f::{MemOpCMembarType, WfiScope};
 use ampere_cmd::pushbuffer::{Encoder, SliceSink, Subchannel};
 
-use crate::args::{Arg, FillValue};
+use crate::args::Arg;
 use crate::device::Device;
 use crate::diagnose::Diagnosis;
 use crate::encodings::Encodings;
-use crate::error::{Error, RangeError, Result};
+use crate::error::{Error, Result};
 use crate::heap::{Content, Handle};
 use crate::launch::record::{Records, name_of};
 use crate::launch::submit::{Batch, Lanes};
-use crate::memory::{Buffer, SliceMut};
-use crate::profile::{Work, collect};
+use crate::memory::Buffer;
+use crate::profile::collect;
 use crate::program::Kernel;
 use crate::shared::Shared;
 use crate::signal::Signal;
@@ -42,11 +40,14 @@ pub use copy::Download;
 use gpu_hal::{Channels, MemoryUse, Preemption, SubmitRing};
 pub use options::{QueueOptions, Until};
 use profile::Profiling;
+pub use raw::RawPlane;
 use schedule::{Engine, Schedule};
 
 mod copy;
+mod fill;
 mod options;
 pub(crate) mod profile;
+mod raw;
 pub(crate) mod schedule;
 
 /// The backing store of the threads' stacks and spilled registers.
@@ -95,6 +96,8 @@ pub struct Queue {
     pub(crate) encodings: Encodings,
     /// Whether the engine is held while it waits for a signal or a word.
     hold: bool,
+    /// Whether the queue's work may use any memory of the device.
+    pub(crate) any_memory: bool,
     /// Longest wait for set-up work, and for unfinished work on drop.
     timeout: Duration,
     pub(crate) profiling: Profiling,
@@ -163,6 +166,7 @@ impl Queue {
             copier: Copier::new(device),
             encodings: *device.encodings(),
             hold: options.hold,
+            any_memory: options.any_memory,
             timeout: options.timeout,
             profiling: Profiling::default(),
         };
@@ -205,33 +209,6 @@ impl Queue {
         self.schedule.queued = self.state.submitted();
         tracing::debug!(queue = self.state.slot, "queue opened anew after a recovery");
         self.set_up()
-    }
-
-    /// Adds a fill of all of `target` with a value by the copy engine.
-    ///
-    /// # Errors
-    ///
-    /// Returns an error if `target` belongs to another device or is longer than 4 Gi elements, or if the queue has
-    /// faulted.
-    pub fn fill<'t, T: FillValue>(&mut self, target: impl Into<SliceMut<'t, T>>, value: T) -> Result<()> {
-        let target = target.into();
-        let target = target.as_slice();
-        self.check_device("the target of the fill", target.handle())?;
-        if target.is_empty() {
-            return Ok(());
-        }
-        let count = u32::try_from(target.len()).map_err(|_| RangeError::Fill { len: target.len() })?;
-        if self.profiling.enabled {
-            // CAST: a usize has at most 64 bits.
-            let bytes = (target.len() * size_of::<T>()) as u64;
-            self.begin_span(Engine::Copy, Work::Fill { bytes })?;
-        }
-        self.begin(Engine::Copy)?;
-        let fill = Fill { destination: target.gpu_va(), pattern: value.pattern(), count };
-        self.encode(|encoder| encoder.fill(&fill))?;
-        self.batch.set_busy(true);
-        self.note(target.handle());
-        if self.profiling.enabled { self.end_span(Engine::Copy) } else { Ok(()) }
     }
 
     /// Returns an error if the GPU has stopped the queue; rebuilds a recovered queue.

@@ -20,6 +20,10 @@ pub struct QueueOptions {
     /// get at most every other time slice of one or two milliseconds. A value set by another queue is delayed
     /// by the same time. Use it only if the program has the GPU to itself. Waits for fences never hold the engine.
     pub hold: bool,
+    /// Whether the queue's work may use any memory of its device, not only what its calls name: for users of addresses
+    /// ([`Queue::launch_raw`](crate::Queue::launch_raw)). The memory of every buffer that is dropped then waits for
+    /// the work that the queue was given before. Costs a launch nothing, and a drop one load per such queue.
+    pub any_memory: bool,
     /// Start value of the timeline if it exceeds the current value: submissions count from here. For tests of the
     /// behaviour after billions of submissions.
     pub first_value: u64,
@@ -34,6 +38,7 @@ impl Default for QueueOptions {
             wait: WaitPolicy::default(),
             release: ReleaseBy::default(),
             hold: false,
+            any_memory: false,
             first_value: 0,
             timeout: DEFAULT_TIMEOUT,
         }
@@ -59,6 +64,13 @@ impl QueueOptions {
     #[must_use]
     pub fn hold(mut self, hold: bool) -> Self {
         self.hold = hold;
+        self
+    }
+
+    /// Sets whether the queue's work may use any memory; see [`QueueOptions::any_memory`].
+    #[must_use]
+    pub fn any_memory(mut self, any: bool) -> Self {
+        self.any_memory = any;
         self
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use half::bf16;
-use tegra_hcq::{Error, RangeError, args};
+use tegra_hcq::{Error, RangeError, RawPlane, args};
 use test_support::{Bench, Numbers, TIMEOUT};
 
 #[test]
@@ -160,4 +160,111 @@ fn a_bf16_argument_arrives_with_its_bits() {
     let [argument] = args![bf16::from_f32(1.5)];
     assert_eq!(argument.size(), 2);
     assert!(matches!(argument, tegra_hcq::Arg::U16(0x3fc0)), "{argument:?}");
+}
+
+/// The bytes of a rectangle in memory with this pitch.
+fn lines(bytes: &[u8], start: usize, pitch: usize, line: usize, count: usize) -> Vec<u8> {
+    (0..count).flat_map(|at| bytes[start + at * pitch..][..line].to_vec()).collect()
+}
+
+#[test]
+fn work_by_address_does_what_work_on_buffers_does() {
+    let mut bench = Bench::new("basics");
+    let (device, queue) = (&bench.device, &mut bench.queue);
+    let data: Vec<u8> = Numbers::new(3).vec_u32(2000).iter().flat_map(|word| word.to_le_bytes()).collect();
+    let source = device.alloc_from(&data).unwrap();
+    let target = device.alloc_zeroed::<u8>(8000).unwrap();
+    let (from, to) = (source.gpu_va(), target.gpu_va());
+    let read = |start: usize, len: usize| {
+        let mut bytes = vec![0; len];
+        unsafe { device.read_raw(to + start as u64, &mut bytes) }.unwrap();
+        bytes
+    };
+    unsafe {
+        queue.copy_raw(from + 3, to + 5, 1001).unwrap();
+        queue.fill_raw(to + 2001, 0x5a_u8, 7).unwrap();
+        queue.fill_raw(to + 2010, 0xbeef_u16, 5).unwrap();
+        queue.fill_raw(to + 2020, -1.5_f32, 3).unwrap();
+        queue.fill_raw(to + 7999, 1_u8, 1).unwrap();
+        queue.wait(TIMEOUT).unwrap();
+        assert_eq!(read(4, 1003), [&[0], &data[3..1004], &[0]].concat());
+        let halves = [&[0_u8, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0x5a, 0, 0][..], &[0xef, 0xbe].repeat(5)];
+        assert_eq!(read(2000, 20), halves.concat());
+        assert_eq!(read(2020, 13), [&(-1.5_f32).to_le_bytes().repeat(3)[..], &[0]].concat());
+
+        let plane = |gpu_va, pitch| RawPlane { gpu_va, pitch };
+        queue.copy_raw_2d(plane(from + 1, 90), plane(to + 3000, 101), 70, 9).unwrap();
+        queue.fill_raw_2d(plane(to + 4000, 50), 0x1234_u16, 11, 8).unwrap();
+        queue.fill_raw_2d(plane(to + 4500, 8), 0x77_u32, 2, 8).unwrap();
+        queue.upload_raw_2d(&data, 64, plane(to + 5000, 80), 60, 10).unwrap();
+        queue.upload_raw(&data[9..109], to + 6000).unwrap();
+        let back = queue.download_raw_2d(plane(to + 3000, 101), 70, 9).unwrap();
+        let linear = queue.download_raw(to + 5999, 102).unwrap();
+        assert_eq!(back.wait(TIMEOUT).unwrap(), lines(&data, 1, 90, 70, 9));
+        assert_eq!(linear.wait(TIMEOUT).unwrap(), [&[0], &data[9..109], &[0]].concat());
+        assert_eq!(lines(&read(5000, 800), 0, 80, 60, 10), lines(&data, 0, 64, 60, 10));
+        assert!(lines(&read(5000, 800), 60, 80, 20, 10).iter().all(|byte| *byte == 0), "the gaps");
+        assert_eq!(lines(&read(4000, 400), 0, 50, 22, 8), [0x34, 0x12].repeat(88));
+        assert!(lines(&read(4000, 400), 22, 50, 28, 8).iter().all(|byte| *byte == 0), "the gaps");
+        assert_eq!(read(4500, 65), [&[0x77, 0, 0, 0].repeat(16)[..], &[0]].concat());
+        device.write_raw(&data[..50], to + 6).unwrap();
+        assert_eq!(read(6, 50), data[..50]);
+    }
+}
+
+#[test]
+fn work_by_address_beyond_an_allocation_is_refused() {
+    let mut bench = Bench::new("basics");
+    let (device, queue) = (&bench.device, &mut bench.queue);
+    let buffer = device.alloc_zeroed::<u8>(1000).unwrap();
+    let other = device.alloc_zeroed::<u8>(5000).unwrap();
+    let (va, to) = (buffer.gpu_va(), other.gpu_va());
+    let plane = |gpu_va, pitch| RawPlane { gpu_va, pitch };
+    let nowhere = 0x40_0000_0000;
+    unsafe {
+        for refused in [
+            queue.copy_raw(va + 1, to, 1000),
+            queue.copy_raw(to, va + 1, 1000),
+            queue.copy_raw_2d(plane(va, 100), plane(to, 100), 50, 11),
+            queue.copy_raw_2d(plane(to, 100), plane(va, 99), 100, 11),
+            queue.fill_raw(va + 996, 0_u16, 3),
+            queue.fill_raw(va, 0_u32, usize::MAX),
+            queue.fill_raw_2d(plane(va, 100), 0_u8, 1, 11),
+            queue.upload_raw(&[0; 11], va + 990).map(drop),
+            queue.download_raw(va + 990, 11).map(drop),
+            device.read_raw(va + 999, &mut [0; 2]),
+            device.write_raw(&[0; 2], va + 999),
+        ] {
+            let refused = refused.unwrap_err();
+            assert!(matches!(refused, Error::Range(RangeError::Memory { len: 1000, .. })), "{refused}");
+        }
+        let error = queue.copy_raw(va + 1, to, 1000).unwrap_err().to_string();
+        assert_eq!(error, format!("1000 bytes at {:#x} do not lie in the 1000 bytes at {va:#x}", va + 1));
+        assert!(matches!(queue.fill_raw(va + 1, 0_u16, 3), Err(Error::Encoding(_))));
+        // Nothing is used by an empty copy, and a copy has no room for lines of 4 GiB.
+        queue.copy_raw(nowhere, nowhere, 0).unwrap();
+        queue.copy_raw_2d(plane(nowhere, 7), plane(nowhere, 7), 5, 0).unwrap();
+        queue.fill_raw_2d(plane(nowhere, 7), 0_u8, 0, 5).unwrap();
+        let wide = plane(nowhere, 1 << 32);
+        assert!(matches!(
+            queue.copy_raw_2d(wide, wide, 5, 2),
+            Err(Error::Range(RangeError::TooLarge { .. }))
+        ));
+        assert_eq!(device.allocation_at(va + 999).map(|found| (found.gpu_va, found.bytes)), Some((va, 1000)));
+
+        drop(buffer);
+        assert_eq!((device.allocation_at(va), device.allocation_at(nowhere)), (None, None));
+        let error = queue.copy_raw(va, to, 10).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            format!("10 bytes at {va:#x} do not lie in the memory at {va:#x}, which was freed")
+        );
+        let error = device.read_raw(nowhere, &mut [0; 4]).unwrap_err();
+        assert_eq!(error.to_string(), "the address 0x4000000000 is in no allocation of the device");
+        assert!(device.write_raw(&[0; 4], nowhere).is_err());
+        queue.wait(TIMEOUT).unwrap();
+        // Outside of all memory, the GPU refuses.
+        queue.copy_raw(to, nowhere, 4).unwrap();
+        assert!(matches!(queue.wait(TIMEOUT), Err(Error::Fault(_))));
+    }
 }

@@ -1,7 +1,7 @@
 //! The hot path makes no system call and no allocation once warm. A probe counts the calls through the door,
 //! the software Orin counts requests, and a counting allocator counts this thread's allocations.
 
-use tegra_hcq::args;
+use tegra_hcq::{QueueOptions, WaitPolicy, args};
 use test_support::{Bench, TIMEOUT, allocations};
 
 #[global_allocator]
@@ -38,6 +38,31 @@ fn launch_submit_and_wait_make_no_system_call_and_no_allocation() {
     assert_eq!(bench.probe.calls(), before, "reading a buffer is a plain memory copy");
     drop(bench.device.alloc::<u32>(1 << 20).unwrap());
     assert!(bench.probe.calls() > before, "the counter counts");
+}
+
+#[test]
+fn work_by_address_costs_neither() {
+    let options = QueueOptions::default().wait(WaitPolicy::Spin).any_memory(true);
+    let mut bench = Bench::with_options("basics", &options);
+    let (data, copy) =
+        (bench.device.alloc_from(&[0_u32; 64]).unwrap(), bench.device.alloc::<u32>(64).unwrap());
+    let kernel = bench.program.kernel("increment").unwrap();
+    let block = [&data.gpu_va().to_le_bytes()[..], &64_u32.to_le_bytes()].concat();
+    let mut round = |bench: &mut Bench| {
+        unsafe { bench.queue.launch_raw(&kernel, 2, 32, 0, &block) }.unwrap();
+        unsafe { bench.queue.copy_raw(data.gpu_va(), copy.gpu_va(), 256) }.unwrap();
+        unsafe { bench.queue.fill_raw(data.gpu_va() + 4, 9_u16, 2) }.unwrap();
+        bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
+        drop(bench.device.alloc::<u32>(64).unwrap());
+    };
+    round(&mut bench);
+    let (calls, allocated) = (bench.probe.calls(), allocations::count());
+    for _ in 0..1500 {
+        round(&mut bench);
+    }
+    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
+    assert_eq!(copy.to_vec().unwrap()[..3], [1501, 0x0009_000a, 1501]);
 }
 
 #[test]

@@ -315,6 +315,33 @@ fn structs_by_value_and_mixed_sizes() {
     ];
     assert_eq!(out.to_vec().unwrap(), want);
 
+    // The same as a ready block, with the padding that the offsets leave.
+    let kernel = bench.program.kernel("mixed_params").unwrap();
+    assert_eq!(kernel.parameter_offsets().collect::<Vec<_>>(), [0, 2, 4, 8, 16, 24, 32, 40, 48]);
+    let mut block = vec![0xee; kernel.parameter_bytes()];
+    for (offset, argument) in kernel.parameter_offsets().zip(&arguments) {
+        let bytes = match argument {
+            Arg::U8(value) => value.to_le_bytes().to_vec(),
+            Arg::U16(value) => value.to_le_bytes().to_vec(),
+            Arg::U32(value) => value.to_le_bytes().to_vec(),
+            Arg::U64(value) => value.to_le_bytes().to_vec(),
+            _ => out.gpu_va().to_le_bytes().to_vec(),
+        };
+        block[offset..offset + bytes.len()].copy_from_slice(&bytes);
+    }
+    bench.queue.fill(unsafe { out.slice_mut_unchecked(..) }.unwrap().cast::<u8>().unwrap(), 0).unwrap();
+    unsafe { bench.queue.launch_raw(&kernel, 1, 32, 0, &block) }.unwrap();
+    bench.queue.wait(TIMEOUT).unwrap();
+    assert_eq!(out.to_vec().unwrap(), want);
+    let error = unsafe { bench.queue.launch_raw(&kernel, 1, 32, 0, &block[1..]) }.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "kernel mixed_params: the parameter block has 49 bytes, the parameters have 50"
+    );
+    let foreign = Bench::new("params").program.kernel("mixed_params").unwrap();
+    let error = unsafe { bench.queue.launch_raw(&foreign, 1, 32, 0, &block) }.unwrap_err();
+    assert_eq!(error.to_string(), "the kernel belongs to another device");
+
     let words: Vec<u8> = (0..960_u32).flat_map(|i| (i * i).to_le_bytes()).collect();
     let sum = bench.device.alloc::<u32>(1).unwrap();
     unsafe { bench.run("large_param", 1, 1, &[Arg::from(&sum), Arg::Bytes(&words)]) };

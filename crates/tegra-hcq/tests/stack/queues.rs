@@ -282,18 +282,74 @@ fn fills_take_bytes_words_and_floats() {
     let mut bench = Bench::new("basics");
     let mut bytes = bench.device.alloc_zeroed::<i8>(1001).unwrap();
     let mut floats = bench.device.alloc_zeroed::<f32>(1001).unwrap();
+    let mut halves = bench.device.alloc_zeroed::<i16>(1001).unwrap();
     bench.queue.fill(bytes.slice_mut(1..1000).unwrap(), -3).unwrap();
     bench.queue.fill(&mut floats, -0.5).unwrap();
+    bench.queue.fill(halves.slice_mut(1..1000).unwrap(), -300).unwrap();
+    let part = halves.slice_mut(..77 * 13).unwrap().plane(77).unwrap().part(3..8, 2..6).unwrap();
+    bench.queue.fill_2d(part, 0x1234).unwrap();
     bench.queue.wait(TIMEOUT).unwrap();
     let got = bytes.to_vec().unwrap();
     assert!(got[1..1000].iter().all(|byte| *byte == -3) && got[0] == 0 && got[1000] == 0);
     assert_eq!(floats.to_vec().unwrap(), [-0.5; 1001]);
+    let inside = |at: usize| (3..8).contains(&(at % 77)) && (2..6).contains(&(at / 77));
+    let edge = |at: usize| if at == 0 || at == 1000 { 0 } else { -300 };
+    let wanted: Vec<_> = (0..1001).map(|at| if inside(at) { 0x1234 } else { edge(at) }).collect();
+    assert_eq!(halves.to_vec().unwrap(), wanted);
 
     let mut builder = bench.device.graph();
     builder.fill(bytes.slice_mut(3..5).unwrap(), 7).unwrap();
     builder.fill(floats.slice_mut(..1).unwrap(), 2.5).unwrap();
+    builder.fill(halves.slice_mut(1..2).unwrap(), 5).unwrap();
     let mut graph = builder.build().unwrap();
     bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
     assert_eq!(bytes.to_vec().unwrap()[2..6], [-3, 7, 7, -3]);
     assert_eq!(floats.to_vec().unwrap()[..2], [2.5, -0.5]);
+    assert_eq!(halves.to_vec().unwrap()[..3], [0, 5, -300]);
+}
+
+#[test]
+fn memory_that_is_dropped_waits_for_queues_that_may_use_any() {
+    let mut bench = Bench::with_options("basics", &QueueOptions::default().any_memory(true));
+    let kernel = bench.program.kernel("increment").unwrap();
+    let (device, queue) = (&bench.device, &mut bench.queue);
+    let kept = device.alloc_from(&[0_u32; 32]).unwrap();
+    let mut builder = device.graph();
+    unsafe { builder.launch(&kernel, 1, 32, &args![&kept, 32_u32]) }.unwrap();
+    let mut graph = builder.build().unwrap();
+    for (round, way) in ["open", "submitted", "graph", "idle"].into_iter().enumerate() {
+        let gate = device.signal(0).unwrap();
+        let buffer = device.alloc_zeroed::<u32>(64).unwrap();
+        let va = buffer.gpu_va();
+        if way != "idle" {
+            queue.wait_signal(&gate, 1).unwrap();
+            let block = [&va.to_le_bytes()[..], &64_u32.to_le_bytes()].concat();
+            unsafe { queue.launch_raw(&kernel, 2, 32, 0, &block) }.unwrap();
+        }
+        if way == "graph" {
+            queue.replay(&mut graph).unwrap();
+        } else if way == "submitted" {
+            queue.submit().unwrap();
+        }
+        drop(buffer);
+        let next = device.alloc::<u32>(64).unwrap();
+        assert_eq!(next.gpu_va() == va, way == "idle", "{way}: {round}");
+        gate.set(1);
+        queue.wait(TIMEOUT).unwrap();
+        drop(next);
+        // The queue has ended its work, so both blocks are free.
+        let again = [device.alloc::<u32>(64).unwrap(), device.alloc::<u32>(64).unwrap()];
+        assert!(again.iter().any(|buffer| buffer.gpu_va() == va), "{way}");
+    }
+
+    // A queue that names what it uses keeps nothing else.
+    let mut named = device.queue().unwrap();
+    let gate = device.signal(0).unwrap();
+    named.wait_signal(&gate, 1).unwrap();
+    named.submit().unwrap();
+    let buffer = device.alloc::<u32>(64).unwrap();
+    let va = buffer.gpu_va();
+    drop(buffer);
+    assert_eq!(device.alloc::<u32>(64).unwrap().gpu_va(), va);
+    gate.set(1);
 }

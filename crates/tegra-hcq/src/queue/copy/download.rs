@@ -28,7 +28,7 @@ pub struct Download<T: Pod> {
 }
 
 impl<T: Pod> Download<T> {
-    pub(super) fn new(staged: Buffer<T>, fence: Fence) -> Self {
+    pub(in crate::queue) fn new(staged: Buffer<T>, fence: Fence) -> Self {
         Self { staged, fence }
     }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ampere_cmd::command::{LinearCopy, PitchCopy};
+use ampere_cmd::command::{LinearCopy, MAX_COPY_PIECE, PitchCopy};
 use ampere_cmd::pushbuffer::Subchannel;
 use gpu_hal::MemoryUse;
 use gpu_hal::chip::PeerCopies;
@@ -10,7 +10,8 @@ use gpu_hal::chip::PeerCopies;
 use super::Queue;
 use super::schedule::Engine;
 use crate::error::{RangeError, Result};
-use crate::heap::Handle;
+use crate::heap::{Handle, Memory};
+use crate::launch::record::Parameters;
 use crate::launch::submit::Lane;
 use crate::memory::{Buffer, Plane, PlaneMut, Pod, Slice, SliceMut};
 use crate::profile::Work;
@@ -53,6 +54,14 @@ impl Copier {
         Self { from, peers, kernels: None, no_link: false }
     }
 
+    /// The kernels that copy, loaded at the first call.
+    fn kernels(&mut self, device: &Arc<Shared>) -> Result<&Copies> {
+        match &mut self.kernels {
+            Some(kernels) => Ok(kernels),
+            none => Ok(none.insert(Copies::new(device)?)),
+        }
+    }
+
     /// The fastest way to copy `bytes` bytes between device memory, of which one piece is a peer's or none.
     #[inline]
     fn way(&self, peers: bool, bytes: u64) -> Way {
@@ -67,11 +76,13 @@ impl Copier {
     }
 }
 
-/// A size in bytes as a field of the copy engine.
-fn field(bytes: usize) -> Result<u32> {
-    // CAST: usize is at most 64 bits.
-    u32::try_from(bytes).map_err(|_| RangeError::TooLarge { bytes: bytes as u64 }.into())
+/// A size as a field of the copy engine.
+pub(super) fn field(size: u64) -> Result<u32> {
+    u32::try_from(size).map_err(|_| RangeError::TooLarge { bytes: size }.into())
 }
+
+/// Largest copy in bytes whose commands one step has room for.
+const STEP_BYTES: u64 = 8 * MAX_COPY_PIECE;
 
 impl Queue {
     /// Adds a copy of all of `source` to `target`. The copy engine copies, or a kernel if that is faster and both
@@ -113,11 +124,7 @@ impl Queue {
         target: Slice<'_, T>,
         bytes: u64,
     ) -> Result<()> {
-        let kernels = match &mut self.copier.kernels {
-            Some(kernels) => kernels,
-            none => none.insert(Copies::new(&self.state.device)?),
-        };
-        let step = kernels.step(&self.state.device, &source, &target, bytes);
+        let step = self.copier.kernels(&self.state.device)?.step(&self.state.device, &source, &target, bytes);
         // SAFETY: the kernel copies `bytes` bytes, the size of both parts; the caller has borrowed the target
         // exclusively.
         unsafe { self.launch(&step.kernel, step.grid, transfer::BLOCK, &step.arguments) }
@@ -130,15 +137,34 @@ impl Queue {
         target: Slice<'_, T>,
         bytes: u64,
     ) -> Result<()> {
+        self.copy_at(engine, source.gpu_va(), target.gpu_va(), bytes, |queue| {
+            queue.note(source.handle());
+            queue.note(target.handle());
+        })
+    }
+
+    /// Adds a copy between two GPU addresses by an engine; `note` records the use of the memory.
+    fn copy_at(
+        &mut self,
+        engine: Engine,
+        source: u64,
+        target: u64,
+        bytes: u64,
+        note: impl FnOnce(&Self),
+    ) -> Result<()> {
         if self.profiling.enabled {
             self.begin_span(engine, Work::Copy { bytes })?;
         }
-        self.begin(engine)?;
-        let copy = LinearCopy { source: source.gpu_va(), destination: target.gpu_va(), bytes };
-        self.encode(|encoder| encoder.linear_copy(&copy))?;
-        self.batch.set_busy(true);
-        self.note(source.handle());
-        self.note(target.handle());
+        let mut done = 0;
+        while done < bytes {
+            self.begin(engine)?;
+            let piece = (bytes - done).min(STEP_BYTES);
+            let (source, destination) = (source.saturating_add(done), target.saturating_add(done));
+            self.encode(|encoder| encoder.linear_copy(&LinearCopy { source, destination, bytes: piece }))?;
+            self.batch.set_busy(true);
+            done += piece;
+        }
+        note(self);
         if self.profiling.enabled {
             self.end_span(engine)?;
         }
@@ -233,24 +259,55 @@ impl Queue {
         if line == 0 || source.rows() == 0 {
             return Ok(());
         }
+        // CAST: usize is at most 64 bits.
         let copy = PitchCopy {
             source: source.gpu_va(),
             destination: target.gpu_va(),
-            source_pitch: field(source.pitch_bytes())?,
-            destination_pitch: field(target.pitch_bytes())?,
-            line_bytes: field(line)?,
-            lines: field(source.rows())?,
+            source_pitch: field(source.pitch_bytes() as u64)?,
+            destination_pitch: field(target.pitch_bytes() as u64)?,
+            line_bytes: field(line as u64)?,
+            lines: field(source.rows() as u64)?,
         };
+        self.copy_lines(&copy, |queue| {
+            queue.note(source.handle());
+            queue.note(target.handle());
+        })
+    }
+
+    /// Adds a copy of lines by the copy engine; `note` records the use of the memory.
+    pub(super) fn copy_lines(&mut self, copy: &PitchCopy, note: impl FnOnce(&Self)) -> Result<()> {
         if self.profiling.enabled {
-            // CAST: usize is at most 64 bits.
-            self.begin_span(Engine::Copy, Work::Copy { bytes: (line * source.rows()) as u64 })?;
+            let bytes = u64::from(copy.line_bytes) * u64::from(copy.lines);
+            self.begin_span(Engine::Copy, Work::Copy { bytes })?;
         }
         self.begin(Engine::Copy)?;
-        self.encode(|encoder| encoder.pitch_copy(&copy))?;
+        self.encode(|encoder| encoder.pitch_copy(copy))?;
         self.batch.set_busy(true);
-        self.note(source.handle());
-        self.note(target.handle());
+        note(self);
         if self.profiling.enabled { self.end_span(Engine::Copy) } else { Ok(()) }
+    }
+
+    /// Adds a copy between two GPU addresses, in these blocks if they are known, by what is fastest.
+    pub(super) fn copy_blocks(
+        &mut self,
+        source: (u64, Option<&Memory>),
+        target: (u64, Option<&Memory>),
+        bytes: u64,
+    ) -> Result<()> {
+        let blocks = [source.1, target.1];
+        let is_device =
+            |block: Option<&Memory>| block.is_some_and(|block| block.purpose() == MemoryUse::Device);
+        let own = blocks.into_iter().all(is_device);
+        let note = |queue: &Self| blocks.into_iter().flatten().for_each(|block| queue.note_block(block));
+        if !own || self.copier.way(false, bytes) != Way::Kernel {
+            return self.copy_at(Engine::Copy, source.0, target.0, bytes, note);
+        }
+        let device = Arc::clone(&self.state.device);
+        let step = self.copier.kernels(&device)?.raw_step(&device, source.0, target.0, bytes);
+        let parameters = Parameters::List(&step.arguments);
+        self.add_launch(&step.kernel, step.grid.into(), transfer::BLOCK.into(), 0, parameters)?;
+        note(self);
+        Ok(())
     }
 
     /// Copies `source` to `target` after all earlier work of the queue, and returns at once. The fence is that of the
@@ -348,7 +405,7 @@ impl Queue {
     }
 
     /// Memory for a staged copy of `len` elements.
-    fn stage<T: Pod>(&self, len: usize, purpose: MemoryUse) -> Result<Buffer<T>> {
+    pub(super) fn stage<T: Pod>(&self, len: usize, purpose: MemoryUse) -> Result<Buffer<T>> {
         Buffer::new(self.state.heap(), len, purpose)
     }
 }
