@@ -24,6 +24,7 @@
 #![cfg_attr(feature = "sim", doc = "- Checks of kernels on the software Orin: [`check`].")]
 
 mod adapter;
+mod allocation;
 mod args;
 #[cfg(feature = "sim")]
 pub mod check;
@@ -60,6 +61,7 @@ mod variable;
 mod wait;
 mod waiter;
 
+pub use allocation::Allocation;
 pub use ampere_cmd::command::PcasAction;
 pub use args::{Arg, BufferUse, FillValue};
 #[cfg(feature = "nvrtc")]
@@ -78,7 +80,7 @@ pub use heap::PoolUsage;
 pub use interrupt::set_interrupt;
 pub use kind::{DeviceKind, DeviceName, Properties, Which};
 pub use limits::{DEFAULT_TIMEOUT, Dim3, MAX_QUEUES};
-pub use memory::{Allocation, Buffer, HostMemory, Plane, PlaneMut, Pod, Slice, SliceMut, View};
+pub use memory::{Buffer, HostMemory, Plane, PlaneMut, Pod, Slice, SliceMut, View};
 pub use occupancy::{Attributes, Limit, Occupancy};
 pub use peer::{Link, PeerAccess, Transfer};
 pub use profile::{Profile, Range, Span, Unfinished, Work};

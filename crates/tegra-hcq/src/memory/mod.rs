@@ -12,7 +12,7 @@
 //! | CPU, volatile words | `gpu_hal::volatile` | [`Buffer::copy_from_slice`], `copy_to_slice`, programs, variables |
 //! | a copy engine of its own | `heap/staging.rs` | the same for long copies and a GPU's own memory (a) |
 //! | CPU, whole cache lines | `record::copy_out` | launch records, command words: unused until the doorbell |
-//! | the queue's copy engine | `queue/copy` | `Queue::copy`, `copy_2d`, `upload`, `download` (b) |
+//! | the queue's copy engine | `queue/copy`, `queue/raw` | `Queue::copy`, `copy_2d`, `upload`, `download` (b) |
 //! | a kernel | `transfer` | copies in graphs; copies of a queue inside a GPU's own memory, or between GPUs (c) |
 //! | the engine for NVLink | `queue/copy` | long copies of a queue between GPUs (d) |
 //!
@@ -39,13 +39,11 @@ use gpu_hal::MemoryUse;
 
 mod host;
 mod plane;
-mod raw;
 mod slice;
 
 pub use host::HostMemory;
 pub(crate) use host::Imported;
 pub use plane::{Plane, PlaneMut};
-pub use raw::Allocation;
 pub(crate) use slice::with_readable;
 pub use slice::{Slice, SliceMut};
 

@@ -192,8 +192,8 @@ impl Kernel {
         self.code().params.iter().map(|param| param.size)
     }
 
-    /// Offsets of the parameters in their block in bytes, in order: where [`Queue::launch_raw`](crate::Queue::launch_raw)
-    /// reads them.
+    /// Offsets of the parameters in their block in bytes, in order: where
+    /// [`Queue::launch_raw`](crate::Queue::launch_raw) reads them.
     ///
     /// ```
     /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {

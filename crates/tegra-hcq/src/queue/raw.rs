@@ -37,7 +37,8 @@ impl RawPlane {
 
 impl Queue {
     /// Adds a launch whose parameters are a block of bytes: each parameter at its offset
-    /// ([`Kernel::parameter_offsets`]), pointers as GPU addresses. The block can be changed as soon as the call returns.
+    /// ([`Kernel::parameter_offsets`]), pointers as GPU addresses. The block can be changed as soon as the call
+    /// returns.
     ///
     /// ```
     /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
@@ -211,8 +212,8 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// As [`Queue::upload_raw`] and [`Queue::copy_raw_2d`]; [`RangeError::Shapes`] if `source` is too short or its pitch
-    /// is shorter than a line.
+    /// As [`Queue::upload_raw`] and [`Queue::copy_raw_2d`]; [`RangeError::Shapes`] if `source` is too short or its
+    /// pitch is shorter than a line.
     ///
     /// # Safety
     ///

@@ -48,7 +48,7 @@ fn work_by_address_costs_neither() {
         (bench.device.alloc_from(&[0_u32; 64]).unwrap(), bench.device.alloc::<u32>(64).unwrap());
     let kernel = bench.program.kernel("increment").unwrap();
     let block = [&data.gpu_va().to_le_bytes()[..], &64_u32.to_le_bytes()].concat();
-    let mut round = |bench: &mut Bench| {
+    let round = |bench: &mut Bench| {
         unsafe { bench.queue.launch_raw(&kernel, 2, 32, 0, &block) }.unwrap();
         unsafe { bench.queue.copy_raw(data.gpu_va(), copy.gpu_va(), 256) }.unwrap();
         unsafe { bench.queue.fill_raw(data.gpu_va() + 4, 9_u16, 2) }.unwrap();

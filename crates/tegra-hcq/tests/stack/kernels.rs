@@ -2,7 +2,7 @@
 //! are compared with the CPU's.
 
 use tegra_hcq::{Arg, Error, LaunchError, args};
-use test_support::{Bench, Numbers};
+use test_support::{Bench, Numbers, TIMEOUT};
 
 const N: usize = 5000;
 
