@@ -187,6 +187,33 @@ pub enum Error {
         /// The rule of binary compatibility.
         reason: &'static str,
     },
+    /// A fat binary with an unknown or damaged layout.
+    #[error("not a fat binary that can be read, at {offset:#x}: {reason}")]
+    BadFatBinary {
+        /// Offset in the file in bytes.
+        offset: u64,
+        /// The fault.
+        reason: &'static str,
+    },
+    /// An entry of a fat binary whose content cannot be decompressed.
+    #[error("{entry} of the fat binary: {reason}")]
+    BadPayload {
+        /// Kind and architecture of the entry.
+        entry: String,
+        /// The fault.
+        reason: &'static str,
+    },
+    /// A fat binary without code for the GPU, and without PTX that can be compiled for it.
+    #[error(
+        "the fat binary has nothing for sm_{gpu}; it has: {}; compile for sm_{gpu}, or add PTX \
+         (-gencode arch=compute_{gpu},code=compute_{gpu})", list(.available)
+    )]
+    NoFittingEntry {
+        /// SM version of the GPU.
+        gpu: u32,
+        /// Kind and architecture of each entry.
+        available: Vec<String>,
+    },
     /// No kernel has this name.
     #[error("no kernel `{name}` in the cubin; its kernels: {}", list(.available))]
     NoSuchKernel {

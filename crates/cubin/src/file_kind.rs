@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use crate::fatbin;
+
 /// Longest part of a file that is examined, in bytes: a comment at its start may be long.
 const EXAMINED: usize = 1 << 16;
 
@@ -26,12 +28,18 @@ pub enum FileKind {
     Elf,
     /// A fat binary.
     FatBinary,
-    /// PTX assembly.
+    /// The structure in a program that points to a fat binary.
+    FatWrapper,
+    /// Input of link-time optimisation (LTO IR, NVVM).
+    LtoIr,
+    /// PTX assembly; it may end with zero bytes.
     Ptx,
     /// CUDA C++.
     Cuda,
     /// A language model in GGUF.
     Gguf,
+    /// A static library, `.a`.
+    Library,
     /// A compressed file, a tar or a zip archive.
     Archive,
     /// A record of `orin record`.
@@ -46,6 +54,8 @@ pub enum FileKind {
     Binary,
 }
 
+/// First word of NVIDIA's input of link-time optimisation, as NVRTC 12.6 writes it with `-dlto`.
+const LTO_IR_MAGIC: u32 = 0x7f4e_43ed;
 /// First bytes of compressed files and archives: gzip, zip, xz, zstd, bzip2.
 const ARCHIVES: [&[u8]; 5] = [b"\x1f\x8b\x08", b"PK\x03\x04", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"BZh"];
 
@@ -60,8 +70,17 @@ impl FileKind {
             // `e_machine`: 190 is CUDA.
             return if start.get(18..20) == Some(&[190, 0]) { Self::Cubin } else { Self::Elf };
         }
-        if start.starts_with(&[0x50, 0xed, 0x55, 0xba]) {
-            return Self::FatBinary;
+        for (magic, kind) in [
+            (fatbin::MAGIC, Self::FatBinary),
+            (fatbin::WRAPPER_MAGIC, Self::FatWrapper),
+            (LTO_IR_MAGIC, Self::LtoIr),
+        ] {
+            if start.starts_with(&magic.to_le_bytes()) {
+                return kind;
+            }
+        }
+        if start.starts_with(b"!<arch>\n") {
+            return Self::Library;
         }
         if start.starts_with(b"GGUF") {
             return Self::Gguf;
@@ -73,6 +92,11 @@ impl FileKind {
     }
 
     fn of_text(start: &[u8]) -> Self {
+        // A program hands over PTX as a C string.
+        if let Some(end) = start.iter().position(|byte| *byte == 0) {
+            let text = if end == 0 { Self::Binary } else { Self::of_text(&start[..end]) };
+            return if text == Self::Ptx { text } else { Self::Binary };
+        }
         // Colours are part of some logs.
         let is_control = |byte: &u8| byte.is_ascii_control() && !byte.is_ascii_whitespace() && *byte != 0x1b;
         // The last character may be cut.
@@ -94,7 +118,7 @@ impl FileKind {
             // A line of the kernel log begins with a bracket, too.
             Some(b'{') => Self::Json,
             Some(b'[') if begins(&["[{", "[\"", "[]", "[["]) => Self::Json,
-            _ if begins(&[".version "]) => Self::Ptx,
+            _ if begins(&[".version ", ".version\t"]) => Self::Ptx,
             _ if has("__global__") || has("__device__") || begins(&["#include"]) => Self::Cuda,
             _ => Self::Text,
         }
@@ -115,10 +139,13 @@ impl FileKind {
             Self::Empty => ("an empty file", ""),
             Self::Cubin => ("a cubin", "`orin decode cubin` prints it, `orin run --cubin` runs its kernels"),
             Self::Elf => ("a program or library for a CPU", "`orin serve -- PROGRAM` runs a program"),
-            Self::FatBinary => ("a fat binary", "extract the cubin with `cuobjdump -xelf all`"),
+            Self::FatBinary => ("a fat binary", "`orin decode cubin` lists its entries"),
+            Self::FatWrapper => ("the wrapper of a fat binary", "it contains only the fat binary's address"),
+            Self::LtoIr => ("LTO IR", "compile without link-time optimisation (-dlto)"),
             Self::Ptx => ("PTX", "`orin compile FILE.ptx` makes a cubin of it"),
             Self::Cuda => ("CUDA C++", "`orin compile FILE.cu` makes a cubin of it"),
             Self::Gguf => ("a GGUF model", "`orin llm info --model` prints it"),
+            Self::Library => ("a static library", ""),
             Self::Archive => (
                 "a compressed file or archive",
                 "`orin bring-up --show` prints a report; unpack others first",
@@ -163,6 +190,11 @@ mod tests {
             (&elf, FileKind::Elf),
             (b"\x7fELF", FileKind::Elf),
             (&[0x50, 0xed, 0x55, 0xba, 1, 0], FileKind::FatBinary),
+            (b"\xb1\x43\x62\x46\x01\0\0\0", FileKind::FatWrapper),
+            (b"\xed\x43\x4e\x7f\x01\x3e", FileKind::LtoIr),
+            (b"!<arch>\n/ ", FileKind::Library),
+            (b".version\t6.3\n\0\0\0", FileKind::Ptx),
+            (b"text\0", FileKind::Binary),
             (b"//\n// Generated\n.version 8.4\n.target sm_87\n", FileKind::Ptx),
             (&long, FileKind::Ptx),
             (b"#include <stdint.h>\n", FileKind::Cuda),

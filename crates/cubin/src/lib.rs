@@ -5,6 +5,7 @@
 //! - Functions: [`Function`]. Kernels: [`Kernel`], [`Param`], [`ConstantBank`].
 //! - Variables: [`Global`], [`Space`].
 //! - Inspection: [`Contents`], [`Section`], [`Symbol`], [`Attribute`], [`Relocation`].
+//! - Fat binaries: [`fatbin`]. Length of an image in memory: [`Extent`].
 //! - Failures: [`Error`]. Files of another kind: [`FileKind`].
 #![no_std]
 #![forbid(unsafe_code)]
@@ -16,6 +17,8 @@ mod callgraph;
 mod contents;
 mod elf;
 mod error;
+mod extent;
+pub mod fatbin;
 mod file_kind;
 mod frames;
 mod image;
@@ -29,6 +32,7 @@ use alloc::vec::Vec;
 
 pub use contents::{Attribute, Contents, Relocation, Section, Symbol};
 pub use error::Error;
+pub use extent::Extent;
 pub use file_kind::FileKind;
 pub use image::{CONSTANT_ALIGN, PREFETCH_SLACK_BYTES};
 pub use kernel::{ConstantBank, Kernel, Param};

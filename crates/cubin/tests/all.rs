@@ -2,6 +2,7 @@
 //!
 //! One program: linking one is faster than linking many.
 
+mod fatbin;
 mod hostile;
 mod matrix;
 mod real;
