@@ -198,6 +198,16 @@ impl Contents {
         })
     }
 
+    /// Checks whether a GPU of SM version `gpu_sm` can run the code, as [`Cubin::check_arch`](crate::Cubin::check_arch)
+    /// does.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::WrongArchitecture`], with both architectures.
+    pub fn check_arch(&self, gpu_sm: u32) -> Result<(), Error> {
+        crate::arch::check(self.sm, self.accelerated, gpu_sm)
+    }
+
     /// The symbol with this index in the symbol table.
     pub fn symbol(&self, index: u32) -> Option<&Symbol> {
         self.symbols.get(usize::try_from(index).ok()?)

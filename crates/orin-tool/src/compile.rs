@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use cubin::{Cubin, FileKind};
 use orin_cli::{ExitStatus, Output, Progress, UsageError, stdout, unless_closed, warn};
 use serde_json::json;
-use tegra_hcq::{Compiler, Error, Linker, Source};
+use tegra_hcq::{Compiled, Compiler, Error, JitOptions, LinkInput, Linker, Source};
 
 use crate::files;
 
@@ -77,14 +77,6 @@ fn architecture(text: &str) -> Result<(u32, u32), String> {
     found.copied().ok_or_else(|| format!("known architectures are {all}"))
 }
 
-/// Output of a compiler.
-pub(crate) struct Made {
-    pub(crate) cubin: Vec<u8>,
-    pub(crate) log: String,
-    /// The compiler, for the report.
-    by: String,
-}
-
 /// Compiles and writes.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let from_stdin = options.file == Path::new("-");
@@ -125,7 +117,9 @@ pub(crate) fn source(path: &Path) -> Result<String, UsageError> {
 /// A missing compiler is a usage error: the text says how to get it.
 fn loaded<T>(result: Result<T, Error>) -> Result<T> {
     result.map_err(|error| match error {
-        Error::NoNvrtc { .. } | Error::NoNvJitLink { .. } => UsageError(error.to_string()).into(),
+        Error::NoNvrtc { .. } | Error::NoNvJitLink { .. } | Error::NoPtxas { .. } => {
+            UsageError(error.to_string()).into()
+        }
         error => error.into(),
     })
 }
@@ -147,11 +141,11 @@ impl CompilerOptions {
     /// # Errors
     ///
     /// [`UsageError`] if the compiler is missing, or its options do not fit PTX; else that of the compiler.
-    pub(crate) fn compile_with_lines(&self, path: &Path, text: &str, arch: (u32, u32)) -> Result<Made> {
+    pub(crate) fn compile_with_lines(&self, path: &Path, text: &str, arch: (u32, u32)) -> Result<Compiled> {
         self.compile(path, text, arch, true)
     }
 
-    fn compile(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Made> {
+    fn compile(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Compiled> {
         let _progress = Progress::new("compiling");
         // NVRTC refuses the option twice.
         let lines = lines && !self.option.iter().any(|option| LINE_INFO.contains(&option.as_str()));
@@ -161,7 +155,7 @@ impl CompilerOptions {
         }
     }
 
-    fn compile_cuda(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Made> {
+    fn compile_cuda(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Compiled> {
         let compiler = loaded(Compiler::shared())?;
         let mut source = Source::new(text).name(files::named(path));
         for folder in &self.include {
@@ -176,28 +170,23 @@ impl CompilerOptions {
         for option in &self.option {
             source = source.option(option);
         }
-        let compiled = compiler.compile(&source, arch)?;
-        let (major, minor) = compiler.version();
-        let by = format!("NVRTC {major}.{minor} ({})", compiler.library());
-        Ok(Made { cubin: compiled.cubin, log: compiled.log, by })
+        Ok(compiler.compile(&source, arch)?)
     }
 
-    fn link(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Made> {
+    fn link(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Compiled> {
         if !self.include.is_empty() || !self.define.is_empty() {
             return Err(
                 UsageError("PTX has no headers and macros: omit --include and --define".to_owned()).into()
             );
         }
-        let linker = loaded(Linker::load())?;
-        let line_info = lines.then(|| LINE_INFO[1].to_owned());
-        let options: Vec<String> = self.option.iter().cloned().chain(line_info).collect();
-        let cubin = linker.compile(&files::named(path), text, &options, arch)?;
-        Ok(Made { cubin, log: String::new(), by: format!("nvJitLink ({})", linker.library()) })
+        let options = JitOptions { line_info: lines, other: self.option.clone(), ..JitOptions::default() };
+        let input = LinkInput { name: &files::named(path), data: text.as_bytes() };
+        loaded(Linker::shared().link(&[input], &options, arch))
     }
 }
 
 /// Prints the file and its kernels.
-fn report(out: &mut dyn Write, options: &Options, output: &Output, made: &Made) -> Result<()> {
+fn report(out: &mut dyn Write, options: &Options, output: &Output, made: &Compiled) -> Result<()> {
     let cubin = Cubin::parse(&made.cubin).context("reading the compiler's output")?;
     let (path, bytes) = (output.path().display(), made.cubin.len());
     let arch = format!("sm_{}{}", options.arch.0, options.arch.1);
@@ -244,7 +233,8 @@ mod tests {
         use clap::Parser;
         let line = Line::parse_from([&["compile", "scale.cu"][..], arguments].concat());
         let cubin = include_bytes!("../../../kernels/saxpy.cubin").to_vec();
-        let made = Made { cubin, log: "a remark".to_owned(), by: "NVRTC 1.2 (lib)".to_owned() };
+        let mut made = Compiled::default();
+        (made.cubin, made.log, made.by) = (cubin, "a remark".to_owned(), "NVRTC 1.2 (lib)".to_owned());
         let folder = tempfile::tempdir().unwrap();
         let output = Output::prepare(folder.path().join("scale.cubin")).unwrap();
         let mut text = Vec::new();

@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_void};
 use std::sync::Arc;
 
-use tegra_hcq::{Linker, Program, Source};
+use tegra_hcq::{JitOptions, Program, Source};
 
 use crate::device::{device, hand_out};
 use crate::handle::{TABLE, share};
@@ -117,8 +117,8 @@ pub unsafe extern "C" fn tegra_hcq_program_compile_ptx(
             (pass::text(ptx, "ptx")?, pass::texts(options, option_count, "options")?, pass::out(out, "out")?)
         };
         let options: Vec<String> = options.into_iter().map(str::to_owned).collect();
-        let cubin = Linker::load()?.compile("program.ptx", ptx, &options, device.info().sm_version)?;
-        hand_out(out, object(owner, Program::load(&device, &cubin)?))
+        let options = JitOptions { other: options, ..JitOptions::default() };
+        hand_out(out, object(owner, Program::from_image(&device, "program.ptx", ptx.as_bytes(), &options)?))
     })
 }
 

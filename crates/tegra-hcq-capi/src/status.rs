@@ -96,8 +96,14 @@ impl From<Error> for Failure {
             | Error::NoSoftwareOrin
             | Error::UnknownChip { .. }
             | Error::Texture { .. } => Status::Unsupported,
-            Error::NoNvrtc { .. } | Error::NoNvJitLink { .. } => Status::LibraryMissing,
-            Error::Compilation { .. } | Error::Nvrtc { .. } | Error::NvJitLink { .. } => Status::Compilation,
+            Error::NoNvrtc { .. } | Error::NoNvJitLink { .. } | Error::NoPtxas { .. } => {
+                Status::LibraryMissing
+            }
+            Error::Compilation { .. }
+            | Error::UnsupportedPtx { .. }
+            | Error::UnresolvedSymbols { .. }
+            | Error::Nvrtc { .. }
+            | Error::NvJitLink { .. } => Status::Compilation,
             Error::Cubin(cubin::Error::NoSuchKernel { .. } | cubin::Error::NoSuchVariable { .. }) => {
                 Status::NotFound
             }

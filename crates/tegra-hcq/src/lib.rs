@@ -19,7 +19,7 @@
 //! - Times: [`Profile`], [`Span`], [`SpanGuard`], [`Range`], [`Work`], [`Unfinished`].
 #![cfg_attr(
     feature = "nvrtc",
-    doc = "- Compilers: [`Compiler`], [`Source`], [`Compiled`], [`Linker`], [`Cache`]."
+    doc = "- Compilers: [`Compiler`], [`Source`], [`Compiled`], [`Linker`], [`LinkInput`], [`JitOptions`], [`Cache`]."
 )]
 #![cfg_attr(feature = "sim", doc = "- Checks of kernels on the software Orin: [`check`].")]
 
@@ -65,7 +65,7 @@ pub use allocation::Allocation;
 pub use ampere_cmd::command::PcasAction;
 pub use args::{Arg, BufferUse, FillValue};
 #[cfg(feature = "nvrtc")]
-pub use compile::{Cache, Compiled, Compiler, Linker, Source};
+pub use compile::{Cache, Compiled, Compiler, JitOptions, LinkInput, Linker, Source};
 pub use device::{Device, MemoryFigures};
 pub use encodings::{Chaining, DeviceOptions, Encodings, Mapping, ReleaseBy};
 pub use error::{CompileRequestError, Error, LaunchError, RangeError, Result};

@@ -12,3 +12,5 @@ mod chips;
 mod compile;
 mod features;
 mod kernels;
+#[cfg(feature = "nvrtc")]
+mod link;

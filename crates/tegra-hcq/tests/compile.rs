@@ -14,6 +14,32 @@ const ORIN: (u32, u32) = (8, 7);
 const TIMEOUT: Duration = Duration::from_secs(120);
 const VECTOR_ADD: &str = include_str!("../../../kernels/vector_add.cu");
 
+/// Builds a library from the C source beside this file, in a folder. Returns `None`, with a message, if there is no C
+/// compiler for the test's architecture, or if the test is a static program, which cannot load libraries.
+pub(crate) fn build_fake(source: &str, folder: &Path, name: &str) -> Option<PathBuf> {
+    if cfg!(target_feature = "crt-static") {
+        println!("SKIPPED: a statically linked test cannot load libraries");
+        return None;
+    }
+    let library = folder.join(name);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+    let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
+    match status {
+        Ok(status) => assert!(status.success(), "the stub compiles"),
+        Err(error) => {
+            println!("SKIPPED: no C compiler to build a fake library: {error}");
+            return None;
+        }
+    }
+    // e_machine of the ELF header. An emulated test finds the compiler of the host architecture.
+    let machine = |path: &Path| std::fs::read(path).unwrap()[18..20].to_vec();
+    if machine(&library) != machine(&std::env::current_exe().unwrap()) {
+        println!("SKIPPED: the C compiler targets another architecture");
+        return None;
+    }
+    Some(library)
+}
+
 /// The fake library, built in its own folder, with a cache next to it.
 struct Fake {
     root: TempDir,
@@ -21,30 +47,9 @@ struct Fake {
 }
 
 impl Fake {
-    /// Returns `None`, with a message, if there is no C compiler for the test's architecture, or if the test is a
-    /// static program, which cannot load libraries.
     fn new() -> Option<Self> {
-        if cfg!(target_feature = "crt-static") {
-            println!("SKIPPED: a statically linked test cannot load libraries");
-            return None;
-        }
         let root = tempfile::tempdir().unwrap();
-        let library = root.path().join("libnvrtc.so.12");
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fake_nvrtc.c");
-        let status = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(source).status();
-        match status {
-            Ok(status) => assert!(status.success(), "the stub compiles"),
-            Err(error) => {
-                println!("SKIPPED: no C compiler to build a fake NVRTC: {error}");
-                return None;
-            }
-        }
-        // e_machine of the ELF header. An emulated test finds the compiler of the host architecture.
-        let machine = |path: &Path| std::fs::read(path).unwrap()[18..20].to_vec();
-        if machine(&library) != machine(&std::env::current_exe().unwrap()) {
-            println!("SKIPPED: the C compiler targets another architecture");
-            return None;
-        }
+        let library = build_fake("fake_nvrtc.c", root.path(), "libnvrtc.so.12")?;
         Some(Self { root, library })
     }
 

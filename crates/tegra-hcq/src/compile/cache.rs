@@ -23,7 +23,7 @@ const SWITCH: &str = "NVGPU_CACHE";
 /// Maximum size of the user's cache in bytes.
 const DEFAULT_MAX_BYTES: u64 = 256 << 20;
 /// First bytes of an entry; the last one is the format version.
-const MAGIC: &[u8; 8] = b"nvgpucc\x01";
+const MAGIC: &[u8; 8] = b"nvgpucc\x02";
 /// File name extensions of entries, and of entries that are being written.
 const ENTRY: &str = ".cubin";
 const UNFINISHED: &str = ".tmp";
@@ -178,38 +178,52 @@ fn user_folder(xdg: Option<OsString>, home: Option<OsString>) -> Option<PathBuf>
 impl Key {
     /// The key of a job for a compiler version, with the contents of the files that the job may include.
     pub(super) fn of(version: (u32, u32), job: Job<'_>, files: &BTreeMap<PathBuf, Vec<u8>>) -> Self {
-        let mut hash = Sha256::new();
-        // Each part is preceded by its length, so different lists of parts have different bytes.
-        let mut part = |bytes: &[u8]| {
-            hash.update((bytes.len() as u64).to_le_bytes());
-            hash.update(bytes);
-        };
-        part(MAGIC);
-        part(&version.0.to_le_bytes());
-        part(&version.1.to_le_bytes());
-        part(job.name.as_bytes());
-        part(job.source.as_bytes());
-        for list in [job.options, job.expressions] {
-            part(&(list.len() as u64).to_le_bytes());
-            list.iter().for_each(|text| part(text.as_bytes()));
-        }
-        part(&(job.headers.len() as u64).to_le_bytes());
-        for (name, text) in job.headers {
-            part(name.as_bytes());
-            part(text.as_bytes());
-        }
-        for (path, content) in files {
-            part(path.as_os_str().as_encoded_bytes());
-            part(content);
-        }
-        Self(hash.finalize().into())
+        let mut parts = Parts::new("compile");
+        parts.add(&version.0.to_le_bytes());
+        parts.add(&version.1.to_le_bytes());
+        parts.add(job.name.as_bytes());
+        parts.add(job.source.as_bytes());
+        parts.list(job.options.iter().map(String::as_bytes));
+        parts.list(job.expressions.iter().map(String::as_bytes));
+        parts.list(job.headers.iter().flat_map(|(name, text)| [name.as_bytes(), text.as_bytes()]));
+        parts.list(files.iter().flat_map(|(path, content)| [path.as_os_str().as_encoded_bytes(), content]));
+        parts.key()
     }
 }
 
-/// Magic, checksum, then log, cubin and names, each preceded by its length as a little-endian u64.
+/// The parts of a key. Each is preceded by its length, so different lists of parts have different bytes.
+pub(super) struct Parts(Sha256);
+
+impl Parts {
+    /// Those of a compilation by one kind of tool.
+    pub(super) fn new(tool: &str) -> Self {
+        let mut parts = Self(Sha256::new());
+        parts.add(MAGIC);
+        parts.add(tool.as_bytes());
+        parts
+    }
+
+    /// Adds one part.
+    pub(super) fn add(&mut self, bytes: &[u8]) {
+        self.0.update((bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+    }
+
+    /// Adds any number of parts.
+    pub(super) fn list<'a>(&mut self, list: impl IntoIterator<Item = &'a [u8]>) {
+        let count = list.into_iter().map(|part| self.add(part)).count();
+        self.add(&(count as u64).to_le_bytes());
+    }
+
+    pub(super) fn key(self) -> Key {
+        Key(self.0.finalize().into())
+    }
+}
+
+/// Magic, checksum, then log, cubin, compiler and names, each preceded by its length as a little-endian u64.
 fn encode(key: Key, output: &Output) -> Vec<u8> {
     let mut body = Vec::new();
-    let parts = [output.log.as_bytes(), &output.cubin];
+    let parts = [output.log.as_bytes(), &output.cubin, output.by.as_bytes()];
     for part in parts.into_iter().chain(output.lowered.iter().map(String::as_bytes)) {
         body.extend((part.len() as u64).to_le_bytes());
         body.extend(part);
@@ -232,10 +246,11 @@ fn decode(key: Key, bytes: &[u8]) -> Option<Output> {
         rest = tail;
     }
     let (&log, parts) = parts.split_first()?;
-    let (&cubin, lowered) = parts.split_first()?;
+    let (&cubin, parts) = parts.split_first()?;
+    let (&by, lowered) = parts.split_first()?;
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
     let lowered = lowered.iter().map(|name| text(name)).collect::<Option<_>>()?;
-    Some(Output { cubin: cubin.to_vec(), log: text(log)?, lowered })
+    Some(Output { cubin: cubin.to_vec(), log: text(log)?, by: text(by)?, lowered })
 }
 
 fn checksum(key: Key, body: &[u8]) -> [u8; 32] {
@@ -250,6 +265,7 @@ mod tests {
         Output {
             cubin: vec![byte; bytes],
             log: "a.cu(1): warning #1: é".to_owned(),
+            by: "NVRTC 12.6".to_owned(),
             lowered: vec!["_Z1fv".to_owned(), String::new()],
         }
     }

@@ -95,6 +95,8 @@ pub(super) struct Job<'a> {
 pub(super) struct Output {
     pub(super) cubin: Vec<u8>,
     pub(super) log: String,
+    /// Name, version and file of the compiler.
+    pub(super) by: String,
     /// Symbol names of the job's expressions, in the same order.
     pub(super) lowered: Vec<String>,
 }
@@ -172,7 +174,9 @@ impl Nvrtc {
             return Err(Error::Nvrtc { call: "nvrtcCompileProgram", reason });
         }
         let lowered = expressions.iter().map(|e| program.lowered_name(e)).collect::<Result<_>>()?;
-        Ok(Output { cubin: program.cubin()?, log, lowered })
+        let (major, minor) = self.version;
+        let by = format!("NVRTC {major}.{minor} ({})", self.name);
+        Ok(Output { cubin: program.cubin()?, log, by, lowered })
     }
 
     fn create(

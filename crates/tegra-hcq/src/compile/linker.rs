@@ -1,203 +1,372 @@
-//! PTX to cubin with NVIDIA's nvJitLink, a library of the CUDA toolkits from 12.0 on.
-//!
-//! The declarations follow NVIDIA's nvJitLink documentation; they are the same in 12.0 to 13.
+//! Images to cubins: PTX, objects and libraries by NVIDIA's nvJitLink, and PTX by ptxas where nvJitLink does not do.
 
-use core::ffi::{c_char, c_int, c_void};
-use core::mem::ManuallyDrop;
-use core::ptr;
+use std::borrow::Cow;
 use std::env;
-use std::ffi::CString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, OnceLock};
+use std::time::SystemTime;
 
-use libloading::os::unix::Library;
+use cubin::fatbin::{FatBinary, Features, Kind};
+use cubin::{Contents, FileKind};
 
-use super::library::{c_string, c_strings, check_loader, open, pointers, reason};
-use super::search::{NVJITLINK, Places, Search};
-use super::{describe, sets_architecture};
+use super::cache::{Cache, Parts};
+use super::library::Output;
+use super::nvjitlink::NvJitLink;
+use super::ptx::Head;
+use super::search::{NVJITLINK, PTXAS, Search};
+use super::{Compiled, ptxas, sets_architecture};
 use crate::error::{CompileRequestError, Error, Result};
 
-/// Environment variable with the file or folder of the library.
-const LIBRARY: &str = "NVGPU_NVJITLINK";
-/// NVJITLINK_SUCCESS.
-const SUCCESS: c_int = 0;
-/// NVJITLINK_INPUT_PTX.
-const INPUT_PTX: c_int = 2;
-/// Versions in the names of the functions. Each library also exports those of the older minor versions.
-const VERSIONS: [&str; 2] = ["12_0", "13_0"];
+/// The oldest version of PTX that nvJitLink takes, because it compiles to relocatable code.
+const RELOCATABLE_PTX: (u32, u32) = (3, 1);
+/// ELF type of an object.
+const ET_REL: u8 = 1;
+/// File of the dynamic loader, which is written when libraries are installed.
+const LOADER_CACHE: &str = "/etc/ld.so.cache";
 
-/// nvJitLinkHandle.
-type Handle = *mut c_void;
-type SizeOf = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
-type Get = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
+/// The linker shared by the whole process.
+static SHARED: LazyLock<Linker> = LazyLock::new(Linker::find);
 
-/// The functions of the library.
-#[derive(Clone, Copy, Debug)]
-struct Functions {
-    create: unsafe extern "C" fn(*mut Handle, u32, *const *const c_char) -> c_int,
-    destroy: unsafe extern "C" fn(*mut Handle) -> c_int,
-    add: unsafe extern "C" fn(Handle, c_int, *const c_void, usize, *const c_char) -> c_int,
-    complete: unsafe extern "C" fn(Handle) -> c_int,
-    error_log: (SizeOf, Get),
-    cubin: (SizeOf, Get),
+/// How to compile and link an image: the options of CUDA's just-in-time compiler.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JitOptions {
+    /// Most registers of a thread; `None` leaves the number to the compiler.
+    pub max_registers: Option<u32>,
+    /// Optimisation level, 0 to 4; `None`, and everything from 3 on, is the highest.
+    pub optimisation: Option<u32>,
+    /// Record file and line of each instruction.
+    pub line_info: bool,
+    /// Compile for debugging, without optimisation of the code.
+    pub debug: bool,
+    /// Add registers, memory and time of each kernel to the log.
+    pub verbose: bool,
+    /// Other options, in nvJitLink's spelling: `-ftz=1`, `-Xptxas=-v`. ptxas gets them without the prefix `-Xptxas=`.
+    pub other: Vec<String>,
 }
 
-impl Functions {
-    /// The functions of one version.
-    ///
-    /// # Safety
-    ///
-    /// The symbols of the library are nvJitLink's, and the result is not used after the library is unloaded.
-    unsafe fn find(library: &Library, version: &str) -> Result<Self, libloading::Error> {
-        let name = |function: &str| format!("__nvJitLink{function}_{version}");
-        // SAFETY: nvJitLink declares the functions with these types.
-        unsafe {
-            Ok(Self {
-                create: *library.get(name("Create"))?,
-                destroy: *library.get(name("Destroy"))?,
-                add: *library.get(name("AddData"))?,
-                complete: *library.get(name("Complete"))?,
-                error_log: (*library.get(name("GetErrorLogSize"))?, *library.get(name("GetErrorLog"))?),
-                cubin: (*library.get(name("GetLinkedCubinSize"))?, *library.get(name("GetLinkedCubin"))?),
-            })
-        }
-    }
+/// One input of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LinkInput<'a> {
+    /// Its name in error messages.
+    pub name: &'a str,
+    /// A cubin, PTX (with or without a zero byte at its end), a fat binary, an object file of a CPU with device code,
+    /// or a static library (`.a`) of such files.
+    pub data: &'a [u8],
 }
 
-/// The loaded nvJitLink library of NVIDIA, which compiles PTX. Several threads may use it concurrently.
+/// An input, out of its fat binary, of a kind that nvJitLink takes.
+#[derive(Clone, Debug)]
+pub(super) struct Input<'a> {
+    pub(super) name: &'a str,
+    pub(super) kind: FileKind,
+    pub(super) data: Cow<'a, [u8]>,
+}
+
+/// NVIDIA's tools that make cubins of PTX and objects: nvJitLink, and ptxas for PTX that nvJitLink refuses (`.version`
+/// below 3.1, or newer than its own), or if there is no nvJitLink. They are loaded when they are needed first, and not
+/// for results that are in the cache. Several threads may use a linker concurrently; it holds no lock while NVIDIA's
+/// code runs, because nvJitLink loads `libcuda.so.1` and calls it.
+///
+/// ```
+/// use tegra_hcq::{JitOptions, LinkInput, Linker};
+///
+/// # fn main() -> tegra_hcq::Result<()> {
+/// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+/// // A cubin needs no linker.
+/// let input = LinkInput { name: "vector_add.cubin", data };
+/// let linked = Linker::shared().link(&[input], &JitOptions::default(), (8, 7))?;
+/// assert_eq!(linked.cubin, data);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Linker {
-    functions: Functions,
-    name: String,
-    /// Never unloaded, because handlers that the library has registered with the C runtime would outlive its code.
-    _library: ManuallyDrop<Library>,
+    library: OnceLock<NvJitLink>,
+    libraries: Search,
+    assemblers: Search,
+    cache: Option<Cache>,
 }
 
 impl Linker {
-    /// Loads nvJitLink. The environment variable `NVGPU_NVJITLINK` names the file or its folder; otherwise the search
-    /// is that of [`Compiler::load`](super::Compiler::load).
+    /// Searches nvJitLink and ptxas, without loading them, and opens the user's cache ([`Cache::user`]). The
+    /// environment variables `NVGPU_NVJITLINK` and `NVGPU_PTXAS` name the file or its folder; otherwise the search is
+    /// that of [`Compiler::load`](super::Compiler::load), for ptxas with the folders of `PATH`.
+    pub fn find() -> Self {
+        Self::of(Search::of_environment(&NVJITLINK), Search::of_environment(&PTXAS)).with_cache(Cache::user())
+    }
+
+    /// As [`Linker::find`], in one folder only.
+    ///
+    /// # Safety
+    ///
+    /// The files `libnvJitLink.so*` and `ptxas` in it are NVIDIA's, or have the same functions: loading a library runs
+    /// its code.
+    pub unsafe fn find_in(folder: impl AsRef<Path>) -> Self {
+        let place = folder.as_ref().as_os_str();
+        Self::of(Search::chosen(&NVJITLINK, place), Search::chosen(&PTXAS, place)).with_cache(Cache::user())
+    }
+
+    /// The linker shared by all callers of this function, found at the first call.
+    pub fn shared() -> &'static Self {
+        &SHARED
+    }
+
+    fn of(libraries: Search, assemblers: Search) -> Self {
+        Self { library: OnceLock::new(), libraries, assemblers, cache: None }
+    }
+
+    /// Replaces the cache; `None` disables it.
+    #[must_use]
+    pub fn with_cache(mut self, cache: Option<Cache>) -> Self {
+        self.cache = cache;
+        self
+    }
+
+    /// Makes one loadable cubin of inputs for a GPU of SM version `sm`, (8, 7) for the Orin. A single cubin that is
+    /// linked already is returned as it is, whatever its architecture. Of a fat binary, the entry for the GPU is taken
+    /// ([`FatBinary::select`]). Other results are cached; the key covers inputs, options and architecture, and path,
+    /// size and time of the tools that were found. The time is not limited.
     ///
     /// # Errors
     ///
-    /// [`Error::NoNvJitLink`] if no library is found; it lists the candidates tried.
-    pub fn load() -> Result<Self> {
-        check_loader("nvJitLink")?;
-        let search = match env::var_os(LIBRARY).filter(|place| !place.is_empty()) {
-            Some(place) => Search::chosen(&NVJITLINK, &place),
-            None => Search::usual(&NVJITLINK, &Places::of_environment()),
-        };
-        let mut tried = Vec::new();
-        for candidate in &search.candidates {
-            match Self::open(candidate) {
-                Ok(linker) => return Ok(linker),
-                Err(reason) => tried.push(describe(candidate, &reason)),
-            }
+    /// - [`Error::NotAnImage`] if an input is none, with what it is.
+    /// - [`Error::Cubin`] with [`cubin::Error::WrongArchitecture`] or [`cubin::Error::NoFittingEntry`] if an input is
+    ///   for other GPUs, or another of its errors if an input is damaged.
+    /// - [`Error::Compilation`] with the log if the PTX is invalid or the inputs cannot be linked.
+    /// - [`Error::UnsupportedPtx`] with the log if the PTX is newer than the tools.
+    /// - [`Error::UnresolvedSymbols`] if a function or variable is defined nowhere.
+    /// - [`Error::NoNvJitLink`] or [`Error::NoPtxas`] if the tool is missing, with what was tried and the cure.
+    /// - [`Error::CompileRequest`] if there is no input, an option sets the architecture, a text contains a zero byte,
+    ///   or a linked cubin is one of several inputs; [`Error::NvJitLink`] if nvJitLink fails otherwise, for example on
+    ///   an unknown option.
+    pub fn link(&self, inputs: &[LinkInput<'_>], options: &JitOptions, sm: (u32, u32)) -> Result<Compiled> {
+        let gpu = sm.0 * 10 + sm.1;
+        if let Some(option) = options.other.iter().find(|option| sets_architecture(option)) {
+            return Err(CompileRequestError::Architecture { option: option.clone(), sm_version: sm }.into());
         }
-        tried.extend(search.empty);
-        Err(Error::NoNvJitLink { tried })
+        let inputs = inputs.iter().map(|input| open(*input, gpu)).collect::<Result<Vec<_>>>()?;
+        if let [Input { kind: FileKind::Cubin, data, .. }] = &inputs[..]
+            && data.get(16) != Some(&ET_REL)
+        {
+            let output = Output { cubin: data.to_vec(), ..Output::default() };
+            return Ok(Compiled::new(output, &[], false));
+        }
+        if inputs.is_empty() {
+            return Err(CompileRequestError::NoInput.into());
+        }
+        let mut is_specific = false;
+        for input in &inputs {
+            is_specific |= check(input, gpu)? == Features::Specific;
+        }
+        let arch = format!("-arch=sm_{gpu}{}", if is_specific { "a" } else { "" });
+        let entry = self.cache.as_ref().map(|cache| (cache, self.key(&inputs, options, &arch)));
+        if let Some(output) = entry.as_ref().and_then(|(cache, key)| cache.get(*key)) {
+            return Ok(Compiled::new(output, &[], true));
+        }
+        let output = self.run(&inputs, options, arch)?;
+        if let Some((cache, key)) = entry {
+            cache.put(key, &output);
+        }
+        Ok(Compiled::new(output, &[], false))
     }
 
-    fn open(path: &Path) -> Result<Self, String> {
-        let library = ManuallyDrop::new(open(path).map_err(|error| reason(&error))?);
-        let mut missing = String::new();
-        for version in VERSIONS {
-            // SAFETY: the symbols carry nvJitLink's prefix and the library is never unloaded.
-            match unsafe { Functions::find(&library, version) } {
-                Ok(functions) => {
-                    return Ok(Self { functions, name: path.display().to_string(), _library: library });
+    /// Chooses the tool, and runs it.
+    fn run(&self, inputs: &[Input<'_>], options: &JitOptions, arch: String) -> Result<Output> {
+        let assemble = |input| {
+            let options = [vec![arch.clone()], options.for_ptxas()].concat();
+            ptxas::compile(&self.assemblers, input, &options)
+        };
+        // Only one input can be compiled to a loadable cubin without a linker.
+        let single = match inputs {
+            [input] if input.kind == FileKind::Ptx => Some(input),
+            _ => None,
+        };
+        if let Some(input) = single
+            && head(input)?.version.is_some_and(|version| version < RELOCATABLE_PTX)
+        {
+            return assemble(input);
+        }
+        let linked = self.library().and_then(|library| {
+            let options = [vec![arch.clone()], options.for_nvjitlink()].concat();
+            library.link(inputs, &options)
+        });
+        match (linked, single) {
+            (
+                Err(
+                    error @ (Error::NoNvJitLink { .. }
+                    | Error::StaticProgram { .. }
+                    | Error::UnsupportedPtx { .. }),
+                ),
+                Some(input),
+            ) => {
+                match (assemble(input), error) {
+                    // The first tool's error says how to get it.
+                    (Err(Error::NoPtxas { tried, .. }), Error::NoNvJitLink { tried: mut first }) => {
+                        first.extend(tried);
+                        Err(Error::NoNvJitLink { tried: first })
+                    }
+                    (Err(Error::NoPtxas { .. }), error) => Err(error),
+                    (result, _) => result,
                 }
-                Err(error) => missing = reason(&error),
             }
+            (result, _) => result,
         }
-        Err(missing)
     }
 
-    /// Name or path of the loaded library.
-    pub fn library(&self) -> &str {
-        &self.name
+    /// The library, loaded at the first call that succeeds. Two threads may load it at once, which is one library.
+    fn library(&self) -> Result<&NvJitLink> {
+        match self.library.get() {
+            Some(library) => Ok(library),
+            None => {
+                let library = NvJitLink::load(&self.libraries)?;
+                Ok(self.library.get_or_init(|| library))
+            }
+        }
     }
 
-    /// Compiles PTX for a GPU of SM version `sm`, (8, 7) for the Orin. `name` identifies the image in error messages.
-    /// The options are those of nvJitLink, for example `-lineinfo` or `-ftz=1`, without the architecture.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Compilation`] with nvJitLink's log if the PTX does not compile; [`Error::CompileRequest`] if an option
-    /// sets the architecture or a text contains a zero byte; [`Error::NvJitLink`] if nvJitLink fails otherwise.
-    pub fn compile(&self, name: &str, ptx: &str, options: &[String], sm: (u32, u32)) -> Result<Vec<u8>> {
-        let mut all = vec![format!("-arch=sm_{}{}", sm.0, sm.1)];
-        for option in options {
-            if sets_architecture(option) {
-                return Err(
-                    CompileRequestError::Architecture { option: option.clone(), sm_version: sm }.into()
-                );
-            }
-            all.push(option.clone());
+    /// The key of a link. The tools are not loaded for it: their files are part of it instead.
+    fn key(&self, inputs: &[Input<'_>], options: &JitOptions, arch: &str) -> super::cache::Key {
+        let mut parts = Parts::new("link");
+        parts.add(arch.as_bytes());
+        parts.list(options.for_nvjitlink().iter().map(String::as_bytes));
+        parts.list(inputs.iter().flat_map(|input| [input.name.as_bytes(), &input.data]));
+        let candidates = self.libraries.candidates.iter().chain(&self.assemblers.candidates);
+        for path in candidates.map(PathBuf::as_path).chain([Path::new(LOADER_CACHE)]) {
+            parts.add(path.as_os_str().as_encoded_bytes());
+            // A name without a folder is the dynamic loader's.
+            let metadata = path.metadata().ok().filter(|_| path.is_absolute());
+            let time = metadata.as_ref().and_then(|metadata| metadata.modified().ok());
+            let time = time.and_then(|time| time.duration_since(SystemTime::UNIX_EPOCH).ok());
+            parts.add(&metadata.map_or(0, |metadata| metadata.len()).to_le_bytes());
+            parts.add(&time.map_or(0, |time| time.as_nanos()).to_le_bytes());
         }
-        let (options, label) = (c_strings("an option", &all)?, c_string("the name of the source", name)?);
-        // nvJitLink requires the zero byte at the end of PTX.
-        let text = c_string("the source", ptx)?;
-        let link = self.create(&options)?;
-        let bytes = text.as_bytes_with_nul();
-        // SAFETY: the handle is alive; the bytes and the name are valid for the call, which copies them.
-        let added = unsafe {
-            (self.functions.add)(link.handle, INPUT_PTX, bytes.as_ptr().cast(), bytes.len(), label.as_ptr())
+        parts.add(env::var_os("LD_LIBRARY_PATH").unwrap_or_default().as_encoded_bytes());
+        parts.key()
+    }
+}
+
+impl JitOptions {
+    /// Those that both tools spell alike.
+    fn common(&self) -> Vec<String> {
+        let registers = self.max_registers.map(|count| format!("-maxrregcount={count}"));
+        // The compilers warn about both.
+        let lines = self.line_info && !self.debug;
+        let flags = [(self.debug, "-g"), (lines, "-lineinfo")];
+        registers
+            .into_iter()
+            .chain(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| (*flag).to_owned()))
+            .collect()
+    }
+
+    /// nvJitLink has only the levels 0 and 3.
+    fn for_nvjitlink(&self) -> Vec<String> {
+        let level = match self.optimisation {
+            Some(0) => Some("-O0".to_owned()),
+            Some(level @ 1..=2) => Some(format!("-Xptxas=-O{level}")),
+            _ => None,
         };
-        // SAFETY: the handle is alive.
-        let status = if added == SUCCESS { unsafe { (self.functions.complete)(link.handle) } } else { added };
-        if status != SUCCESS {
-            let log = link.read("nvJitLinkGetErrorLog", self.functions.error_log)?;
-            let log =
-                String::from_utf8_lossy(log.split(|&byte| byte == 0).next().unwrap_or_default()).into_owned();
-            return Err(match log.trim() {
-                "" => Error::NvJitLink { call: "nvJitLinkComplete", status },
-                _ => Error::Compilation { name: name.to_owned(), log },
-            });
-        }
-        link.read("nvJitLinkGetLinkedCubin", self.functions.cubin)
+        let verbose = self.verbose.then(|| "-verbose".to_owned());
+        self.common().into_iter().chain(level).chain(verbose).chain(self.other.iter().cloned()).collect()
     }
 
-    fn create(&self, options: &[CString]) -> Result<Link<'_>> {
-        let count = u32::try_from(options.len())
-            .map_err(|_| CompileRequestError::TooMany { what: "options".to_owned() })?;
-        let pointers = pointers(options);
-        let mut handle = ptr::null_mut();
-        // SAFETY: the strings live for the call, which copies them; the array has `count` elements.
-        let status = unsafe { (self.functions.create)(&raw mut handle, count, pointers.as_ptr()) };
-        if status != SUCCESS {
-            return Err(Error::NvJitLink { call: "nvJitLinkCreate", status });
-        }
-        Ok(Link { functions: &self.functions, handle })
+    fn for_ptxas(&self) -> Vec<String> {
+        let level = self.optimisation.filter(|level| *level < 3).map(|level| format!("-O{level}"));
+        let verbose = self.verbose.then(|| "-v".to_owned());
+        let other =
+            self.other.iter().map(|option| option.strip_prefix("-Xptxas=").unwrap_or(option).to_owned());
+        self.common().into_iter().chain(level).chain(verbose).chain(other).collect()
     }
 }
 
-/// A compilation, destroyed when dropped.
-struct Link<'l> {
-    functions: &'l Functions,
-    handle: Handle,
-}
-
-impl Link<'_> {
-    /// Gets a size, then that many bytes.
-    fn read(&self, call: &'static str, (size_of, get): (SizeOf, Get)) -> Result<Vec<u8>> {
-        let check = |status| if status == SUCCESS { Ok(()) } else { Err(Error::NvJitLink { call, status }) };
-        let mut size = 0;
-        // SAFETY: the handle is alive and the pointer valid for the call.
-        check(unsafe { size_of(self.handle, &raw mut size) })?;
-        let mut bytes = vec![0_u8; size];
-        if size > 0 {
-            // SAFETY: the handle is alive; the call writes exactly the size that it has just named.
-            check(unsafe { get(self.handle, bytes.as_mut_ptr().cast()) })?;
+/// Finds out what an input is, and takes the entry for the GPU out of a fat binary.
+fn open<'a>(input: LinkInput<'a>, gpu: u32) -> Result<Input<'a>> {
+    let LinkInput { name, data } = input;
+    let not = |found| Err(Error::NotAnImage { name: name.to_owned(), found });
+    match FileKind::of(data) {
+        FileKind::FatBinary => {
+            let fat = FatBinary::parse(data)?;
+            let entry = match fat.select(gpu) {
+                Err(cubin::Error::NoFittingEntry { .. })
+                    if fat.entries().iter().any(|entry| entry.kind == Kind::LtoIr) =>
+                {
+                    return not(FileKind::LtoIr);
+                }
+                entry => entry?,
+            };
+            let data = entry.data()?;
+            if entry.kind == Kind::Ptx {
+                return Ok(ptx(name, &data));
+            }
+            Ok(Input { name, kind: FileKind::Cubin, data: Cow::Owned(data.into_owned()) })
         }
-        Ok(bytes)
+        FileKind::Ptx => Ok(ptx(name, data)),
+        kind @ (FileKind::Cubin | FileKind::Elf | FileKind::Library) => {
+            Ok(Input { name, kind, data: Cow::Borrowed(data) })
+        }
+        found => not(found),
     }
 }
 
-impl Drop for Link<'_> {
-    fn drop(&mut self) {
-        // SAFETY: the handle came from nvJitLinkCreate and is not used any more.
-        let status = unsafe { (self.functions.destroy)(&raw mut self.handle) };
-        if status != SUCCESS {
-            tracing::warn!(status, "nvJitLinkDestroy failed");
+/// PTX with exactly one zero byte at its end, which nvJitLink requires.
+fn ptx<'a>(name: &'a str, text: &[u8]) -> Input<'a> {
+    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+    Input { name, kind: FileKind::Ptx, data: Cow::Owned([text, b"\0"].concat()) }
+}
+
+/// Whether an input of a link is for the GPU. Returns which other GPUs it is for.
+fn check(input: &Input<'_>, gpu: u32) -> Result<Features> {
+    match input.kind {
+        FileKind::Ptx => {
+            let Head { sm, features, .. } = head(input)?;
+            let Some(cubin) = sm else { return Ok(features) };
+            let fits = match features {
+                Features::Common => cubin <= gpu,
+                Features::Family => cubin / 10 == gpu / 10 && cubin <= gpu,
+                Features::Specific => cubin == gpu,
+            };
+            if fits {
+                return Ok(features);
+            }
+            let reason = "PTX can be compiled for its .target and newer GPUs, that of sm_NNa only for exactly this one";
+            let accelerated = features == Features::Specific;
+            Err(cubin::Error::WrongArchitecture { cubin, accelerated, gpu, reason }.into())
         }
+        FileKind::Cubin => {
+            let contents = Contents::read(&input.data)?;
+            if contents.e_type != u16::from(ET_REL) {
+                return Err(CompileRequestError::LinkedCubin { name: input.name.to_owned() }.into());
+            }
+            contents.check_arch(gpu)?;
+            Ok(if contents.accelerated { Features::Specific } else { Features::Common })
+        }
+        _ => Ok(Features::Common),
     }
+}
+
+/// The head of PTX.
+fn head(input: &Input<'_>) -> Result<Head> {
+    let text = core::str::from_utf8(&input.data);
+    let text =
+        text.map_err(|_| Error::NotAnImage { name: input.name.to_owned(), found: FileKind::Binary })?;
+    Ok(Head::of(text))
+}
+
+/// The error of a tool, by its log.
+pub(super) fn failure(name: &str, log: String) -> Error {
+    let name = name.to_owned();
+    let symbols: Vec<String> = log.lines().filter_map(unresolved).collect();
+    if !symbols.is_empty() {
+        return Error::UnresolvedSymbols { name, symbols, log };
+    }
+    if log.contains("Unsupported .version") {
+        return Error::UnsupportedPtx { name, log };
+    }
+    Error::Compilation { name, log }
+}
+
+/// The symbol of a line about one that is defined nowhere: of nvJitLink, or of ptxas.
+fn unresolved(line: &str) -> Option<String> {
+    let found = ["Undefined reference to '", "Unresolved extern function '", "Unresolved extern variable '"];
+    let rest = found.iter().find_map(|text| line.split_once(text))?.1;
+    Some(rest.split_once('\'')?.0.to_owned())
 }

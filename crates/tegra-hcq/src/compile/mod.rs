@@ -1,16 +1,19 @@
-//! CUDA C++ source to cubin at run time, with NVIDIA's NVRTC (feature `nvrtc`).
+//! CUDA C++ source to cubin at run time, with NVIDIA's NVRTC, and PTX, fat binaries and objects to cubin, with NVIDIA's
+//! nvJitLink and ptxas (feature `nvrtc`).
 //!
-//! NVRTC is one shared library, part of every CUDA toolkit and of JetPack. It needs neither a GPU nor a driver. It is
-//! loaded on first use, so a program with this feature starts without it.
+//! NVRTC and nvJitLink are shared libraries, part of every CUDA toolkit and of JetPack. They need neither a GPU nor a
+//! driver. They are loaded on first use, so a program with this feature starts without them.
 
 mod cache;
 mod hint;
 mod includes;
 mod library;
 mod linker;
+mod nvjitlink;
+mod ptx;
+mod ptxas;
 mod search;
 
-use std::env;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,15 +22,12 @@ use parking_lot::Mutex;
 pub use cache::Cache;
 use cache::Key;
 use library::{Job, Nvrtc, Output};
-pub use linker::Linker;
-use search::{NVRTC, Places, Search};
+pub use linker::{JitOptions, LinkInput, Linker};
+use search::{NVRTC, Search};
 
 use crate::device::Device;
 use crate::error::{CompileRequestError, Error, Result};
 use crate::program::Program;
-
-/// Environment variable with the file or folder of the library.
-const LIBRARY: &str = "NVGPU_NVRTC";
 
 /// The compiler shared by the whole process, after it has been loaded.
 static SHARED: Mutex<Option<Arc<Compiler>>> = Mutex::new(None);
@@ -97,7 +97,7 @@ impl Source {
 }
 
 /// The result of a compilation.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compiled {
     /// The cubin, for [`Program::load`].
     pub cubin: Vec<u8>,
@@ -105,6 +105,8 @@ pub struct Compiled {
     pub log: String,
     /// Whether the result came from the cache.
     pub cached: bool,
+    /// Name and file of the compiler; empty if the image was a cubin already.
+    pub by: String,
     lowered: Vec<(String, String)>,
 }
 
@@ -129,11 +131,7 @@ impl Compiler {
     /// [`Error::NoNvrtc`] if no library is found; it lists the candidates tried. [`Error::StaticProgram`] in a program
     /// that contains its C library.
     pub fn load() -> Result<Self> {
-        let search = match env::var_os(LIBRARY).filter(|place| !place.is_empty()) {
-            Some(place) => Search::chosen(&NVRTC, &place),
-            None => Search::usual(&NVRTC, &Places::of_environment()),
-        };
-        Self::from_search(search)
+        Self::from_search(Search::of_environment(&NVRTC))
     }
 
     /// Loads NVRTC from a file, or from a folder that contains it, and opens the user's cache.
@@ -248,13 +246,13 @@ impl Compiler {
         if let Some((cache, key)) = entry
             && let Some(output) = cache.get(key)
         {
-            return Ok(Compiled::new(output, source, true));
+            return Ok(Compiled::new(output, &source.expressions, true));
         }
         let output = self.nvrtc.compile(job).map_err(|error| self.advise(error))?;
         if let Some((cache, key)) = entry {
             cache.put(key, &output);
         }
-        Ok(Compiled::new(output, source, false))
+        Ok(Compiled::new(output, &source.expressions, false))
     }
 
     /// Adds advice to the log of a failed compilation.
@@ -280,9 +278,9 @@ impl Compiler {
 }
 
 impl Compiled {
-    fn new(output: Output, source: &Source, cached: bool) -> Self {
-        let lowered = source.expressions.iter().cloned().zip(output.lowered).collect();
-        Self { cubin: output.cubin, log: output.log, cached, lowered }
+    fn new(output: Output, expressions: &[String], cached: bool) -> Self {
+        let lowered = expressions.iter().cloned().zip(output.lowered).collect();
+        Self { cubin: output.cubin, log: output.log, cached, by: output.by, lowered }
     }
 }
 
@@ -326,7 +324,34 @@ impl Program {
     ///
     /// Those of [`Compiler::load`], [`Compiler::compile`] and [`Program::load`].
     pub fn from_source(device: &Device, source: &Source) -> Result<Self> {
-        let compiled = Compiler::shared()?.compile(source, device.info().sm_version)?;
+        Self::from_compiled(device, &Compiler::shared()?.compile(source, device.info().sm_version)?)
+    }
+
+    /// Loads an image of any kind: a cubin, PTX, a fat binary with one of them for the device, or an object with
+    /// relocatable device code. PTX and objects are compiled and linked by [`Linker::shared`]. `name` identifies the
+    /// image in error messages. Warnings go to the log; [`Linker::link`] returns them.
+    ///
+    /// ```no_run
+    /// use tegra_hcq::{Device, DeviceKind, JitOptions, Program};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let device = Device::open(DeviceKind::Auto)?;
+    /// let image = std::fs::read("kernels.fatbin")?;
+    /// let program = Program::from_image(&device, "kernels.fatbin", &image, &JitOptions::default())?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Linker::link`] and [`Program::load`].
+    pub fn from_image(device: &Device, name: &str, image: &[u8], options: &JitOptions) -> Result<Self> {
+        let input = LinkInput { name, data: image };
+        Self::from_compiled(device, &Linker::shared().link(&[input], options, device.info().sm_version)?)
+    }
+
+    /// Loads the result of a compiler, whose warnings go to the log.
+    fn from_compiled(device: &Device, compiled: &Compiled) -> Result<Self> {
         if !compiled.log.trim().is_empty() {
             tracing::warn!("{}", compiled.log.trim_end());
         }

@@ -1,5 +1,5 @@
-//! Search for the libraries NVRTC and nvJitLink: in the folders that the environment names, in the dynamic loader's, in
-//! CUDA toolkits (JetPack has one), and in NVIDIA's packages for Python.
+//! Search for the libraries NVRTC and nvJitLink and for the program ptxas: in the folders that the environment names,
+//! in those of the dynamic loader or of `PATH`, in CUDA toolkits (JetPack has one), and in NVIDIA's packages for Python.
 
 use std::env;
 use std::ffi::OsStr;
@@ -12,11 +12,17 @@ const TOOLKIT_VARIABLES: [&str; 2] = ["CUDA_HOME", "CUDA_PATH"];
 /// Environment variables with the folder of an active Python environment.
 const PYTHON_VARIABLES: [&str; 2] = ["VIRTUAL_ENV", "CONDA_PREFIX"];
 
-/// A library of the CUDA toolkits.
+/// A library or program of the CUDA toolkits.
 #[derive(Debug)]
 pub(super) struct Kind {
+    /// Environment variable with the file or its folder, which ends the search.
+    variable: &'static str,
     /// File names, in search order.
     names: &'static [&'static str],
+    /// Its folders in a toolkit.
+    folders: &'static [&'static str],
+    /// Whether it is a program, which is searched in `PATH` instead of the dynamic loader's folders.
+    is_program: bool,
     /// Its folders in NVIDIA's packages for Python, relative to the installed packages.
     packages: &'static [&'static str],
 }
@@ -24,13 +30,27 @@ pub(super) struct Kind {
 /// The compiler. Cubins of NVRTC 13 have a newer ABI version than the cubin loader supports, so 13 comes after 12 and
 /// 11 (the file name of 11.2 to 11.8 is 11.2).
 pub(super) const NVRTC: Kind = Kind {
+    variable: "NVGPU_NVRTC",
+    folders: &LIBRARY_FOLDERS,
+    is_program: false,
     names: &["libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so.13", "libnvrtc.so"],
     packages: &["nvidia/cuda_nvrtc/lib", "nvidia/cu13/lib"],
 };
 /// The linker, which compiles PTX.
 pub(super) const NVJITLINK: Kind = Kind {
+    variable: "NVGPU_NVJITLINK",
+    folders: &LIBRARY_FOLDERS,
+    is_program: false,
     names: &["libnvJitLink.so.12", "libnvJitLink.so.13", "libnvJitLink.so"],
     packages: &["nvidia/nvjitlink/lib", "nvidia/cu13/lib"],
+};
+/// The assembler of PTX, a program.
+pub(super) const PTXAS: Kind = Kind {
+    variable: "NVGPU_PTXAS",
+    names: &["ptxas"],
+    folders: &["bin"],
+    is_program: true,
+    packages: &["nvidia/cuda_nvcc/bin", "nvidia/cu13/bin"],
 };
 /// Folders of libraries inside a CUDA toolkit.
 const LIBRARY_FOLDERS: [&str; 4] =
@@ -45,6 +65,8 @@ pub(super) struct Places {
     named: Vec<PathBuf>,
     /// Python environments that are active.
     active: Vec<PathBuf>,
+    /// Folders of programs.
+    path: Vec<PathBuf>,
     /// Folder with toolkits.
     toolkits: PathBuf,
     /// Other Python installations: the user's own packages, the system's.
@@ -66,6 +88,7 @@ impl Places {
         Self {
             named: folders(&TOOLKIT_VARIABLES),
             active: folders(&PYTHON_VARIABLES),
+            path: env::var_os("PATH").map_or_else(Vec::new, |path| env::split_paths(&path).collect()),
             toolkits: PathBuf::from(TOOLKITS),
             installed: home.chain(["/usr/local", "/usr"].map(PathBuf::from)).collect(),
         }
@@ -82,6 +105,14 @@ pub(super) struct Search {
 }
 
 impl Search {
+    /// The place that the environment variable of a kind names, otherwise the usual ones.
+    pub(super) fn of_environment(kind: &Kind) -> Self {
+        match env::var_os(kind.variable).filter(|place| !place.is_empty()) {
+            Some(place) => Self::chosen(kind, &place),
+            None => Self::usual(kind, &Places::of_environment()),
+        }
+    }
+
     /// Only the user's choice, a file or a folder.
     pub(super) fn chosen(kind: &Kind, place: &OsStr) -> Self {
         let place = Path::new(place);
@@ -104,7 +135,12 @@ impl Search {
                 search.empty.push(text);
             }
         }
-        search.candidates.extend(kind.names.iter().map(PathBuf::from));
+        if kind.is_program {
+            let folders = places.path.iter().filter(|folder| folder.is_absolute());
+            search.candidates.extend(folders.flat_map(|folder| present(kind, folder)));
+        } else {
+            search.candidates.extend(kind.names.iter().map(PathBuf::from));
+        }
         let toolkits = toolkits(&places.toolkits);
         if toolkits.is_empty() {
             search.empty.push(format!("{}: no CUDA toolkit", places.toolkits.join("cuda*").display()));
@@ -117,7 +153,7 @@ impl Search {
     }
 
     fn add_toolkit(&mut self, kind: &Kind, toolkit: &Path) {
-        for folder in LIBRARY_FOLDERS.map(|folder| toolkit.join(folder)) {
+        for folder in kind.folders.iter().map(|folder| toolkit.join(folder)) {
             if folder.is_dir() {
                 self.add_folder(kind, &folder);
             }
@@ -259,6 +295,9 @@ mod tests {
             "system/lib/python3/dist-packages/nvidia/cu13/include/cuda_fp16.h",
             "system/lib/python3/dist-packages/nvidia/cu13/include/cccl/nv/target",
             "local/cuda/lib64/libnvrtc.so",
+            "local/cuda/bin/ptxas",
+            "programs/ptxas",
+            "venv/lib/python3.12/site-packages/nvidia/cuda_nvcc/bin/ptxas",
             "system/lib/python3/dist-packages/nvidia/cu13/lib/libnvrtc.so.13",
         ] {
             touch(&path(file));
@@ -266,6 +305,7 @@ mod tests {
         let places = Places {
             named: vec![path("toolkit")],
             active: vec![path("venv"), path("empty")],
+            path: vec![path("absent"), path("programs")],
             toolkits: path("local"),
             installed: vec![path("absent"), path("system")],
         };
@@ -283,6 +323,10 @@ mod tests {
         assert!(search.empty.iter().any(|text| text.contains("/empty: no package")), "{:?}", search.empty);
         let linkers = Search::usual(&NVJITLINK, &places).candidates;
         assert_eq!(linkers[0], path(packages).join("nvjitlink/lib/libnvJitLink.so.12"));
+
+        let programs = Search::usual(&PTXAS, &places).candidates;
+        let expected = [&format!("{packages}/cuda_nvcc/bin/ptxas"), "programs/ptxas", "local/cuda/bin/ptxas"];
+        assert_eq!(programs, expected.map(path));
 
         for (library, base, folders) in [
             (&*library, packages, &["cuda_runtime/include", "cuda_cccl/include", "cuda_nvcc/include"][..]),

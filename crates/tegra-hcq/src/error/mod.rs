@@ -183,7 +183,7 @@ pub enum Error {
         tried: Vec<String>,
     },
 
-    /// The nvJitLink library was not found.
+    /// The nvJitLink library was not found, and for PTX no ptxas either.
     #[error(
         "NVIDIA's linker nvJitLink, which compiles PTX, cannot be loaded; tried:\n  {}\n\
          install it (JetPack: apt install libnvjitlink-12-6; elsewhere, in a Python environment: pip install \
@@ -193,6 +193,55 @@ pub enum Error {
     NoNvJitLink {
         /// The candidates tried and why each was rejected, one line each.
         tried: Vec<String>,
+    },
+
+    /// The program ptxas was not found, which PTX needs that nvJitLink does not compile (`.version` below 3.1).
+    #[error(
+        "{name}: PTX of a version below 3.1 needs NVIDIA's assembler ptxas, which cannot be started; tried:\n  {}\n\
+         install it (JetPack: apt install cuda-nvcc-12-6; elsewhere, in a Python environment: pip install \
+         nvidia-cuda-nvcc-cu12), or set NVGPU_PTXAS to the file ptxas or to its folder",
+        tried.join("\n  ")
+    )]
+    NoPtxas {
+        /// Name of the image.
+        name: String,
+        /// The candidates tried and why each was rejected, one line each.
+        tried: Vec<String>,
+    },
+
+    /// An image, or an input of a link, of a kind that is none.
+    #[error(
+        "{name}: {}, not a cubin, PTX, a fat binary, or an object or library with device code{}", found.name(),
+        match found.advice() { "" => String::new(), advice => format!("; {advice}") }
+    )]
+    NotAnImage {
+        /// Name of the image.
+        name: String,
+        /// What it is.
+        found: cubin::FileKind,
+    },
+
+    /// The PTX is newer than the compilers.
+    #[error(
+        "{name} is newer than the compiler of PTX: install a newer one (pip install --upgrade nvidia-nvjitlink-cu12), \
+         or compile with an older toolkit:\n{}", log.trim_end()
+    )]
+    UnsupportedPtx {
+        /// Name of the image.
+        name: String,
+        /// The compiler's log, with the version.
+        log: String,
+    },
+
+    /// Code uses functions or variables that no input defines.
+    #[error("{name}: nothing defines {}:\n{}", symbols.join(", "), log.trim_end())]
+    UnresolvedSymbols {
+        /// Name of the image or of the inputs.
+        name: String,
+        /// The symbols, in the order of the log.
+        symbols: Vec<String>,
+        /// The linker's log.
+        log: String,
     },
 
     /// A program that contains its C library cannot load a compiler.
@@ -223,7 +272,7 @@ pub enum Error {
         reason: String,
     },
 
-    /// The source does not compile.
+    /// The source does not compile, or the inputs cannot be linked.
     #[error("{name} does not compile:\n{}", log.trim_end())]
     Compilation {
         /// Name of the source.

@@ -372,6 +372,19 @@ pub enum CompileRequestError {
         offset: usize,
     },
 
+    /// A link without inputs.
+    #[error("nothing to link: there is no input")]
+    NoInput,
+
+    /// A linked cubin is an input of a link.
+    #[error(
+        "{name} is linked already, so it cannot be linked with other code: compile it to relocatable code (-rdc=true)"
+    )]
+    LinkedCubin {
+        /// Name of the input.
+        name: String,
+    },
+
     /// A list has more entries than NVRTC supports.
     #[error("too many {what}")]
     TooMany {
