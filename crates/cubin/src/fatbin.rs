@@ -9,8 +9,8 @@
 //! together, their number, the record's size and a header of 64 bytes for each, whose field 4 is the offset in the
 //! decompressed payload.
 //!
-//! Sources: `fatbinary_section.h` of CUDA's headers for the wrapper and its magic, and files that `fatbinary` 13.5 wrote
-//! with different options for the rest. NVIDIA documents neither entries nor flags.
+//! Sources: `fatbinary_section.h` of CUDA's headers for the wrapper and its magic, and files that `fatbinary` 13.5
+//! wrote with different options for the rest. NVIDIA documents neither entries nor flags.
 
 use alloc::borrow::{Cow, ToOwned};
 use alloc::vec::Vec;

@@ -1,5 +1,5 @@
 //! Search for the libraries NVRTC and nvJitLink and for the program ptxas: in the folders that the environment names,
-//! in those of the dynamic loader or of `PATH`, in CUDA toolkits (JetPack has one), and in NVIDIA's packages for Python.
+//! in those of the dynamic loader or of `PATH`, in CUDA toolkits (JetPack has one) and in NVIDIA's packages for Python.
 
 use std::env;
 use std::ffi::OsStr;
