@@ -179,7 +179,7 @@ fn the_real_linker_compiles_ptx_and_names_the_line_of_an_error() {
     program.check(&["compile", "a.ptx"], Success);
     program.check(&["decode", "cubin", "a.cubin"], Success);
     program.check(&["compile", "a.ptx", "-D", "N"], Usage);
-    program.check(&["compile", "a.ptx", "--line-info", "-o", "-"], Success);
+    program.check(&["compile", "a.ptx", "--line-info", "-o", "lines.cubin"], Success);
     let output = program.command(&["compile", "wrong.ptx"]).output().unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains("line 10; error"), "{}", stderr(&output));
