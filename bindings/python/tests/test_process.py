@@ -131,13 +131,82 @@ def test_a_forked_child_leaves_the_device_alone() -> None:
                 os._exit(1)
             del buffer
             device.close()
-            with tegra_hcq.Device("sim") as own:
-                assert own.from_bytes(b"efgh").to_bytes() == b"efgh"
+            for _ in range(2):
+                try:
+                    tegra_hcq.Device("sim")
+                except tegra_hcq.DeviceError as error:
+                    assert str(error).startswith("forked child: "), error
+                    continue
+                os._exit(2)
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
         print(buffer.to_bytes())
     """)
     assert "before fork()" in output and output.endswith("b'abcd'\n")
+
+
+def test_a_child_forked_without_an_open_device_opens_its_own() -> None:
+    # Both processes use the library at the same time, and the parent has another thread.
+    assert "ok" == check("""
+        import os, threading, warnings, tegra_hcq
+        warnings.simplefilter("ignore")
+        def use(count):
+            for turn in range(count):
+                with tegra_hcq.Device("sim") as device:
+                    text = bytes([turn]) * 5000
+                    assert device.from_bytes(text).to_bytes() == text
+        use(1)
+        end = threading.Event()
+        threading.Thread(target=end.wait).start()
+        if (child := os.fork()) == 0:
+            use(60)
+            os._exit(0)
+        use(60)
+        end.set()
+        assert os.waitpid(child, 0)[1] == 0
+        print("ok", end="")
+    """)
+
+
+def test_children_forked_while_threads_are_inside_of_the_library_end() -> None:
+    assert "ok" == check("""
+        import os, signal, threading, time, warnings, tegra_hcq
+        warnings.simplefilter("ignore")
+        end = threading.Event()
+        failures = []
+        def use():
+            with tegra_hcq.Device("sim") as device, device.queue() as queue:
+                device.from_bytes(bytes(4096)).to_bytes()
+                queue.submit().wait()
+        def work():
+            try:
+                while not end.is_set():
+                    use()
+            except Exception as error:
+                failures.append(error)
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        refused = 0
+        for turn in range(40):
+            time.sleep(turn % 7 / 1000)
+            if (child := os.fork()) == 0:
+                signal.alarm(20)
+                try:
+                    use()
+                except tegra_hcq.DeviceError as error:
+                    os._exit(3 if str(error).startswith("forked child: ") else 1)
+                os._exit(0)
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            assert code in (0, 3), code
+            refused += code == 3
+        end.set()
+        for thread in threads:
+            thread.join()
+        assert not failures, failures
+        assert refused > 0
+        print("ok", end="")
+    """)
 
 
 ENDLESS = """

@@ -20,6 +20,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::thread::{MembarrierCommand, membarrier};
 
+use crate::fork;
+
 /// Number of locks in a row that make a thread the owner.
 const STREAK: u32 = 8;
 /// No lock is taken.
@@ -54,7 +56,9 @@ struct Lease(&'static Thread);
 impl Drop for Lease {
     fn drop(&mut self) {
         THREAD.set(None);
-        ENDED.lock().push(self.0);
+        if !fork::is_broken() {
+            ENDED.lock().push(self.0);
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use tegra_hcq::{Device, DeviceKind, MAX_BLOCK_THREADS};
 
+use crate::fork::Use;
 use crate::handle::TABLE;
 use crate::object::{Kind, Object};
 use crate::pass;
@@ -15,7 +16,7 @@ use crate::types::{tegra_hcq_device, tegra_hcq_properties};
 pub(crate) fn device(handle: *mut tegra_hcq_device) -> Result<(u64, Device), Failure> {
     let number = handle.addr() as u64;
     match &*TABLE.lock(number, Kind::Device)? {
-        Object::Device(device) => Ok((number, device.clone())),
+        Object::Device(device, _) => Ok((number, device.clone())),
         other => Err(Failure::handle(format!("a {} is not a device", other.kind().name()))),
     }
 }
@@ -59,8 +60,9 @@ pub unsafe extern "C" fn tegra_hcq_device_open(
         };
         let kind: DeviceKind = name.parse()?;
         // CAST: usize has 64 bits on the supported targets.
+        let begun = Use::begin();
         let device = Device::open_nth(kind, index as usize)?;
-        hand_out(out, Object::Device(device))
+        hand_out(out, Object::Device(device, begun))
     })
 }
 

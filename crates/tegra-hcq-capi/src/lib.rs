@@ -7,6 +7,7 @@ mod calls;
 mod device;
 mod fault;
 mod fence;
+mod fork;
 mod graph;
 mod handle;
 mod interrupt;

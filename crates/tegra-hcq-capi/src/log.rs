@@ -11,6 +11,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
+use crate::fork::Use;
 use crate::status::{Failure, Status, c_text, guard};
 
 /// A function that receives the events of the library, from any thread: level (1 error, 2 warning, 3 information,
@@ -125,6 +126,7 @@ pub unsafe extern "C" fn tegra_hcq_set_log(
             5 => LevelFilter::TRACE,
             _ => return Err(Failure::argument(format!("level is {level}; permitted are 0 to 5"))),
         };
+        let _begun = Use::begin();
         let installed = INSTALLED.get_or_init(|| {
             let subscriber = tracing_subscriber::registry().with(Forward);
             tracing::subscriber::set_global_default(subscriber).is_ok()

@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tegra_hcq::{Buffer, Device, Graph, GraphBuilder, Kernel, NodeId, Program, Queue, Signal, SpanGuard};
 
 use crate::fence::FenceObject;
+use crate::fork::Use;
 use crate::profile::ProfileObject;
 
 /// Kind of an object, part of its handle.
@@ -89,7 +90,7 @@ pub(crate) struct GraphObject {
 /// An object. All but the device know the handle of the device that they belong to.
 #[derive(Debug)]
 pub(crate) enum Object {
-    Device(Device),
+    Device(Device, Use),
     Buffer(u64, Arc<Buffer<u8>>),
     Program(u64, Arc<ProgramObject>),
     Kernel(u64, Arc<KernelObject>),
@@ -104,7 +105,7 @@ pub(crate) enum Object {
 impl Object {
     pub(crate) fn kind(&self) -> Kind {
         match self {
-            Self::Device(_) => Kind::Device,
+            Self::Device(..) => Kind::Device,
             Self::Buffer(..) => Kind::Buffer,
             Self::Program(..) => Kind::Program,
             Self::Kernel(..) => Kind::Kernel,
@@ -120,7 +121,7 @@ impl Object {
     /// Handle of the device that the object belongs to.
     pub(crate) fn device(&self) -> Option<u64> {
         match self {
-            Self::Device(_) => None,
+            Self::Device(..) => None,
             Self::Queue(queue) => Some(queue.device),
             Self::Buffer(device, _)
             | Self::Program(device, _)

@@ -8,6 +8,8 @@ use std::sync::Arc;
 
 use tegra_hcq::{Error, Fault};
 
+use crate::fork;
+
 /// Result of a call. 0 is success; `tegra_hcq_last_error` returns the text of a failure.
 #[repr(i32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +160,7 @@ fn fail(failure: Failure) -> Status {
 #[inline]
 pub(crate) fn guard(call: impl FnOnce() -> Result<(), Failure>) -> Status {
     // The closure's objects are behind locks, or belong to the call.
-    match catch_unwind(AssertUnwindSafe(call)) {
+    match catch_unwind(AssertUnwindSafe(|| fork::check().and_then(|()| call()))) {
         Ok(Ok(())) => Status::Ok,
         Ok(Err(failure)) => fail(failure),
         Err(panic) => {

@@ -88,7 +88,7 @@ class Owned(Single):
         if self._forks != _forks:
             raise InvalidHandle(
                 "the object was made before fork() and belongs to the parent process: start processes "
-                "with multiprocessing's method 'spawn', or open the device in the child"
+                "with multiprocessing's method 'spawn', or fork before a device is opened"
             )
         return self._raw
 

@@ -6,9 +6,8 @@
 use core::ffi::c_void;
 use core::ptr;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::OnceLock;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{MappedMutexGuard, Mutex, MutexGuard};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
@@ -21,12 +20,15 @@ const PIECE: usize = 64 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnMemory;
 
-/// The file for all copies of the process, one at a time.
-fn bounce() -> Result<MutexGuard<'static, OwnedFd>, Errno> {
-    static FILE: OnceLock<Result<Mutex<OwnedFd>, Errno>> = OnceLock::new();
-    let make = || rustix::fs::memfd_create("orin-sim-copy", MemfdFlags::CLOEXEC).map(Mutex::new);
-    let file = FILE.get_or_init(make).as_ref().map_err(|errno| *errno)?;
-    Ok(file.lock())
+/// The file for all copies of the process, one at a time. A child of fork(2) makes another one: parent and child would
+/// overwrite each other's copies.
+fn bounce() -> Result<MappedMutexGuard<'static, OwnedFd>, Errno> {
+    static FILE: Mutex<Option<(u32, OwnedFd)>> = Mutex::new(None);
+    let (mut file, process) = (FILE.lock(), std::process::id());
+    if file.as_ref().is_none_or(|(owner, _)| *owner != process) {
+        *file = Some((process, rustix::fs::memfd_create("orin-sim-copy", MemfdFlags::CLOEXEC)?));
+    }
+    MutexGuard::try_map(file, |file| file.as_mut().map(|(_, file)| file)).map_err(|_| Errno::BADF)
 }
 
 impl CallerMemory for OwnMemory {

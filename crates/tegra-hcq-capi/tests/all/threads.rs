@@ -1,5 +1,6 @@
 //! Calls of several threads on the same objects.
 
+use core::ffi::CStr;
 use core::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
@@ -212,5 +213,30 @@ fn a_function_interrupts_waits_of_its_thread_and_may_call_the_library() {
         ok(tegra_hcq_set_interrupt(None, ptr::null_mut()));
     }
     ok(tegra_hcq_signal_set(signal, 1));
+    ok(board.wait());
+}
+
+/// A child inherits locks of the model's threads. It makes no call that may take one.
+#[test]
+fn a_forked_child_is_refused_while_a_device_is_open() {
+    let board = Board::open();
+    // SAFETY: the child calls the library, which takes no lock there, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let mut device = ptr::null_mut();
+        // SAFETY: the name is a string, and the place is valid; the error text lives until the next failed call.
+        let refused = unsafe {
+            let opened = tegra_hcq_device_open(c"sim".as_ptr(), 0, &raw mut device);
+            let waited = tegra_hcq_queue_wait(board.queue, 0);
+            let text = CStr::from_ptr(tegra_hcq_last_error()).to_bytes();
+            opened == Status::Device && waited == opened && text.starts_with(b"forked child: ")
+        };
+        // SAFETY: no pointers.
+        unsafe { libc::_exit(i32::from(!refused)) };
+    }
+    let mut status = -1;
+    // SAFETY: the place is a local variable.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
     ok(board.wait());
 }
