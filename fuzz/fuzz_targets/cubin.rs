@@ -1,4 +1,4 @@
-//! Cubins for the parser and for `orin decode cubin`.
+//! Cubins and fat binaries for the parsers and for `orin decode cubin`.
 
 #![no_main]
 

@@ -1,4 +1,4 @@
-//! Cubins for the parser and for `orin decode cubin`.
+//! Cubins and fat binaries for the parsers and for `orin decode cubin`.
 //!
 //! For any input, parsing and listing end with a value or an error, the parser's guarantees about its result hold, the
 //! listing has no control characters and is at most a small multiple of the file's length, and text and JSON agree.
@@ -6,7 +6,8 @@
 use std::collections::BTreeSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use cubin::{Contents, Cubin};
+use cubin::fatbin::FatBinary;
+use cubin::{Contents, Cubin, Extent, FileKind};
 use orin_tool::code;
 use orin_tool::commands::Verdict;
 use serde_json::Value;
@@ -32,6 +33,18 @@ fn listed(data: &[u8], json: bool) -> (String, Verdict) {
     (String::from_utf8(output).expect("text"), verdict)
 }
 
+/// The end of a file is known after at most four answers, unless the file is shorter than its headers claim.
+fn check_extent(data: &[u8]) {
+    let mut known = 4;
+    for _ in 0..4 {
+        match Extent::of(&data[..known.min(data.len())]) {
+            Extent::AtLeast(bytes) => known = usize::try_from(bytes).unwrap_or(usize::MAX),
+            _ => return,
+        }
+    }
+    assert!(known > data.len(), "no end after four answers: {known} of {} bytes", data.len());
+}
+
 /// Parses and lists a file. Returns the behaviour for the fuzzer.
 pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let (text, verdict) = listed(data, false);
@@ -47,12 +60,26 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         assert_eq!(object["sections"].as_array().map(Vec::len), Some(contents.sections.len()));
     }
 
+    check_extent(data);
     let mut behaviours = BTreeSet::new();
     let mut new = |behaviour: &dyn Fn(&mut DefaultHasher)| {
         let mut hasher = DefaultHasher::new();
         behaviour(&mut hasher);
         behaviours.insert(hasher.finish());
     };
+    if let Ok(fat) = FatBinary::parse(data) {
+        assert!(fat.entries().len() <= data.len() / 64);
+        for entry in fat.entries().iter().filter(|entry| entry.bytes <= IMAGE_LIMIT) {
+            let unpacked = entry.data().map(|data| {
+                assert!(data.len() as u64 <= entry.bytes);
+                FileKind::of(&data)
+            });
+            new(&|hasher| {
+                (format!("{entry} {:?}", entry.compression), entry.is_debug()).hash(hasher);
+                (entry.name.is_some(), entry.options.is_some(), format!("{unpacked:?}")).hash(hasher);
+            });
+        }
+    }
     match Cubin::parse(data) {
         Err(error) => {
             // The kind of error. Longer texts are reduced to the part without numbers and names.
@@ -90,19 +117,23 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     behaviours
 }
 
-/// The seeds: cubins of the repository of every ABI version, below the given folder.
+/// The seeds: cubins and fat binaries of the repository of every ABI version, below the given folder.
 pub(crate) fn seeds(root: &std::path::Path) -> Vec<std::path::PathBuf> {
-    const SEEDS: [&str; 10] = [
+    const SEEDS: [&str; 14] = [
         "kernels/globals.cubin",
         "kernels/square_plus_one.cubin",
         "crates/cubin/tests/data/calls.cubin",
         "crates/cubin/tests/data/features/features.13.0.88.sm_90.cubin",
         "crates/cubin/tests/data/features/large.12.6.85.sm_87.cubin",
         "crates/cubin/tests/data/features/linked.13.0.88.sm_90.cubin",
+        "crates/cubin/tests/data/group.fatbin",
         "crates/cubin/tests/data/huge.cubin",
         "crates/cubin/tests/data/limits.13_0.cubin",
+        "crates/cubin/tests/data/lz4.fatbin",
+        "crates/cubin/tests/data/plain.fatbin",
         "crates/cubin/tests/data/tiny.relocatable.cubin",
         "crates/cubin/tests/data/tiny.sm_90a.cubin",
+        "crates/cubin/tests/data/zstd.fatbin",
     ];
     SEEDS.iter().map(|seed| root.join(seed)).collect()
 }

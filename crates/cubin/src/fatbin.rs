@@ -44,7 +44,7 @@ const KIND_LTO_IR: u16 = 8;
 const KIND_GROUP: u16 = 0x100;
 
 const FLAG_DEBUG: u64 = 2;
-/// The compression of toolkits before 11, which is not documented.
+/// NVIDIA's own compression of older toolkits, which is not documented.
 const FLAG_OWN: u64 = 0x1000;
 const FLAG_LZ4: u64 = 0x2000;
 const FLAG_ZSTD: u64 = 0x8000;
@@ -242,10 +242,9 @@ impl Entry<'_> {
             Compression::Lz4 => Cow::Owned(unpack_lz4(self.payload, self.unpacked).map_err(wrong)?),
             Compression::Zstd => Cow::Owned(unpack_zstd(self.payload, self.unpacked).map_err(wrong)?),
             Compression::Own => {
-                return Err(wrong(
-                    "it is compressed in NVIDIA's format of older toolkits: compile with toolkit 11 or newer, or with \
-                     --no-compress",
-                ));
+                let reason = "it is compressed in NVIDIA's own format, which is not documented: compile with a newer \
+                              toolkit, or without compression (-no-compress)";
+                return Err(wrong(reason));
             }
         };
         let part = usize::try_from(self.part.start).ok().zip(usize::try_from(self.part.end).ok());

@@ -132,7 +132,7 @@ fn what_cannot_be_read_is_refused_with_the_reason() {
     let frame = b"\x28\xb5\x2f\xfd\x00\x58\x03\x00\x10\x00";
     let (lz4, zstd, own) = (0x2000, 0x8000, 0x1000);
     for (flags, payload, bytes, reason) in [
-        (own, &b"abc"[..], 3, "older toolkits"),
+        (own, &b"abc"[..], 3, "own format"),
         (lz4, b"\x20ab", 2, ""),
         (lz4, b"\x20ab", 3, "shorter"),
         (lz4, b"\x20ab", 1, "damaged"),

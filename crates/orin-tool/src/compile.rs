@@ -19,12 +19,13 @@ Examples:
   orin compile add.cu                            writes add.cubin for the Orin
   orin compile add.cu -D N=4 -I include --option=--use_fast_math
   orin compile add.cu --line-info                the tools then print file and line of instructions
-  orin compile add.ptx -o add.cubin              PTX, by nvJitLink
+  orin compile add.ptx -o add.cubin              PTX, by nvJitLink or ptxas
   orin compile - --arch sm_90 -o - < add.cu | orin decode cubin -
 
-CUDA C++ is compiled by NVIDIA's NVRTC, PTX by nvJitLink. They are found in CUDA_HOME, in an active Python
-environment (pip install nvidia-cuda-nvrtc-cu12 nvidia-nvjitlink-cu12), in the folders of the dynamic loader,
-and in /usr/local/cuda* (JetPack, CUDA toolkits); NVGPU_NVRTC and NVGPU_NVJITLINK name a file or folder.
+CUDA C++ is compiled by NVIDIA's NVRTC, PTX by nvJitLink, or by ptxas if its version is below 3.1 or there is
+no nvJitLink. They are found in CUDA_HOME, in an active Python environment (pip install nvidia-cuda-nvrtc-cu12
+nvidia-nvjitlink-cu12 nvidia-cuda-nvcc-cu12), in the folders of the dynamic loader or of PATH, and in
+/usr/local/cuda* (JetPack, CUDA toolkits); NVGPU_NVRTC, NVGPU_NVJITLINK and NVGPU_PTXAS name a file or folder.
 
 Exit code 1: the source does not compile. Exit code 2: the compiler is not installed.")]
 pub(crate) struct Options {

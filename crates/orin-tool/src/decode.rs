@@ -25,7 +25,7 @@ pub(crate) enum Input {
     Qmd(QmdOptions),
     /// The entries of a channel's ring (GPFIFO)
     Gpfifo(GpfifoOptions),
-    /// A compiled program (cubin): kernels, parameters, variables, sections, relocations
+    /// A compiled program (cubin): kernels, parameters, variables, sections, relocations; a fat binary: its entries
     Cubin(CubinOptions),
     /// Machine code: instructions as nvdisasm prints them
     Sass(SassOptions),
@@ -105,10 +105,14 @@ pub(crate) struct GpfifoOptions {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Object files and cubins that cannot be loaded are listed as well, with the reason; exit code 1.
+The entries of a fat binary are listed with their numbers; --entry prints one, PTX as text.
 Unknown section types, attributes and relocations are printed as numbers.")]
 pub(crate) struct CubinOptions {
-    /// The cubin, or - for standard input
+    /// The cubin or fat binary, or - for standard input
     file: PathBuf,
+    /// Print the entry of a fat binary with this number
+    #[arg(long, value_name = "NUMBER")]
+    entry: Option<usize>,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -159,8 +163,13 @@ pub(crate) fn run(input: &Input) -> Result<ExitCode> {
             whole(file, ("a cubin or machine code", CODE), |bytes, output| code::sass(bytes, output, *json))
         }
         // Says itself what a file is, and lists what it can of a damaged one.
-        Input::Cubin(CubinOptions { file, json }) => {
+        Input::Cubin(CubinOptions { file, entry: None, json }) => {
             whole(file, ("a cubin", &[]), |bytes, output| code::cubin(bytes, output, *json))
+        }
+        Input::Cubin(CubinOptions { file, entry: Some(entry), json }) => {
+            whole(file, ("a fat binary", NOT_FAT), |bytes, output| {
+                code::fat_entry(bytes, *entry, output, *json)
+            })
         }
     }
 }
@@ -207,6 +216,17 @@ const CODE: &[FileKind] = &[
     FileKind::Archive,
     FileKind::Record,
     FileKind::Profiles,
+];
+
+/// Kinds of files that have no entries.
+const NOT_FAT: &[FileKind] = &[
+    FileKind::Cubin,
+    FileKind::Elf,
+    FileKind::Library,
+    FileKind::LtoIr,
+    FileKind::Ptx,
+    FileKind::Cuda,
+    FileKind::Archive,
 ];
 
 /// Kinds of files that are no text.

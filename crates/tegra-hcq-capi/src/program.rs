@@ -94,8 +94,8 @@ pub unsafe extern "C" fn tegra_hcq_program_compile(
     })
 }
 
-/// Compiles PTX with NVIDIA's nvJitLink, where it is installed, and loads the result. `options` are nvJitLink's, for
-/// example "-O3". `*out` is set only on success. Thread-safe.
+/// Compiles PTX with NVIDIA's nvJitLink or ptxas, where one is installed, and loads the result. `options` are
+/// nvJitLink's, for example "-O3". `*out` is set only on success. Thread-safe.
 ///
 /// Returns as `tegra_hcq_program_compile`.
 ///

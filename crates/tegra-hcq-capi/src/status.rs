@@ -32,7 +32,7 @@ pub enum Status {
     Unsupported = 7,
     /// The source does not compile; the text is the compiler's log.
     Compilation = 8,
-    /// NVRTC or nvJitLink is not installed; the text says how to get it.
+    /// NVRTC, nvJitLink or ptxas is not installed; the text says how to get it.
     LibraryMissing = 9,
     /// The device cannot be opened, or its driver has refused a call.
     Device = 10,

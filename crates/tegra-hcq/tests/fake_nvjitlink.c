@@ -1,13 +1,17 @@
 /* A fake nvJitLink that links nothing. Its cubin is text with the number of links of the process, the options, and
    kind, size and name of each input. Words in the inputs choose the errors, whose texts are those of nvJitLink 12.9. */
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-typedef struct { char cubin[4096]; char error[512]; char info[64]; char missing; } link_state;
+typedef struct { char cubin[4096]; char error[512]; char info[64]; char missing, together; } link_state;
 
 static int links;
+/* Links that are inside of nvJitLinkComplete and wait for each other. */
+static atomic_int inside;
 
 #define EXPORT(name) __nvJitLink##name##_12_0
 
@@ -56,6 +60,8 @@ int EXPORT(AddData)(void *handle, int kind, const void *data, size_t size, const
         strcpy(link->error, "ptxas fatal   : Unsupported .version 9.9; current version is '8.8'\n");
         return 4;
     }
+    if (strstr(data, "together"))
+        link->together = 1;
     if (strstr(data, ".extern"))
         link->missing = 1;
     if (strstr(data, ".func (f)"))
@@ -66,6 +72,16 @@ int EXPORT(AddData)(void *handle, int kind, const void *data, size_t size, const
 int EXPORT(Complete)(void *handle)
 {
     link_state *link = handle;
+    if (link->together) {
+        atomic_fetch_add(&inside, 1);
+        for (int waits = 0; atomic_load(&inside) < 2; ++waits) {
+            if (waits == 10000) {
+                strcpy(link->error, "fake: the other link did not come\n");
+                return 6;
+            }
+            usleep(1000);
+        }
+    }
     if (!link->missing)
         return 0;
     strcpy(link->error, "error   : Undefined reference to 'f' in 'k.ptx'\nERROR 1: finish\n");

@@ -1,6 +1,8 @@
 //! Images of every kind: with a fake nvJitLink and a fake ptxas, and with NVIDIA's where they are installed.
 
 use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use cubin::FileKind;
@@ -82,6 +84,14 @@ fn each_kind_of_image_goes_where_it_must() {
             "{linked}"
         );
     }
+    // Members of a library: nvJitLink takes only those that are host objects.
+    let member =
+        |content: &[u8]| [format!("{:<48}{:<10}`\n", "member/", content.len()).as_bytes(), content].concat();
+    let (object, host) = (member(OBJECT), member(b"\x7fELF of the CPU"));
+    let library = [&b"!<arch>\n"[..], &object, &object].concat();
+    assert!(link(&[("a", &library)]).ends_with(" -arch=sm_87 | 1 2816 a | 1 2816 a"));
+    let library = [&b"!<arch>\n"[..], &object, &host].concat();
+    assert!(link(&[("a", &library)]).ends_with(&format!(" -arch=sm_87 | 1 2816 a | 6 {} a", library.len())));
     let both = link(&[("a.ptx", PTX.as_bytes()), ("b.o", OBJECT)]);
     assert!(both.ends_with(&format!("| 2 {size} a.ptx | 1 2816 b.o")), "{both}");
     // Cubins for the device need no tool.
@@ -236,6 +246,25 @@ fn errors_are_told_apart() {
     assert!(matches!(link(&[], ORIN), Error::CompileRequest(CompileRequestError::NoInput)));
 }
 
+/// While nvJitLink links, it calls `libcuda.so.1`, which may be a program on this library.
+#[test]
+fn no_lock_is_held_while_nvjitlink_runs() {
+    let Some(tools) = Tools::new() else { return };
+    let linker = &tools.linker();
+    thread::scope(|scope| {
+        let link = |name| {
+            let ptx = format!("{PTX}// together {name}\n");
+            linker
+                .link(&inputs(&[(name, ptx.as_bytes())]), &JitOptions::default(), ORIN)
+                .map(|linked| linked.cached)
+        };
+        let threads = ["a", "b"].map(|name| scope.spawn(move || link(name)));
+        for thread in threads {
+            assert!(matches!(thread.join().unwrap(), Ok(false)));
+        }
+    });
+}
+
 /// NVIDIA's tools; `None`, with a message, if they are not installed.
 fn real() -> Option<(Linker, TempDir)> {
     let root = tempfile::tempdir().unwrap();
@@ -262,6 +291,26 @@ fn run(linker: &Linker, image: &[u8]) {
     assert_eq!(out.to_vec().unwrap(), [5; 8]);
 }
 
+/// As nvcc does: an object of the CPU with a fat binary of relocatable code, alone and in a library.
+fn run_objects(linker: &Linker) {
+    let folder = tempfile::tempdir().unwrap();
+    let fat = concat!(env!("CARGO_MANIFEST_DIR"), "/../cubin/tests/data/object.fatbin");
+    let source = format!(
+        ".section __nv_relfatbin,\"a\"\n.balign 8\nfat: .incbin \"{fat}\"\n.section .nvFatBinSegment,\"aw\"\n\
+         .balign 8\n.long 0x466243b1, 1\n.quad fat, 0\n"
+    );
+    std::fs::write(folder.path().join("tiny.s"), source).unwrap();
+    for command in [&["cc", "-c", "tiny.s"][..], &["ar", "rcs", "libtiny.a", "tiny.o"]] {
+        match Command::new(command[0]).args(&command[1..]).current_dir(folder.path()).status() {
+            Ok(status) => assert!(status.success(), "{command:?}"),
+            Err(error) => return println!("SKIPPED: {}: {error}", command[0]),
+        }
+    }
+    for file in ["tiny.o", "libtiny.a"] {
+        run(linker, &std::fs::read(folder.path().join(file)).unwrap());
+    }
+}
+
 #[test]
 fn the_real_tools_make_programs_that_run_of_every_image() {
     let Some((linker, _root)) = real() else { return };
@@ -269,6 +318,7 @@ fn the_real_tools_make_programs_that_run_of_every_image() {
     for image in [PTX.as_bytes(), CUBIN, OBJECT, FAT, plain] {
         run(&linker, image);
     }
+    run_objects(&linker);
     let old = versioned("3.0").replace("sm_50", "sm_20");
     match linker.link(&inputs(&[("old", old.as_bytes())]), &JitOptions::default(), ORIN) {
         Err(error @ Error::NoPtxas { .. }) => println!("SKIPPED: {error}"),

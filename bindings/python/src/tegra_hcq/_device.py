@@ -287,11 +287,11 @@ class Device(Single):
         return self._program(out)
 
     def compile_ptx(self, ptx: str, options: Sequence[str] = ()) -> Program:
-        """Compiles PTX with NVIDIA's nvJitLink, where it is installed, and loads the result.
+        """Compiles PTX with NVIDIA's nvJitLink or ptxas, where one is installed, and loads the result.
 
         :param options: nvJitLink's, for example "-O3"
         :raises CompileError: if it does not compile.
-        :raises LibraryMissing: if nvJitLink is not installed; the text says how to get it.
+        :raises LibraryMissing: if neither is installed; the text says how to get it.
         """
         out = c_void_p()
         texts = _texts(options)

@@ -124,7 +124,7 @@ class CompileError(TegraError):
 
 
 class LibraryMissing(TegraError):
-    """A library is not installed: NVRTC, nvJitLink, or ``libtegra_hcq`` itself. The text says how to get it."""
+    """A library is not installed: NVRTC, nvJitLink, ptxas, or ``libtegra_hcq`` itself. The text says how to get it."""
 
     status = 9
 

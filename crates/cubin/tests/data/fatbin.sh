@@ -12,5 +12,6 @@ cd "$(dirname "$0")"
     --image3=kind=ptx,sm=100f,file=tiny.ptx
 "$1" --create=group.fatbin -64 --concat --compress-all \
     --image3=kind=elf,sm=87,file=tiny.cubin --image3=kind=elf,sm=80,file=tiny.sm_80.cubin
+"$1" --create=object.fatbin -64 --device-c --compress-all --image3=kind=elf,sm=87,file=tiny.relocatable.cubin
 "$1" --create=plain.fatbin -64 -g --compress-mode=none \
     --image3=kind=elf,sm=80,file=tiny.sm_80.cubin --image3=kind=ptx,sm=80,file=tiny.ptx

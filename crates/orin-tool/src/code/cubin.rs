@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-use cubin::{Attribute, Contents, Cubin, Kernel, Section, Symbol};
+use cubin::{Attribute, Contents, Cubin, FileKind, Kernel, Section, Symbol};
 use serde_json::{Value, json};
 
+use super::fatbin;
 use crate::commands::Verdict;
 
 /// Most bytes of a variable or an attribute that are printed.
@@ -52,12 +53,15 @@ macro_rules! line {
 
 /// Lists the contents of a cubin, as text or as one JSON object: header, kernels, variables,
 /// sections, attributes and relocations; unknown ones as numbers. A file whose tables can be read
-/// but that cannot be loaded is listed with the reason.
+/// but that cannot be loaded is listed with the reason. Of a fat binary, the entries are listed.
 ///
 /// # Errors
 ///
 /// Returns the error of writing `output`.
 pub fn cubin(input: &[u8], mut output: impl Write, json: bool) -> io::Result<Verdict> {
+    if FileKind::of(input) == FileKind::FatBinary {
+        return fatbin::list(input, output, json);
+    }
     let contents = match Contents::read(input) {
         Ok(contents) => contents,
         Err(error) => {
@@ -108,7 +112,7 @@ pub fn cubin(input: &[u8], mut output: impl Write, json: bool) -> io::Result<Ver
 }
 
 /// Control characters as escapes.
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
         if c.is_control() {
             out.extend(c.escape_default());

@@ -55,6 +55,34 @@ fn damage_and_wrong_use_have_their_exit_codes() {
 }
 
 #[test]
+fn the_entries_of_a_fat_binary_are_listed_and_printed() {
+    let file = format!("{}/../cubin/tests/data/lz4.fatbin", env!("CARGO_MANIFEST_DIR"));
+    let with = |options: &[&str]| {
+        let output = decode(&[&["cubin", &file], options].concat());
+        (text(&output.stdout), output.status.code().unwrap())
+    };
+    let rows = "a fat binary with 3 entries\n\
+        entry 0: cubin sm_87, version 1.7, 2984 bytes (975 in the file, LZ4), source tiny.cu\n\
+        entry 1: cubin sm_80, version 1.7, 2728 bytes (836 in the file, LZ4), source tiny.cu\n\
+        entry 2: PTX compute_80, version 6.0, 333 bytes (270 in the file, LZ4), source tiny.cu, options -O3 -v\n";
+    assert_eq!(with(&[]), (rows.to_owned(), 0));
+    let (cubin, code) = with(&["--entry", "1"]);
+    assert!(code == 0 && cubin.starts_with("sm_80, a loadable cubin"), "{cubin}");
+    assert!(cubin.contains("\nkernel tiny\n"), "{cubin}");
+    let (ptx, code) = with(&["--entry", "2"]);
+    assert!(code == 0 && ptx.contains("\n.version 6.0\n.target sm_50\n"), "{ptx}");
+    let absent = "error: there is no entry 3: the fat binary has 3\n";
+    assert_eq!(with(&["--entry", "3"]), (absent.to_owned(), 1));
+    let json: serde_json::Value = serde_json::from_str(&with(&["--json"]).0).unwrap();
+    assert_eq!(json["entries"][2]["options"], "-O3 -v");
+    let output = piped(&["cubin", "-"], &std::fs::read(&file).unwrap()[..100]);
+    let error = text(&output.stdout);
+    assert!(error.starts_with("error: not a fat binary that can be read, at 0x8"), "{error}");
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(piped(&["cubin", "-", "--entry", "0"], b"\x7fELF").status.code(), Some(2));
+}
+
+#[test]
 fn a_cubin_of_every_abi_version_is_listed() {
     let data = |name: &str| format!("{}/../cubin/tests/data/{name}.cubin", env!("CARGO_MANIFEST_DIR"));
     for (file, abi) in

@@ -14,7 +14,7 @@ use super::library::Output;
 use super::nvjitlink::NvJitLink;
 use super::ptx::Head;
 use super::search::{NVJITLINK, PTXAS, Search};
-use super::{Compiled, ptxas, sets_architecture};
+use super::{Compiled, archive, ptxas, sets_architecture};
 use crate::error::{CompileRequestError, Error, Result};
 
 /// The oldest version of PTX that nvJitLink takes, because it compiles to relocatable code.
@@ -50,7 +50,7 @@ pub struct LinkInput<'a> {
     /// Its name in error messages.
     pub name: &'a str,
     /// A cubin, PTX (with or without a zero byte at its end), a fat binary, an object file of a CPU with device code,
-    /// or a static library (`.a`) of such files.
+    /// or a static library (`.a`) of such files. A link takes all members of a library that are not objects of a CPU.
     pub data: &'a [u8],
 }
 
@@ -144,7 +144,11 @@ impl Linker {
         if let Some(option) = options.other.iter().find(|option| sets_architecture(option)) {
             return Err(CompileRequestError::Architecture { option: option.clone(), sm_version: sm }.into());
         }
-        let inputs = inputs.iter().map(|input| open(*input, gpu)).collect::<Result<Vec<_>>>()?;
+        let mut opened = Vec::new();
+        for input in inputs {
+            open(*input, gpu, &mut opened)?;
+        }
+        let inputs = opened;
         if let [Input { kind: FileKind::Cubin, data, .. }] = &inputs[..]
             && data.get(16) != Some(&ET_REL)
         {
@@ -278,33 +282,46 @@ impl JitOptions {
     }
 }
 
-/// Finds out what an input is, and takes the entry for the GPU out of a fat binary.
-fn open<'a>(input: LinkInput<'a>, gpu: u32) -> Result<Input<'a>> {
+/// Finds out what an input is, takes the entry for the GPU out of a fat binary, and device code that is not inside of
+/// host objects out of a library.
+fn open<'a>(input: LinkInput<'a>, gpu: u32, inputs: &mut Vec<Input<'a>>) -> Result<()> {
     let LinkInput { name, data } = input;
+    let borrowed = |kind| Input { name, kind, data: Cow::Borrowed(data) };
     let not = |found| Err(Error::NotAnImage { name: name.to_owned(), found });
-    match FileKind::of(data) {
+    let input = match FileKind::of(data) {
         FileKind::FatBinary => {
             let fat = FatBinary::parse(data)?;
             let entry = match fat.select(gpu) {
-                Err(cubin::Error::NoFittingEntry { .. })
-                    if fat.entries().iter().any(|entry| entry.kind == Kind::LtoIr) =>
-                {
+                Err(_) if fat.entries().iter().any(|entry| entry.kind == Kind::LtoIr) => {
                     return not(FileKind::LtoIr);
                 }
                 entry => entry?,
             };
             let data = entry.data()?;
             if entry.kind == Kind::Ptx {
-                return Ok(ptx(name, &data));
+                ptx(name, &data)
+            } else {
+                Input { name, kind: FileKind::Cubin, data: Cow::Owned(data.into_owned()) }
             }
-            Ok(Input { name, kind: FileKind::Cubin, data: Cow::Owned(data.into_owned()) })
         }
-        FileKind::Ptx => Ok(ptx(name, data)),
-        kind @ (FileKind::Cubin | FileKind::Elf | FileKind::Library) => {
-            Ok(Input { name, kind, data: Cow::Borrowed(data) })
+        FileKind::Ptx => ptx(name, data),
+        kind @ (FileKind::Cubin | FileKind::Elf) => borrowed(kind),
+        FileKind::Library => {
+            // nvJitLink reads host objects only.
+            let kinds = || archive::members(data).map(|member| (FileKind::of(member), member));
+            let is_device = |kind| matches!(kind, FileKind::Cubin | FileKind::FatBinary | FileKind::Ptx);
+            for (_, data) in kinds().filter(|(kind, _)| is_device(*kind)) {
+                open(LinkInput { name, data }, gpu, inputs)?;
+            }
+            if kinds().any(|(kind, _)| is_device(kind)) && !kinds().any(|(kind, _)| kind == FileKind::Elf) {
+                return Ok(());
+            }
+            borrowed(FileKind::Library)
         }
-        found => not(found),
-    }
+        found => return not(found),
+    };
+    inputs.push(input);
+    Ok(())
 }
 
 /// PTX with exactly one zero byte at its end, which nvJitLink requires.

@@ -4,6 +4,7 @@
 //! NVRTC and nvJitLink are shared libraries, part of every CUDA toolkit and of JetPack. They need neither a GPU nor a
 //! driver. They are loaded on first use, so a program with this feature starts without them.
 
+mod archive;
 mod cache;
 mod hint;
 mod includes;
