@@ -64,7 +64,7 @@ enum tegra_hcq_status
    */
   TEGRA_HCQ_STATUS_COMPILATION = 8,
   /**
-   * NVRTC or nvJitLink is not installed; the text says how to get it.
+   * NVRTC, nvJitLink or ptxas is not installed; the text says how to get it.
    */
   TEGRA_HCQ_STATUS_LIBRARY_MISSING = 9,
   /**
@@ -1070,8 +1070,8 @@ tegra_hcq_status tegra_hcq_program_compile(struct tegra_hcq_device *device,
                                            struct tegra_hcq_program **out);
 
 /**
- * Compiles PTX with NVIDIA's nvJitLink, where it is installed, and loads the result. `options` are nvJitLink's, for
- * example "-O3". `*out` is set only on success. Thread-safe.
+ * Compiles PTX with NVIDIA's nvJitLink or ptxas, where one is installed, and loads the result. `options` are
+ * nvJitLink's, for example "-O3". `*out` is set only on success. Thread-safe.
  *
  * Returns as `tegra_hcq_program_compile`.
  *
