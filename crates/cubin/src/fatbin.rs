@@ -66,7 +66,7 @@ pub enum Kind {
 }
 
 /// On which other architectures code or PTX can be used.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Features {
     /// Those that binary compatibility permits (`sm_90`).
     #[default]
@@ -75,6 +75,26 @@ pub enum Features {
     Family,
     /// None (`sm_90a`).
     Specific,
+}
+
+impl Features {
+    /// What follows the number in the name of an architecture: nothing, `f` or `a`.
+    pub fn suffix(self) -> &'static str {
+        match self {
+            Self::Common => "",
+            Self::Family => "f",
+            Self::Specific => "a",
+        }
+    }
+
+    /// Whether PTX for SM version `sm` can be compiled for a GPU of SM version `gpu_sm`.
+    pub fn permit(self, sm: u32, gpu_sm: u32) -> bool {
+        match self {
+            Self::Common => sm <= gpu_sm,
+            Self::Family => sm / 10 == gpu_sm / 10 && sm <= gpu_sm,
+            Self::Specific => sm == gpu_sm,
+        }
+    }
 }
 
 /// How a payload is compressed.
@@ -219,11 +239,9 @@ impl Entry<'_> {
 
     /// Whether a GPU can run the code, or the PTX can be compiled for it.
     fn fits(&self, gpu_sm: u32) -> bool {
-        match (self.kind, self.features) {
-            (Kind::Cubin, features) => arch::check(self.sm, features == Features::Specific, gpu_sm).is_ok(),
-            (Kind::Ptx, Features::Common) => self.sm <= gpu_sm,
-            (Kind::Ptx, Features::Family) => self.sm / 10 == gpu_sm / 10 && self.sm <= gpu_sm,
-            (Kind::Ptx, Features::Specific) => self.sm == gpu_sm,
+        match self.kind {
+            Kind::Cubin => arch::check(self.sm, self.features == Features::Specific, gpu_sm).is_ok(),
+            Kind::Ptx => self.features.permit(self.sm, gpu_sm),
             _ => false,
         }
     }
@@ -277,12 +295,7 @@ impl fmt::Display for Entry<'_> {
             Kind::LtoIr => ("LTO IR", "sm"),
             Kind::Other(number) => return write!(f, "kind {number:#x} sm_{}", self.sm),
         };
-        let suffix = match self.features {
-            Features::Common => "",
-            Features::Family => "f",
-            Features::Specific => "a",
-        };
-        write!(f, "{name} {prefix}_{}{suffix}", self.sm)
+        write!(f, "{name} {prefix}_{}{}", self.sm, self.features.suffix())
     }
 }
 

@@ -283,12 +283,29 @@ fn real() -> Option<(Linker, TempDir)> {
 fn run(linker: &Linker, image: &[u8]) {
     let device = Device::open(DeviceKind::Sim).unwrap();
     let linked = linker.link(&inputs(&[("tiny", image)]), &JitOptions::default(), ORIN).unwrap();
-    let program = Program::load(&device, &linked.cubin).unwrap();
+    run_program(&device, &Program::load(&device, &linked.cubin).unwrap());
+}
+
+fn run_program(device: &Device, program: &Program) {
     let out = device.alloc_zeroed::<u32>(8).unwrap();
     let mut queue = device.queue().unwrap();
     unsafe { queue.launch(&program.kernel("tiny").unwrap(), 1, 8, &args![&out, 5_u32]) }.unwrap();
     queue.wait(Duration::from_secs(60)).unwrap();
     assert_eq!(out.to_vec().unwrap(), [5; 8]);
+}
+
+#[test]
+fn a_fat_binary_with_code_for_the_device_runs_without_tools() {
+    let device = Device::open(DeviceKind::Sim).unwrap();
+    let load = |image: &[u8]| Program::from_image(&device, "tiny", image, &JitOptions::default());
+    for image in [FAT, CUBIN, include_bytes!("../../cubin/tests/data/group.fatbin")] {
+        run_program(&device, &load(image).unwrap());
+    }
+    let other = load(include_bytes!("../../cubin/tests/data/tiny.sm_80.cubin")).unwrap_err();
+    assert!(
+        matches!(other, Error::Cubin(cubin::Error::WrongArchitecture { cubin: 80, gpu: 87, .. })),
+        "{other}"
+    );
 }
 
 /// As nvcc does: an object of the CPU with a fat binary of relocatable code, alone and in a library.

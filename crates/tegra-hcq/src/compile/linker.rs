@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use cubin::fatbin::{FatBinary, Features, Kind};
 use cubin::{Contents, FileKind};
 
-use super::cache::{Cache, Parts};
+use super::cache::{Cache, Key, Parts};
 use super::library::Output;
 use super::nvjitlink::NvJitLink;
 use super::ptx::Head;
@@ -158,16 +158,16 @@ impl Linker {
         if inputs.is_empty() {
             return Err(CompileRequestError::NoInput.into());
         }
-        let mut is_specific = false;
+        let mut features = Features::Common;
         for input in &inputs {
-            is_specific |= check(input, gpu)? == Features::Specific;
+            features = features.max(check(input, gpu)?);
         }
-        let arch = format!("-arch=sm_{gpu}{}", if is_specific { "a" } else { "" });
+        let arch = format!("-arch=sm_{gpu}{}", features.suffix());
         let entry = self.cache.as_ref().map(|cache| (cache, self.key(&inputs, options, &arch)));
         if let Some(output) = entry.as_ref().and_then(|(cache, key)| cache.get(*key)) {
             return Ok(Compiled::new(output, &[], true));
         }
-        let output = self.run(&inputs, options, arch)?;
+        let output = self.run(&inputs, options, &arch)?;
         if let Some((cache, key)) = entry {
             cache.put(key, &output);
         }
@@ -175,44 +175,29 @@ impl Linker {
     }
 
     /// Chooses the tool, and runs it.
-    fn run(&self, inputs: &[Input<'_>], options: &JitOptions, arch: String) -> Result<Output> {
-        let assemble = |input| {
-            let options = [vec![arch.clone()], options.for_ptxas()].concat();
-            ptxas::compile(&self.assemblers, input, &options)
-        };
-        // Only one input can be compiled to a loadable cubin without a linker.
-        let single = match inputs {
-            [input] if input.kind == FileKind::Ptx => Some(input),
-            _ => None,
-        };
-        if let Some(input) = single
-            && head(input)?.version.is_some_and(|version| version < RELOCATABLE_PTX)
-        {
-            return assemble(input);
+    fn run(&self, inputs: &[Input<'_>], options: &JitOptions, arch: &str) -> Result<Output> {
+        let with_arch = |options: Vec<String>| [vec![arch.to_owned()], options].concat();
+        let link = || self.library()?.link(inputs, &with_arch(options.for_nvjitlink()));
+        // ptxas makes a loadable cubin of one input only.
+        let [input @ Input { kind: FileKind::Ptx, .. }] = inputs else { return link() };
+        let assemble = || ptxas::compile(&self.assemblers, input, &with_arch(options.for_ptxas()));
+        if head(input)?.version.is_some_and(|version| version < RELOCATABLE_PTX) {
+            return assemble();
         }
-        let linked = self.library().and_then(|library| {
-            let options = [vec![arch.clone()], options.for_nvjitlink()].concat();
-            library.link(inputs, &options)
-        });
-        match (linked, single) {
-            (
-                Err(
-                    error @ (Error::NoNvJitLink { .. }
-                    | Error::StaticProgram { .. }
-                    | Error::UnsupportedPtx { .. }),
-                ),
-                Some(input),
-            ) => {
-                match (assemble(input), error) {
-                    // The first tool's error says how to get it.
-                    (Err(Error::NoPtxas { tried, .. }), Error::NoNvJitLink { tried: mut first }) => {
-                        first.extend(tried);
-                        Err(Error::NoNvJitLink { tried: first })
-                    }
-                    (Err(Error::NoPtxas { .. }), error) => Err(error),
-                    (result, _) => result,
-                }
+        let error = match link() {
+            Err(
+                error @ (Error::NoNvJitLink { .. }
+                | Error::StaticProgram { .. }
+                | Error::UnsupportedPtx { .. }),
+            ) => error,
+            result => return result,
+        };
+        match (assemble(), error) {
+            // The first tool's error says how to get it.
+            (Err(Error::NoPtxas { tried, .. }), Error::NoNvJitLink { tried: first }) => {
+                Err(Error::NoNvJitLink { tried: [first, tried].concat() })
             }
+            (Err(Error::NoPtxas { .. }), error) => Err(error),
             (result, _) => result,
         }
     }
@@ -229,7 +214,7 @@ impl Linker {
     }
 
     /// The key of a link. The tools are not loaded for it: their files are part of it instead.
-    fn key(&self, inputs: &[Input<'_>], options: &JitOptions, arch: &str) -> super::cache::Key {
+    fn key(&self, inputs: &[Input<'_>], options: &JitOptions, arch: &str) -> Key {
         let mut parts = Parts::new("link");
         parts.add(arch.as_bytes());
         parts.list(options.for_nvjitlink().iter().map(String::as_bytes));
@@ -336,12 +321,7 @@ fn check(input: &Input<'_>, gpu: u32) -> Result<Features> {
         FileKind::Ptx => {
             let Head { sm, features, .. } = head(input)?;
             let Some(cubin) = sm else { return Ok(features) };
-            let fits = match features {
-                Features::Common => cubin <= gpu,
-                Features::Family => cubin / 10 == gpu / 10 && cubin <= gpu,
-                Features::Specific => cubin == gpu,
-            };
-            if fits {
+            if features.permit(cubin, gpu) {
                 return Ok(features);
             }
             let reason = "PTX can be compiled for its .target and newer GPUs, that of sm_NNa only for exactly this one";
