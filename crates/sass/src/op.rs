@@ -337,6 +337,10 @@ operations! {
     "other" {
         /// Hints, fences and cache control: no effect in coherent, in-order memory.
         Nothing,
+        /// LDGDEPBAR: end of a group of asynchronous copies.
+        Ldgdepbar,
+        /// DEPBAR: wait for groups of asynchronous copies, or for a scoreboard.
+        Depbar,
         /// Not an operation of the table: an interpreter puts it into
         /// [`Instruction::op`](crate::Instruction::op) to intercept an instruction.
         Watched,

@@ -20,7 +20,7 @@ use super::request::{Fence, Request, Scope, Site, name};
 use super::sync::BlockSync;
 use super::{Tools, constants};
 use crate::mmu::Access;
-use crate::sm::{Arrival, Row, Space, lanes};
+use crate::sm::{Arrival, InFlight, Row, Space, lanes};
 
 /// Number of extents that a block caches.
 const KEPT: usize = 16;
@@ -485,17 +485,10 @@ impl BlockCheck {
         }
     }
 
-    /// Records that lanes of a warp end a group of copies by `cp.async`.
-    pub(crate) fn committed(&mut self, warp: u32, lanes: u32) {
+    /// Records that lanes of a warp have waited for a copy by `cp.async`.
+    pub(crate) fn landed(&mut self, warp: u32, copy: &InFlight, lanes: u32) {
         if let Some(race) = &mut self.race {
-            race.committed(warp as usize, lanes);
-        }
-    }
-
-    /// Records that lanes of a warp have waited until at most `left` of their groups of copies are in flight.
-    pub(crate) fn waited(&mut self, warp: u32, lanes: u32, left: u32) {
-        if let Some(race) = &mut self.race {
-            race.waited(warp as usize, lanes, left);
+            race.landed(warp as usize, copy, lanes);
         }
     }
 

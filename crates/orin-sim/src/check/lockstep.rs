@@ -174,7 +174,7 @@ impl BlockLanes {
                     access: request.access,
                     tolerant: request.role != Role::Plain && request.access == Access::Atomic,
                 };
-                if matches!(request.role, Role::Arrive | Role::ArriveAfterCopies) {
+                if request.role == Role::Arrive {
                     self.barriers.insert(index);
                 }
                 if request.access == Access::Read && self.barriers.contains(&index) {

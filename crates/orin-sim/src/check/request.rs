@@ -12,10 +12,8 @@ pub(crate) enum Role {
     Compare,
     /// An arrival at an `mbarrier`.
     Arrive,
-    /// An arrival at an `mbarrier` when the copies of the thread by `cp.async` are complete.
-    ArriveAfterCopies,
-    /// The write of a copy by `cp.async`.
-    Copy,
+    /// The write of a copy by `cp.async`, and its number in the warp.
+    Copy(u32),
 }
 
 /// The threads that an access or a fence concerns.

@@ -15,6 +15,7 @@ use super::program::Program;
 use super::warp::Warp;
 use super::{Launch, SmFault, SmFaultCause};
 use crate::check::{BlockCheck, GridCheck};
+use crate::config::draw;
 use crate::kernel_profile::Tally;
 
 /// Instructions that a warp executes before the next warp runs.
@@ -178,6 +179,7 @@ impl Cta {
         let registers = launch.registers.next_multiple_of(8) as usize;
         for (index, warp) in (0..).zip(&mut self.warps) {
             warp.start(launch.program_va, index, launch.block, registers);
+            warp.copies.start(self.random.map(|seed| draw(seed, index.into())));
         }
         if let Some(check) = &mut self.check {
             check.start(self.block, number);

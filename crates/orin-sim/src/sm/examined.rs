@@ -15,7 +15,8 @@ pub(super) fn is_examined(tools: Tools, i: &Instruction) -> bool {
         Op::Lds | Op::Sts | Op::Ldsm | Op::Atoms | Op::AtomsSwap | Op::AtomsInc | Op::Arrives => {
             tools.intersects(Tools::RACECHECK | Tools::WARPCHECK)
         }
-        Op::Nothing => tools.intersects(Tools::RACECHECK | Tools::WARPCHECK) && orders(i),
+        Op::Nothing => tools.intersects(Tools::RACECHECK | Tools::WARPCHECK) && fence(i).is_some(),
+        Op::Depbar => tools.contains(Tools::RACECHECK) && groups_left(i).is_some(),
         Op::Warpsync => tools.intersects(Tools::SYNCCHECK | Tools::WARPCHECK),
         _ => false,
     }
@@ -49,9 +50,11 @@ impl Shuffled {
     }
 }
 
-/// Whether a DEPBAR waits for groups of copies. LDGDEPBAR counts them with scoreboard 0.
-pub(super) fn awaits_copies(i: &Instruction) -> bool {
-    i.bit(field::DEPENDS_ON_COUNT) && i.bits(field::SCOREBOARD) == 0
+/// The number of groups of copies that may be in flight after a DEPBAR; `None` if it does not wait for copies.
+/// LDGDEPBAR counts them with scoreboard 0.
+pub(super) fn groups_left(i: &Instruction) -> Option<u32> {
+    let awaits = i.bit(field::DEPENDS_ON_COUNT) && i.bits(field::SCOREBOARD) == 0;
+    awaits.then(|| i.bits(field::SCOREBOARD_COUNT))
 }
 
 /// The fence that an instruction is. The invalidation of the L1 follows an acquire. Compilers replace `__syncwarp()`
@@ -65,9 +68,4 @@ pub(super) fn fence(i: &Instruction) -> Option<Fence> {
         "NOP" => of(Scope::Block, false),
         _ => None,
     }
-}
-
-/// Whether racecheck examines an instruction that accesses no memory.
-fn orders(i: &Instruction) -> bool {
-    fence(i).is_some() || i.mnemonic() == "LDGDEPBAR" || i.mnemonic() == "DEPBAR" && awaits_copies(i)
 }

@@ -8,6 +8,7 @@
 
 mod arrival;
 mod constants;
+mod copies;
 mod coverage;
 mod cta;
 
@@ -26,6 +27,7 @@ mod warp;
 use std::sync::Arc;
 
 pub(crate) use arrival::Arrival;
+pub(crate) use copies::InFlight;
 pub use coverage::Coverage;
 pub use grid::GridRun;
 pub(crate) use grid::ctas_per_sm;
@@ -52,7 +54,8 @@ pub struct SmOptions {
     pub threads: Option<usize>,
     /// Seed of a random order of warps. Without a seed, the warps of a CTA take turns of equal length in the order of
     /// their numbers. With a seed, order and lengths are random, different for each CTA and equal for each run with
-    /// that seed. A missing barrier then shows as results that depend on the seed.
+    /// that seed. A missing barrier then shows as results that depend on the seed. A copy by `cp.async` is then complete
+    /// either when it begins or when its thread has waited for it, otherwise always then.
     pub seed: Option<u64>,
 }
 

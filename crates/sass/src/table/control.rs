@@ -231,14 +231,14 @@ pub(super) const ROWS: &[Row] = &[
         .any(),
     row(0x1ab, f(4), "ERRBAR", Op::Nothing, Own, [0; 4]).operands(&[]).any(),
     row(0x001, f(4), "PMTRIG", Op::Nothing, Own, [0; 4]).operands(&[CONDITION_OPERAND, Hex(EVENTS)]).any(),
-    row(0x11a, f(4), "DEPBAR", Op::Nothing, Own, [0; 4])
+    row(0x11a, f(4), "DEPBAR", Op::Depbar, Own, [0; 4])
         .name(&[Set(DEPENDS_ON_COUNT, "LE")])
         .operands(&[
             When(DEPENDS_ON_COUNT, &[Named(SCOREBOARD, &SCOREBOARD_NAMES), Hex(SCOREBOARD_COUNT)]),
             By(&[SCOREBOARDS], scoreboards),
         ])
         .any(),
-    row(0x1af, f(4), "LDGDEPBAR", Op::Nothing, Own, [0; 4]).operands(&[]).any(),
+    row(0x1af, f(4), "LDGDEPBAR", Op::Ldgdepbar, Own, [0; 4]).operands(&[]).any(),
     // Others.
     printed(0x1c0, f(1), "GETLMEMBASE", Own).operands(&[D]),
     printed(0x1c1, f(1), "SETLMEMBASE", Own).operands(&[A]),

@@ -4,7 +4,7 @@
 mod leaks;
 mod vendor;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::{fs, thread};
@@ -28,7 +28,8 @@ fn findings(cubin: &[u8], planted: &Planted) -> Vec<Finding> {
     check::findings_at_end(&device)
 }
 
-fn launch(device: &Device, cubin: &[u8], planted: &Planted) -> tegra_hcq::Result<()> {
+/// Runs a kernel. Returns its results.
+fn launch(device: &Device, cubin: &[u8], planted: &Planted) -> tegra_hcq::Result<Vec<i32>> {
     let program = Program::load(device, cubin)?;
     let n = planted.n as usize;
     let numbers: Vec<i32> = (0..planted.n as i32).collect();
@@ -43,7 +44,8 @@ fn launch(device: &Device, cubin: &[u8], planted: &Planted) -> tegra_hcq::Result
     let arguments = args![&out, &input, &raw, stale, n as u32];
     // SAFETY: the software Orin drops stores outside of live objects; the buffers outlive the launch.
     unsafe { queue.launch_with_shared(&kernel, planted.grid, planted.block, planted.shared, &arguments)? };
-    queue.submit()?.wait(TIMEOUT)
+    queue.submit()?.wait(TIMEOUT)?;
+    out.to_vec()
 }
 
 /// The error is found, at its line if the cubin has lines; nothing is found in a repaired kernel.
@@ -158,6 +160,36 @@ fn planted_errors_are_found_in_code_for_debugging() {
     }
     let wrong: Vec<_> = own.iter().filter_map(|(planted, found)| judge(planted, found, true).err()).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The results of a kernel of `kernels/check` without checks, under a random order of warps if there is a seed.
+fn results(kernel: &str, seed: Option<u64>) -> Vec<i32> {
+    let planted = planted::all().into_iter().find(|planted| planted.kernel == kernel).unwrap();
+    let cubin = workspace().join("kernels/check/plain").join(&planted.file).with_extension("cubin");
+    let sm = SmOptions { seed, ..SmOptions::default() };
+    let (_orin, device) = try_open(Config { sm, ..Config::default() });
+    launch(&device.unwrap(), &fs::read(cubin).unwrap(), &planted).unwrap()
+}
+
+/// A kernel that does not wait for its copies reads what shared memory had before, which is 0.
+#[test]
+fn copies_are_visible_when_their_threads_have_waited() {
+    let reversed = |from: i32| (0..64).map(move |thread| from + 63 - thread);
+    let sums: Vec<i32> = reversed(0).map(|first| 4 * first + 64 * (1 + 2 + 3)).collect();
+    let copied: Vec<i32> = reversed(0).collect();
+    for (name, right, stale) in [
+        ("copy_in_flight", &copied, &vec![0; 64]),
+        ("arrival_before_copy", &copied, &vec![0; 64]),
+        // The copies of the last two stages are in flight.
+        ("stages", &sums, &reversed(0).map(|first| 2 * first + 64).collect()),
+    ] {
+        let run = |role: &str, seed| results(&format!("{role}_{name}"), seed)[..64].to_vec();
+        assert_eq!((run("fix", None), run("bug", None)), (right.clone(), stale.clone()), "{name}");
+        let seeds = 1..8;
+        assert!(seeds.clone().all(|seed| run("fix", Some(seed)) == *right), "{name}");
+        let found: BTreeSet<_> = seeds.map(|seed| run("bug", Some(seed))).collect();
+        assert!(found.len() > 1, "{name}: copies are complete at one of two times");
+    }
 }
 
 #[test]

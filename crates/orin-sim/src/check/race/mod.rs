@@ -4,13 +4,12 @@
 //! needs an overlap of bytes, one write, and no order. Threads of one warp, and two atomic or volatile accesses of
 //! sufficient scope, are never reported. Dropped state causes missing reports, never wrong ones.
 //!
-//! A copy by `cp.async` is ordered before nothing until its threads have waited for it (`copies`).
+//! A copy by `cp.async` is ordered before nothing until its threads have waited for it.
 //!
 //! Two patterns read a word that other warps change by atomics. Compilers and programs load the old value for a
 //! compare-and-swap, which fails if it was stale: such a read is reported only if no compare-and-swap ever follows.
 //! Threads that wait for an `mbarrier` load its state: a load of such a word acquires what arrivals release.
 
-mod copies;
 mod order;
 
 use std::collections::{HashMap, HashSet};
@@ -20,8 +19,7 @@ use super::finding::{Accessing, Finding, Kind, OtherSide, Worker};
 use super::grid::GridCheck;
 use super::request::{Fence, Request, Role, Scope, Site, words};
 use crate::mmu::Access;
-use crate::sm::{Space, lanes};
-use copies::Copies;
+use crate::sm::{InFlight, Space, lanes};
 use order::{Handed, Order, Release};
 
 /// Words in a page of global memory.
@@ -128,7 +126,6 @@ impl GridRace {
 #[derive(Debug)]
 pub(super) struct BlockRace {
     order: Order,
-    copies: Copies,
     shared: Vec<Word>,
     /// What atomics on a word of shared memory hand over.
     atomics: HashMap<usize, Handed>,
@@ -144,7 +141,6 @@ impl BlockRace {
     pub(super) fn new(warps: u32, shared_bytes: u32) -> Self {
         Self {
             order: Order::new(warps as usize),
-            copies: Copies::new(warps as usize),
             shared: vec![Word::default(); shared_bytes.div_ceil(4) as usize],
             atomics: HashMap::new(),
             barrier_words: HashSet::new(),
@@ -156,7 +152,6 @@ impl BlockRace {
     pub(super) fn start(&mut self, number: u64) {
         // CAST: a grid of the model has fewer blocks; equal numbers would only hide races.
         self.order.start(number as u32);
-        self.copies.start();
         self.shared.fill(Word::default());
         self.atomics.clear();
         self.barrier_words.clear();
@@ -179,30 +174,12 @@ impl BlockRace {
         self.order.released(warp, barrier);
     }
 
-    /// Lanes of a warp end a group of copies.
-    pub(super) fn committed(&mut self, warp: usize, lanes: u32) {
-        let old = self.copies.commit(warp, lanes);
-        self.land_words(warp, old);
-    }
-
-    /// Lanes of a warp have waited until at most `left` of their groups of copies are in flight.
-    pub(super) fn waited(&mut self, warp: usize, lanes: u32, left: u32) {
-        let done = self.copies.wait(warp, lanes, left);
-        self.land_words(warp, done);
-    }
-
-    fn land_words(&mut self, warp: usize, words: Vec<(usize, u32)>) {
-        let mut shared = std::mem::take(&mut self.shared);
-        self.land(&mut shared, warp, words);
-        self.shared = shared;
-    }
-
-    /// Orders the writes of copies like stores that the warp executes now.
-    fn land(&self, shared: &mut [Word], warp: usize, words: Vec<(usize, u32)>) {
+    /// Lanes of a warp have waited for a copy: orders its writes like stores that the warp executes now.
+    pub(super) fn landed(&mut self, warp: usize, copy: &InFlight, lanes: u32) {
         let step = self.order.step_of(warp);
-        for (index, number) in words {
-            let write = &mut shared[index].write;
-            if write.in_flight && usize::from(write.warp) == warp && write.step == number {
+        for index in copy.words(lanes) {
+            let Some(Word { write, .. }) = self.shared.get_mut(index) else { continue };
+            if write.in_flight && usize::from(write.warp) == warp && write.step == copy.number {
                 (write.in_flight, write.step) = (false, step);
             }
         }
@@ -258,15 +235,9 @@ impl BlockRace {
         let mut now = self.now(grid, request, site);
         let (mut shared, mut pending) = (std::mem::take(&mut self.shared), std::mem::take(&mut self.pending));
         let mut last = None;
-        let copy = (request.role == Role::Copy).then(|| self.copies.begin(warp, request.mask));
-        if let Some(number) = copy {
+        if let Role::Copy(number) = request.role {
             (now.in_flight, now.step) = (true, number);
         }
-        if request.role == Role::ArriveAfterCopies {
-            let done = self.copies.wait_all(warp, request.mask);
-            self.land(&mut shared, warp, done);
-        }
-        let arrives = matches!(request.role, Role::Arrive | Role::ArriveAfterCopies);
         for lane in lanes(request.mask) {
             // Adjacent lanes often read the same word; the repeated read changes nothing.
             let address = request.addresses[lane];
@@ -278,7 +249,7 @@ impl BlockRace {
                 let index = number as usize;
                 let Some(word) = shared.get_mut(index) else { continue };
                 now.bytes = bytes;
-                if arrives && self.barrier_words.insert(index) {
+                if request.role == Role::Arrive && self.barrier_words.insert(index) {
                     // Threads that were early have waited for it.
                     word.reads = Default::default();
                 }
@@ -300,9 +271,6 @@ impl BlockRace {
                     Self::note(grid, &mut pending, number, race);
                 }
                 self.record(word, now, writes);
-                if copy.is_some() {
-                    self.copies.add(warp, index);
-                }
             }
         }
         (self.shared, self.pending) = (shared, pending);

@@ -343,10 +343,11 @@ impl Context<'_> {
     }
 }
 
-/// ARRIVES.LDGSTSBAR: an arrival at an mbarrier after the earlier copies, which are already complete.
+/// ARRIVES.LDGSTSBAR: an arrival at an mbarrier after the earlier copies, which are complete then.
 pub(super) fn arrives(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let addresses = widen(&shared_addresses(warp, i, field::UPPER_UNIFORM));
     check_alignment(&addresses, active, 8)?;
+    warp.copies.wait(active, None, context.shared);
     for lane in lanes(active) {
         context.arrive(addresses[lane]).map_err(|cause| Trap { lane: Some(lane), cause })?;
     }

@@ -27,6 +27,7 @@ use sass::{Instruction, Op, Predicate, Source, URZ, field};
 use super::arrival::Arrival;
 use super::constants::Constants;
 use super::coverage::Counter;
+use super::examined::groups_left;
 use super::fetched::Fetched;
 use super::port::Port;
 use super::program::Program;
@@ -327,6 +328,12 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32
         Op::Ldc => transfer::ldc(context, warp, i, active)?,
         Op::Ldsm => transfer::ldsm(context, warp, i, active)?,
         Op::Ldgsts => transfer::ldgsts(context, warp, i, active)?,
+        Op::Ldgdepbar => warp.copies.end_group(active),
+        Op::Depbar => {
+            if let Some(left) = groups_left(i) {
+                warp.copies.wait(active, Some(left), context.shared);
+            }
+        }
         Op::Qspc => transfer::qspc(context, warp, i, active)?,
         Op::Arrives => atomic::arrives(context, warp, i, active)?,
         Op::Atom | Op::AtomSwap | Op::Atomg | Op::AtomgSwap | Op::Red => {

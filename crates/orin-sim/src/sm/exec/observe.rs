@@ -12,7 +12,8 @@ use super::{Context, lanes};
 use crate::check::{BlockCheck, Request, Role, Scope, Site};
 use crate::kernel_profile::Tally;
 use crate::mmu::Access;
-use crate::sm::examined::{awaits_copies, fence};
+use crate::sm::InFlight;
+use crate::sm::examined::{fence, groups_left};
 use crate::sm::space::Space;
 use crate::sm::warp::{FULL, Row, Warp};
 
@@ -38,8 +39,11 @@ pub(super) trait Examiner {
     /// An instruction that may read or write a register of a shuffle.
     fn registers(&mut self, _i: &Instruction, _active: u32, _site: &Site<'_>) {}
 
-    /// Lanes execute a fence, or end or await copies.
+    /// Lanes execute a fence.
     fn ordered(&mut self, _warp: u32, _active: u32, _i: &Instruction) {}
+
+    /// Copies of lanes are complete.
+    fn landed(&mut self, _warp: u32, _copy: &InFlight, _lanes: u32) {}
 }
 
 impl Examiner for BlockCheck {
@@ -68,18 +72,16 @@ impl Examiner for BlockCheck {
     }
 
     fn ordered(&mut self, warp: u32, active: u32, i: &Instruction) {
-        match i.mnemonic() {
-            "LDGDEPBAR" => self.committed(warp, active),
-            "DEPBAR" if awaits_copies(i) => self.waited(warp, active, i.bits(field::SCOREBOARD_COUNT)),
-            mnemonic => {
-                if mnemonic == "NOP" {
-                    self.together(warp, active);
-                }
-                if let Some(fence) = fence(i) {
-                    self.fenced(warp, fence);
-                }
-            }
+        if i.mnemonic() == "NOP" {
+            self.together(warp, active);
         }
+        if let Some(fence) = fence(i) {
+            self.fenced(warp, fence);
+        }
+    }
+
+    fn landed(&mut self, warp: u32, copy: &InFlight, lanes: u32) {
+        self.landed(warp, copy, lanes);
     }
 }
 
@@ -113,7 +115,7 @@ fn scope(i: &Instruction) -> Scope {
 fn role(i: &Instruction) -> Role {
     match i.op {
         Op::AtomSwap | Op::AtomgSwap | Op::AtomsSwap => Role::Compare,
-        Op::Arrives => Role::ArriveAfterCopies,
+        Op::Arrives => Role::Arrive,
         Op::AtomsInc if i.bits(field::SIZE) == 2 => Role::Arrive,
         _ => Role::Plain,
     }
@@ -185,10 +187,19 @@ pub(super) fn before(
             request.addresses = widen(&shared_addresses(warp, i, field::UPPER_UNIFORM));
             (request.space, request.access) = (Space::Shared, Access::Atomic);
             let wide = match i.op {
-                Op::Arrives => true,
+                Op::Arrives => {
+                    landed(check, warp, active, None);
+                    true
+                }
                 _ => i.bits(field::SIZE) == 2,
             };
             request.bytes = if wide { 8 } else { 4 };
+        }
+        Op::Depbar => {
+            if let Some(left) = groups_left(i) {
+                landed(check, warp, active, Some(left));
+            }
+            return 0;
         }
         Op::Ldgsts => return copy(check, warp, i, &site, request),
         Op::Ldc | Op::UldcIndexed => {
@@ -251,6 +262,13 @@ fn generic(context: &Context<'_>, check: &mut impl Examiner, site: &Site<'_>, re
     parts.map(examine).into_iter().fold(0, |all, lanes| all | lanes)
 }
 
+/// Lanes wait for copies: see [`Copies::awaited`](crate::sm::copies::Copies::awaited).
+fn landed(check: &mut impl Examiner, warp: &Warp, lanes: u32, left: Option<u32>) {
+    for (copy, lanes) in warp.copies.awaited(lanes, left) {
+        check.landed(warp.index, copy, lanes);
+    }
+}
+
 /// Examines both sides of an asynchronous copy.
 fn copy(check: &mut impl Examiner, warp: &Warp, i: &Instruction, site: &Site<'_>, request: Request) -> u32 {
     let copied = copy_addresses(warp, i, request.bytes);
@@ -259,7 +277,10 @@ fn copy(check: &mut impl Examiner, warp: &Warp, i: &Instruction, site: &Site<'_>
     let none = lanes(from.mask).filter(|&lane| copied.left_out[lane] >= u64::from(request.bytes));
     let from = Request { mask: none.fold(from.mask, |mask, lane| mask & !(1 << lane)), ..from };
     check.examine_copy(&from, &copied.left_out, site);
-    let (space, access, role) = (Space::Shared, Access::Write, Role::Copy);
+    if let Some(oldest) = warp.copies.crowded_out() {
+        check.landed(warp.index, oldest, FULL);
+    }
+    let (space, access, role) = (Space::Shared, Access::Write, Role::Copy(warp.copies.next()));
     let addresses = widen(&copied.to);
     check.examine(&Request { space, access, role, addresses, strong: Scope::Own, ..request }, site);
     0

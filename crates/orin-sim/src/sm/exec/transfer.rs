@@ -89,7 +89,7 @@ pub(super) fn ldsm(context: &mut Context, warp: &mut Warp, i: &Instruction, acti
     Ok(())
 }
 
-/// LDGSTS: an asynchronous copy from global to shared memory, executed immediately.
+/// LDGSTS: an asynchronous copy from global to shared memory. It reads at once, and writes later (`sm::copies`).
 ///
 /// Lanes whose predicate operand is false fill the destination with zeros; compilers use it for sources of size 0.
 /// With ZFILL the low bits of the source address, unused in an aligned address, are the number of bytes at the end
@@ -106,6 +106,7 @@ pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     check_alignment(&widen(&to), active, bytes)?;
     let copied = active & copy;
     check_alignment(&from, copied, bytes)?;
+    let (mut first, mut data) = ([0; 32], [[0; 32]; 4]);
     for lane in lanes(active) {
         let words = if copied >> lane & 1 != 0 {
             let words = context.load(warp, lane, (Space::Global, from[lane]), format)?;
@@ -113,8 +114,14 @@ pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
         } else {
             [0; 4]
         };
-        context.store(warp, lane, (Space::Shared, to[lane].into()), format, words)?;
+        let index = context.shared_index(to[lane].into(), bytes);
+        // CAST: within shared memory.
+        first[lane] = index.map_err(|cause| Trap { lane: Some(lane), cause })? as u32;
+        for (row, word) in data.iter_mut().zip(words) {
+            row[lane] = word;
+        }
     }
+    warp.copies.begin(active, first, (data, bytes as usize / 4), context.shared);
     Ok(())
 }
 

@@ -15,6 +15,8 @@ mod paths;
 use sass::{PT, Predicate, URZ};
 use zerocopy::FromZeros;
 
+use super::copies::Copies;
+
 /// One value per lane.
 pub(crate) type Row = [u32; 32];
 
@@ -88,6 +90,8 @@ pub(crate) struct Warp {
     pub(crate) tid: [Row; 3],
     /// Local memory: one row per word of a thread's local memory; empty until first used.
     pub(crate) local: Vec<Row>,
+    /// Copies by `cp.async` in flight.
+    pub(crate) copies: Copies,
     turn: u32,
 }
 
@@ -107,6 +111,7 @@ impl Warp {
             index: 0,
             tid: [[0; 32]; 3],
             local: Vec::new(),
+            copies: Copies::default(),
             turn: TURN,
         }
     }
