@@ -50,13 +50,15 @@ pub fn all() -> Vec<Planted> {
     FILES.into_iter().flat_map(of_file).collect()
 }
 
-/// Kernels whose error has findings of several kinds.
-const SEVERAL: [(&str, &[&str]); 5] = [
+/// Kernels whose error has several findings.
+const SEVERAL: [(&str, &[&str]); 6] = [
     ("bug_one_warp", &["exited-threads", "shared-race"]),
     ("bug_large_count", &["barrier-count", "deadlock"]),
     ("bug_different_counts", &["barrier-count", "deadlock"]),
     ("bug_mask_without_caller", &["warp-mask", "deadlock"]),
     ("bug_different_masks", &["warp-mask", "deadlock"]),
+    // The store, and the loads at two lines of what it has stored.
+    ("bug_deep_stack", &["beyond-frame", "beyond-frame", "beyond-frame"]),
 ];
 
 impl Planted {

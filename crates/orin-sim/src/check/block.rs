@@ -524,7 +524,12 @@ impl BlockCheck {
         }
     }
 
-    /// Examines the registers of an instruction that reads or writes a register of a shuffle.
+    /// Whether a live lane of the warp has an undefined value of a shuffle.
+    pub(crate) fn follows(&self, warp: u32, live: u32) -> bool {
+        self.sync.as_ref().is_some_and(|sync| sync.undefined.follows(warp, live))
+    }
+
+    /// Examines the registers of an instruction of a warp that has such values.
     pub(crate) fn registers(&mut self, i: &Instruction, active: u32, site: &Site<'_>) {
         if let Some(sync) = &mut self.sync {
             sync.undefined.registers(&self.grid, self.block, i, active, site);

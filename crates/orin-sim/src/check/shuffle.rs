@@ -1,8 +1,8 @@
 //! synccheck of shuffles: values of lanes that do not execute the shuffle, because they have exited or are elsewhere.
 //!
 //! Such a value is undefined, but reading it is no error: programs shuffle first, and then use only the values of
-//! neighbours that exist. An error is an instruction that reads the register in the lanes concerned. The instructions
-//! behind the shuffle that touch its register are examined, in the same page of code.
+//! neighbours that exist. An error is an instruction that reads the register, or a copy of it, in the lanes concerned.
+//! While a warp has such values, all its instructions are examined. A copy in local memory is not followed.
 
 use sass::{Instruction, Op, RZ};
 
@@ -11,9 +11,6 @@ use super::finding::{Finding, Kind, Worker};
 use super::grid::GridCheck;
 use super::request::Site;
 use crate::sm::lanes;
-
-/// Size of a page of code.
-const PAGE_BYTES: u64 = 4096;
 
 /// Lanes of a warp whose register has an undefined value.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +40,11 @@ impl Undefined {
         self.0.retain(|value| value.lanes != 0);
     }
 
+    /// Whether a live lane of the warp has an undefined value.
+    pub(super) fn follows(&self, warp: u32, live: u32) -> bool {
+        self.0.iter().any(|value| value.warp == warp && value.lanes & live != 0)
+    }
+
     /// A shuffle of the lanes `active` writes a register. In `lanes` the value is undefined.
     pub(super) fn shuffled(&mut self, register: u8, lanes: u32, active: u32, site: &Site<'_>) {
         self.overwrite(site.warp, (register, 1), active);
@@ -60,28 +62,33 @@ impl Undefined {
         active: u32,
         site: &Site<'_>,
     ) {
-        if self.0.is_empty() {
-            return;
-        }
-        let reads = i.read();
+        let (reads, mut copied) = (i.read(), Vec::new());
         for value in &self.0 {
             let read = reads.iter().any(|(first, count)| value.register.wrapping_sub(*first) < *count);
-            let behind = site.pc > value.pc && site.pc / PAGE_BYTES == value.pc / PAGE_BYTES;
-            let concerns = behind && value.warp == site.warp && value.lanes & active != 0;
-            if read && concerns && uses(grid, i, site.pc) {
+            if !read || value.warp != site.warp || value.lanes & active == 0 {
+                continue;
+            }
+            if copies(i) {
+                copied.push(Value { register: i.written().0, lanes: value.lanes & active, ..*value });
+            } else if uses(grid, i, site.pc) {
                 report(grid, block, value, active, site);
             }
         }
         if i.op != Op::Shfl {
             self.overwrite(site.warp, i.written(), active);
         }
+        self.0.extend(copied);
     }
 }
 
-/// Whether an instruction uses what it reads. Another operand may decide, and a copy or a result be left unused.
+/// Whether an instruction copies a register.
+fn copies(i: &Instruction) -> bool {
+    i.op == Op::Mov || i.op == Op::Imad && i.a == RZ
+}
+
+/// Whether an instruction uses what it reads. Another operand may decide, and a result be left unused.
 fn uses(grid: &GridCheck, i: &Instruction, pc: u64) -> bool {
-    let copies = i.op == Op::Mov || i.op == Op::Imad && i.a == RZ;
-    if copies || i.op == Op::Shfl || fate::may_ignore(i) {
+    if matches!(i.op, Op::Shfl | Op::Stl) || fate::may_ignore(i) {
         return false;
     }
     !fate::computes(i) || grid.register_fate(pc, i.written().0) > Fate::Guarded

@@ -1,6 +1,6 @@
 //! Selection of the instructions that the checks of `crate::check` examine.
 
-use sass::{Instruction, Op, RZ, field};
+use sass::{Instruction, Op, field};
 
 use crate::check::{Fence, Scope, Tools};
 
@@ -19,34 +19,6 @@ pub(super) fn is_examined(tools: Tools, i: &Instruction) -> bool {
         Op::Depbar => tools.contains(Tools::RACECHECK) && groups_left(i).is_some(),
         Op::Warpsync => tools.intersects(Tools::SYNCCHECK | Tools::WARPCHECK),
         _ => false,
-    }
-}
-
-/// The registers that the shuffles of a piece of code write, as a bit mask.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Shuffled([u128; 2]);
-
-impl Shuffled {
-    /// Of the code `words`; none if no tool needs them.
-    pub(super) fn of(tools: Tools, words: impl Iterator<Item = u128>) -> Self {
-        let mut all = Self::default();
-        if tools.contains(Tools::SYNCCHECK) {
-            let decoded = words.filter_map(|word| sass::decode(word).ok());
-            for i in decoded.filter(|i| i.op == Op::Shfl && i.d != RZ) {
-                all.0[usize::from(i.d / 128)] |= 1 << (i.d % 128);
-            }
-        }
-        all
-    }
-
-    /// Whether an instruction reads or writes one of them.
-    pub(super) fn touches(self, i: &Instruction) -> bool {
-        if self.0 == [0; 2] {
-            return false;
-        }
-        let holds = |number: u8| self.0[usize::from(number / 128)] >> (number % 128) & 1 != 0;
-        let groups = i.read().into_iter().chain([i.written()]);
-        groups.into_iter().any(|(first, count)| (0..count).any(|step| holds(first.saturating_add(step))))
     }
 }
 

@@ -5,7 +5,7 @@ use core::ops::Deref;
 
 use sass::{Instruction, Op, field};
 
-use super::examined::{Shuffled, is_examined};
+use super::examined::is_examined;
 use crate::check::Tools;
 
 /// A decoded instruction of a program.
@@ -35,16 +35,15 @@ impl Deref for Fetched {
 }
 
 impl Fetched {
-    /// Wraps an instruction. `number` is the index of its counter; `tools` examine it, among code with these shuffles;
-    /// `profiled`: a profile counts it.
+    /// Wraps an instruction. `number` is the index of its counter; `tools` examine it; `profiled`: a profile counts it.
     pub(super) fn new(
         mut instruction: Instruction,
         number: Option<u32>,
-        (tools, shuffled): (Tools, Shuffled),
+        tools: Tools,
         profiled: bool,
     ) -> Self {
         let ordered = depends_on_order(&instruction);
-        let examined = is_examined(tools, &instruction) || shuffled.touches(&instruction);
+        let examined = is_examined(tools, &instruction);
         if ordered || examined || profiled || number.is_some() {
             instruction.op = Op::Watched;
         }

@@ -15,7 +15,6 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::Mutex;
 use sass::Refusal;
 
-use super::examined::Shuffled;
 use super::fetched::Fetched;
 use super::{SmFaultCause, SmOptions, Sms};
 use crate::check::Unit;
@@ -48,12 +47,10 @@ impl Page {
         let tools = options.check.as_ref().map_or(Tools::empty(), Checker::tools);
         // PANIC: the chunks have 16 bytes.
         let word = |bytes: &[u8]| u128::from_le_bytes(bytes.try_into().expect("16 bytes"));
-        let words = bytes.chunks_exact(16).map(word);
-        let shuffled = Shuffled::of(tools, words.clone());
-        let slots = words.map(|word| {
+        let slots = bytes.chunks_exact(16).map(word).map(|word| {
             let instruction = sass::decode(word).map_err(|refusal| (refusal, word))?;
             let number = coverage.map(|coverage| coverage.number(word));
-            Ok(Fetched::new(instruction, number, (tools, shuffled), options.profile.is_some()))
+            Ok(Fetched::new(instruction, number, tools, options.profile.is_some()))
         });
         let slots = slots.collect();
         Self { bytes, slots }

@@ -137,15 +137,18 @@ pub(crate) fn run(
     fuel: u64,
     spent: &mut Spent,
 ) -> Result<Stop, SmFault> {
+    if follows(context, warp) {
+        return run_loop::<true>(program, context, warp, fuel, spent);
+    }
     #[cfg(target_arch = "x86_64")]
     if has_vectors() {
         // SAFETY: the features have been detected; the function accesses only its arguments.
         return unsafe { run_vectors(program, context, warp, fuel, spent) };
     }
-    run_loop(program, context, warp, fuel, spent)
+    run_loop::<false>(program, context, warp, fuel, spent)
 }
 
-/// [`run_loop`] for hosts with AVX2 and FMA.
+/// [`run_loop`] without `FOLLOW` for hosts with AVX2 and FMA.
 ///
 /// # Safety
 ///
@@ -159,11 +162,17 @@ unsafe fn run_vectors(
     fuel: u64,
     spent: &mut Spent,
 ) -> Result<Stop, SmFault> {
-    run_loop(program, context, warp, fuel, spent)
+    run_loop::<false>(program, context, warp, fuel, spent)
 }
 
+/// Whether the checks follow undefined values of shuffles through the registers of the warp.
+fn follows(context: &Context, warp: &Warp) -> bool {
+    context.check.as_ref().is_some_and(|check| check.follows(warp.index, warp.live))
+}
+
+/// Runs until the fuel is used up; with `FOLLOW` while [`follows`] is true, with a look at each instruction.
 #[inline(always)]
-fn run_loop(
+fn run_loop<const FOLLOW: bool>(
     program: &mut Program,
     context: &mut Context,
     warp: &mut Warp,
@@ -178,7 +187,7 @@ fn run_loop(
         if !warp.path.runs() {
             return Ok(Stop::Blocked);
         }
-        if spent.warp >= limit {
+        if spent.warp >= limit || FOLLOW && !follows(context, warp) {
             return Ok(Stop::Fuel);
         }
         spent.warp += 1;
@@ -196,6 +205,9 @@ fn run_loop(
             warp.path.pc = pc + 16;
             warp.tick();
             continue;
+        }
+        if FOLLOW {
+            observe::registers(context, warp, &instruction.unwatched(), active);
         }
         match execute(context, warp, instruction, active) {
             Ok(Flow::Next) => warp.path.pc = pc + 16,
@@ -409,6 +421,10 @@ fn watched(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32) -> 
     context.port.set_strong(i.is_ordered());
     let flow = execute(context, warp, &own, active);
     context.port.set_strong(false);
+    if own.op == Op::Shfl && follows(context, warp) {
+        warp.path.pc = pc + 16;
+        return flow.map(|_| Flow::Stop(Stop::Fuel));
+    }
     if path & !warp.path.mask != 0
         && is_branch(own.op)
         && let Some(tally) = &mut context.tally

@@ -36,9 +36,6 @@ pub(super) trait Examiner {
     /// A shuffle writes a register, with values of lanes that do not execute it in `lanes`.
     fn shuffled(&mut self, _register: u8, _lanes: u32, _active: u32, _site: &Site<'_>) {}
 
-    /// An instruction that may read or write a register of a shuffle.
-    fn registers(&mut self, _i: &Instruction, _active: u32, _site: &Site<'_>) {}
-
     /// Lanes execute a fence.
     fn ordered(&mut self, _warp: u32, _active: u32, _i: &Instruction) {}
 
@@ -65,10 +62,6 @@ impl Examiner for BlockCheck {
 
     fn shuffled(&mut self, register: u8, lanes: u32, active: u32, site: &Site<'_>) {
         self.shuffled(register, lanes, active, site);
-    }
-
-    fn registers(&mut self, i: &Instruction, active: u32, site: &Site<'_>) {
-        self.registers(i, active, site);
     }
 
     fn ordered(&mut self, warp: u32, active: u32, i: &Instruction) {
@@ -121,6 +114,24 @@ fn role(i: &Instruction) -> Role {
     }
 }
 
+fn site(warp: &Warp) -> Site<'_> {
+    Site { pc: warp.path.pc, warp: warp.index, tid: &warp.tid, stack: warp.row(1) }
+}
+
+/// Examines the registers of an instruction before it is executed by a warp with undefined values of shuffles.
+pub(super) fn registers(context: &mut Context, warp: &Warp, i: &Instruction, active: u32) {
+    let Some(check) = context.check.take() else { return };
+    let mut using = active;
+    if i.op == Op::St {
+        // A store to local memory copies a register.
+        let addresses = generic_addresses(warp, i, field::UPPER_UNIFORM);
+        let local = lanes(active).filter(|&lane| context.resolve(addresses[lane]).0 == Space::Local);
+        using = local.fold(active, |using, lane| using & !(1 << lane));
+    }
+    check.registers(i, using, &site(warp));
+    context.check = Some(check);
+}
+
 /// Examines an instruction before it is executed. Returns the lanes that must not execute it.
 pub(super) fn before(
     context: &Context<'_>,
@@ -129,8 +140,7 @@ pub(super) fn before(
     i: &Instruction,
     active: u32,
 ) -> u32 {
-    let site = Site { pc: warp.path.pc, warp: warp.index, tid: &warp.tid, stack: warp.row(1) };
-    check.registers(i, active, &site);
+    let site = site(warp);
     let mut request = Request {
         space: Space::Global,
         mask: active,
