@@ -231,3 +231,29 @@ KERNEL fix_field(ARGS)
     __syncthreads();
     ((Entry *)out)[threadIdx.x] = entries[15 - threadIdx.x];
 }
+
+struct Sample {
+    char tag;
+    double value;
+};
+// The words of a struct, copied one by one. The second one is padding.
+// RUN grid=1 block=8 n=64
+KERNEL bug_words(ARGS)
+{
+    raw[4 * threadIdx.x] = 1;
+    __syncthreads();
+    out[4 * threadIdx.x] = raw[28 - 4 * threadIdx.x];
+    out[4 * threadIdx.x + 1] = raw[28 - 4 * threadIdx.x + 1]; // BUG uninitialised
+}
+KERNEL fix_words(ARGS)
+{
+    Sample *samples = (Sample *)raw, *copies = (Sample *)out;
+    samples[threadIdx.x].tag = 1;
+    samples[threadIdx.x].value = 2;
+    __syncthreads();
+    Sample sample = samples[7 - threadIdx.x];
+    sample.value += in[threadIdx.x];
+    copies[threadIdx.x] = sample;
+    __syncthreads();
+    copies[threadIdx.x] = samples[threadIdx.x];
+}

@@ -108,13 +108,13 @@ KERNEL bug_counter_of_warp(ARGS)
 }
 KERNEL fix_counter_of_warp(ARGS)
 {
-    __shared__ int count;
+    __shared__ unsigned long long count;
     if (threadIdx.x == 0)
         count = 0;
     __syncthreads();
     if (threadIdx.x % 2)
-        atomicAdd(&count, 1);
+        atomicAdd(&count, 1ull);
     __syncthreads();
     if (threadIdx.x < 32)
-        out[threadIdx.x] = *(volatile int *)&count >= 0;
+        out[threadIdx.x] = *(volatile unsigned long long *)&count < 64;
 }

@@ -13,7 +13,7 @@ use super::program::{Image, Variable};
 use super::race::GridRace;
 use super::request::name;
 use super::watcher::Pointer;
-use super::{Checker, Tools, mapped};
+use super::{Checker, Tools, mapped, padding};
 use crate::mmu::{FaultKind, View};
 use crate::sm::{ConstantBank, Launch, SmFault, SmFaultCause};
 
@@ -35,6 +35,8 @@ pub(crate) struct GridCheck {
     pub(super) race: Option<Mutex<GridRace>>,
     /// What becomes of loaded registers, by the address of the load.
     fates: Mutex<HashMap<(u64, u8), Fate>>,
+    /// What `padding::neighbours` says about a load.
+    neighbours: Mutex<HashMap<u64, [bool; 2]>>,
     /// The program of the launch, if it was loaded as one.
     loaded: OnceLock<Option<Arc<Image>>>,
     /// Initial stack pointer of a thread: its local memory ends there. 0 if it is not known.
@@ -100,6 +102,7 @@ impl GridCheck {
             view,
             race: race.then(|| Mutex::new(GridRace::new())),
             fates: Mutex::default(),
+            neighbours: Mutex::default(),
             loaded: OnceLock::new(),
             stack,
         };
@@ -143,6 +146,11 @@ impl GridCheck {
     pub(super) fn register_fate(&self, pc: u64, register: u8) -> Fate {
         let mut fates = self.fates.lock();
         *fates.entry((pc, register)).or_insert_with(|| fate::of(&self.view, pc, register))
+    }
+
+    /// Whether the code copies the words below and above that of the load at `pc` with it.
+    pub(super) fn neighbours(&self, pc: u64) -> [bool; 2] {
+        *self.neighbours.lock().entry(pc).or_insert_with(|| padding::neighbours(&self.view, pc))
     }
 
     /// The kernel and source of an instruction.

@@ -3,13 +3,23 @@
 //! A load that was written in part is no error if the code reads none of the unwritten words, or only stores them to
 //! global or shared memory. Unoptimised code stores by generic addresses. There the store decides: a copy in local
 //! memory is a variable that the code computes with.
+//!
+//! Unoptimised code copies a struct word by word: it loads all words, then stores them. There the words next to the
+//! loaded one tell a struct with padding from a variable.
+
+use core::array;
+
+use sass::{Instruction, Op, PT, RZ, Source, field};
 
 use super::fate::{self, Fate};
 use super::grid::GridCheck;
 use super::init::Written;
 use super::request::{Request, Scope, Site};
-use crate::mmu::Access;
+use crate::mmu::{Access, View};
 use crate::sm::Space;
+
+/// Longest distance between two loads of one copy, in bytes of code.
+const REACH: u64 = 128 * 16;
 
 /// A load with unwritten words that a generic store copies.
 #[derive(Debug)]
@@ -41,8 +51,63 @@ pub(super) fn fate_of(
     let are = |from: u64, len: u64| written.are_written(&grid.view, va + from, offset + from, len);
     let unwritten = (0..bytes).step_by(4).filter(|word| !are(*word, bytes.min(4)));
     let fate = unwritten.map(|word| grid.fate(pc, va + word)).max().unwrap_or(Fate::Used);
-    let in_part = (0..bytes).any(|byte| are(byte, 1));
-    if in_part || fate == Fate::Unread { fate } else { Fate::Used }
+    let written_in_part = |from: u64| {
+        (0..bytes).any(|byte| written.are_written(&grid.view, from + byte, offset + from + byte - va, 1))
+    };
+    if fate == Fate::Unread {
+        return fate;
+    }
+    let [below, above] = if bytes == 4 { grid.neighbours(pc) } else { [false; 2] };
+    // The padding in front of an aligned double word, or at its end.
+    let in_part = written_in_part(va) || below && va % 8 == 4 && offset >= 4 && written_in_part(va - 4);
+    match fate {
+        _ if !in_part => Fate::Used,
+        Fate::Moved if below || above => Fate::Copied,
+        fate => fate,
+    }
+}
+
+/// Whether the code around the load of a word at `pc` also loads the words below and above it, with nothing but
+/// computations in between.
+pub(super) fn neighbours(view: &View, pc: u64) -> [bool; 2] {
+    let within = |at: u64| {
+        let plain = |i: &Instruction| matches!(i.op, Op::Ld | Op::R2ur) || fate::computes(i);
+        fate::fetch(view, at).filter(|i| plain(i) && i.guard.index == PT)
+    };
+    let mut at = pc;
+    while pc - at < REACH && within(at.wrapping_sub(16)).is_some() {
+        at -= 16;
+    }
+    // A register's value: its origin, a register at the start or an instruction, plus an offset.
+    let mut values: [(u64, i64); 256] = array::from_fn(|register| (register as u64, 0));
+    let (mut own, mut loads) = (None, Vec::new());
+    while at < pc + REACH
+        && let Some(i) = within(at)
+    {
+        let (origin, offset) = values[usize::from(i.a)];
+        if i.op == Op::Ld && i.written().1 == 1 {
+            let field = if i.bit(field::UNIFORM) { field::OFFSET } else { field::LONG_OFFSET };
+            let place = (origin, offset.wrapping_add(i.signed(field)));
+            loads.push(place);
+            own = own.or((at == pc).then_some(place));
+        }
+        let (first, count) = i.written();
+        let result = match (i.op, i.b, i.c) {
+            (Op::Mov, Source::Register(from), _) => values[usize::from(from)],
+            // CAST: a signed operand.
+            (Op::Iadd3, Source::Immediate(more), Source::Register(RZ)) if !i.bit(field::EXTENDED) => {
+                (origin, offset + i64::from(more as i32))
+            }
+            _ => (at, 0),
+        };
+        for register in first..first.saturating_add(count) {
+            values[usize::from(register)] = result;
+        }
+        at += 16;
+    }
+    let has =
+        |distance: i64| own.is_some_and(|(origin, offset)| loads.contains(&(origin, offset + distance)));
+    [has(-4), has(4)]
 }
 
 impl Loads {

@@ -1,6 +1,6 @@
 //! Accesses of an instruction before it executes, for the checks of `crate::check`.
 
-use sass::{Instruction, Op, field};
+use sass::{Instruction, Op, PT, field};
 
 use super::collective::shuffle_sources;
 use super::memory::{
@@ -172,6 +172,11 @@ pub(super) fn before(
             request.strong = if request.strong == Scope::Block { Scope::Block } else { Scope::Device };
             request.bytes = if matches!(i.bits(field::ATOMIC_TYPE), 2 | 5 | 6) { 8 } else { 4 };
             if matches!(i.op, Op::Atom | Op::AtomSwap) {
+                if i.target_predicate(field::TARGET) != PT {
+                    // It does nothing to shared memory: the program does.
+                    let served = |lane: &usize| context.resolve(request.addresses[*lane]).0 == Space::Global;
+                    request.mask = lanes(active).filter(served).fold(0, |mask, lane| mask | 1 << lane);
+                }
                 return generic(context, check, &site, request);
             }
         }
