@@ -137,18 +137,20 @@ pub(crate) fn run(
     fuel: u64,
     spent: &mut Spent,
 ) -> Result<Stop, SmFault> {
+    let mut fuel = fuel;
     if follows(context, warp) {
-        return run_loop::<true>(program, context, warp, fuel, spent);
+        look_ahead(program, context, warp);
+        fuel = fuel.min(1);
     }
     #[cfg(target_arch = "x86_64")]
     if has_vectors() {
         // SAFETY: the features have been detected; the function accesses only its arguments.
         return unsafe { run_vectors(program, context, warp, fuel, spent) };
     }
-    run_loop::<false>(program, context, warp, fuel, spent)
+    run_loop(program, context, warp, fuel, spent)
 }
 
-/// [`run_loop`] without `FOLLOW` for hosts with AVX2 and FMA.
+/// [`run_loop`] for hosts with AVX2 and FMA.
 ///
 /// # Safety
 ///
@@ -162,7 +164,7 @@ unsafe fn run_vectors(
     fuel: u64,
     spent: &mut Spent,
 ) -> Result<Stop, SmFault> {
-    run_loop::<false>(program, context, warp, fuel, spent)
+    run_loop(program, context, warp, fuel, spent)
 }
 
 /// Whether the checks follow undefined values of shuffles through the registers of the warp.
@@ -170,9 +172,23 @@ fn follows(context: &Context, warp: &Warp) -> bool {
     context.check.as_ref().is_some_and(|check| check.follows(warp.index, warp.live))
 }
 
-/// Runs until the fuel is used up; with `FOLLOW` while [`follows`] is true, with a look at each instruction.
+/// Examines the registers of the next instruction.
+#[cold]
+fn look_ahead(program: &mut Program, context: &mut Context, warp: &mut Warp) {
+    if !warp.path.runs() {
+        warp.settle();
+    }
+    if warp.path.runs()
+        && let Ok(i) = program.fetch(warp.path.pc)
+        && (context.in_turn || !i.is_ordered())
+    {
+        let active = warp.path.mask & guard(warp, i);
+        observe::registers(context, warp, &i.unwatched(), active);
+    }
+}
+
 #[inline(always)]
-fn run_loop<const FOLLOW: bool>(
+fn run_loop(
     program: &mut Program,
     context: &mut Context,
     warp: &mut Warp,
@@ -187,7 +203,7 @@ fn run_loop<const FOLLOW: bool>(
         if !warp.path.runs() {
             return Ok(Stop::Blocked);
         }
-        if spent.warp >= limit || FOLLOW && !follows(context, warp) {
+        if spent.warp >= limit {
             return Ok(Stop::Fuel);
         }
         spent.warp += 1;
@@ -205,9 +221,6 @@ fn run_loop<const FOLLOW: bool>(
             warp.path.pc = pc + 16;
             warp.tick();
             continue;
-        }
-        if FOLLOW {
-            observe::registers(context, warp, &instruction.unwatched(), active);
         }
         match execute(context, warp, instruction, active) {
             Ok(Flow::Next) => warp.path.pc = pc + 16,
@@ -422,6 +435,7 @@ fn watched(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32) -> 
     let flow = execute(context, warp, &own, active);
     context.port.set_strong(false);
     if own.op == Op::Shfl && follows(context, warp) {
+        // From here on, `run` looks at each instruction.
         warp.path.pc = pc + 16;
         return flow.map(|_| Flow::Stop(Stop::Fuel));
     }
