@@ -120,8 +120,8 @@ impl InFlight {
     fn awaited(&self, ended: &Row, lanes: u32, left: Option<u32>) -> u32 {
         let mut done = self.lanes & lanes;
         if let Some(left) = left {
-            for lane in 0..32 {
-                done &= !(u32::from(ended[lane].wrapping_sub(self.group[lane]) <= left) << lane);
+            for (lane, (ended, group)) in ended.iter().zip(&self.group).enumerate() {
+                done &= !(u32::from(ended.wrapping_sub(*group) <= left) << lane);
             }
         }
         done

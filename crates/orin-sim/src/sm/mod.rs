@@ -54,8 +54,8 @@ pub struct SmOptions {
     pub threads: Option<usize>,
     /// Seed of a random order of warps. Without a seed, the warps of a CTA take turns of equal length in the order of
     /// their numbers. With a seed, order and lengths are random, different for each CTA and equal for each run with
-    /// that seed. A missing barrier then shows as results that depend on the seed. A copy by `cp.async` is then complete
-    /// either when it begins or when its thread has waited for it, otherwise always then.
+    /// that seed. A missing barrier then shows as results that depend on the seed. Half of the copies by `cp.async` are
+    /// then complete when they begin; without a seed all of them are when their threads have waited.
     pub seed: Option<u64>,
 }
 
