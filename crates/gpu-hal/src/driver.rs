@@ -59,11 +59,16 @@ pub enum MemoryUse {
     Signals,
     /// Commands: written by the CPU in pieces, read by the GPU soon after. CPU reads are slow.
     Commands,
+    /// Read and written by both through pointers in data: [`DeviceMemory::cpu`] is the address that
+    /// [`DeviceMemory::gpu_va`] has. In the machine's memory, also if the GPU has its own. A driver that cannot do it
+    /// returns [`Error::Unsupported`].
+    Unified,
 }
 
 impl MemoryUse {
     /// All uses.
-    pub const ALL: [Self; 5] = [Self::Device, Self::Upload, Self::ReadBack, Self::Signals, Self::Commands];
+    pub const ALL: [Self; 6] =
+        [Self::Device, Self::Upload, Self::ReadBack, Self::Signals, Self::Commands, Self::Unified];
 }
 
 /// Memory that CPU and GPU see; freed when dropped.
@@ -218,7 +223,8 @@ pub unsafe trait Driver: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver).
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory), [`Error::Driver`](crate::Error::Driver);
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a use that the driver does not know.
     fn allocate(&self, bytes: u64, purpose: MemoryUse, label: &str) -> Result<Box<dyn DeviceMemory>>;
 
     /// Maps memory of the process for the GPU, without a copy.

@@ -208,6 +208,35 @@ impl DoorRange {
         Ok(Self { next: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, left: len })
     }
 
+    /// As [`DoorRange::reserve`], at `address`, the start of a page.
+    ///
+    /// ```
+    /// use kernel_door::{DoorRange, Errno};
+    ///
+    /// // Addresses of the process are in use.
+    /// let page = std::ptr::from_ref(&0).addr() & !0xfff;
+    /// assert_eq!(DoorRange::reserve_at(page, 4096).unwrap_err(), Errno::EXIST);
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The errno of the mmap: `EEXIST` if the process uses some of the addresses, `EINVAL`, `ENOMEM` beyond the end of
+    /// the address space.
+    pub fn reserve_at(address: usize, len: usize) -> Result<Self, Errno> {
+        let place = core::ptr::with_exposed_provenance_mut(address);
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
+        // SAFETY: the flag keeps all other mappings: a new mapping touches no other memory.
+        let base = unsafe { rustix::mm::mmap_anonymous(place, len, ProtFlags::empty(), flags) }?;
+        let range = Self { next: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, left: len };
+        // A kernel before 4.17 does not know the flag, and chooses another address.
+        if base == place { Ok(range) } else { Err(Errno::EXIST) }
+    }
+
+    /// First address that is left.
+    pub fn address(&self) -> usize {
+        self.next.as_ptr().expose_provenance()
+    }
+
     /// Removes the first `len` addresses from the range.
     fn take(&mut self, len: usize) -> Option<NonNull<u8>> {
         let is_possible = len > 0 && len.is_multiple_of(rustix::param::page_size()) && len <= self.left;
@@ -265,6 +294,11 @@ mod tests {
         let again = files[0].map(0, page, Protection::READ).unwrap();
         // SAFETY: the mapping is live.
         assert_eq!(unsafe { again.pointer().cast::<u16>().byte_add(page - 2).read_volatile() }, 7);
+        assert_eq!(
+            DoorRange::reserve_at(parts[0].pointer().as_ptr().addr(), page).unwrap_err(),
+            Errno::EXIST
+        );
+        assert_eq!(DoorRange::reserve_at(1, page).unwrap_err(), Errno::INVAL);
         // What a failed call may have unmapped is not the range's any more.
         let closed = self::page();
         assert_eq!(closed.map_in(&mut range, 1, page, both).unwrap_err(), Errno::INVAL);
@@ -273,5 +307,16 @@ mod tests {
         drop((range, first));
         // SAFETY: the mapping is live.
         assert_eq!(unsafe { second.pointer().cast::<u16>().read_volatile() }, 8);
+        // An address that was used before is free after it.
+        let address = second.pointer().as_ptr().addr();
+        drop(second);
+        let mut range = DoorRange::reserve_at(address, page).unwrap();
+        assert_eq!(range.address(), address);
+        let back = files[1].map_in(&mut range, 0, page, Protection::READ).unwrap();
+        // SAFETY: the mapping is live.
+        assert_eq!(
+            (back.pointer().as_ptr().addr(), unsafe { back.pointer().cast::<u16>().read_volatile() }),
+            (address, 8)
+        );
     }
 }

@@ -153,12 +153,21 @@ impl Buffer {
             alignment: sys::PAGE_SIZE,
         })?;
         // CAST: a size has at most 64 bits.
-        let mut range = DoorRange::reserve(len).map_err(|errno| Error::Buffer {
+        let range = DoorRange::reserve(len).map_err(|errno| Error::Buffer {
             call: "mmap",
             label: label(),
             size: len as u64,
             errno,
         })?;
+        Self::side_by_side_in(range, parts)
+    }
+
+    /// As [`Buffer::side_by_side`], from the first address of `range` on, which has room for all of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`DmaBuf::map`]: `EINVAL` if the range is too short. Nothing stays mapped then.
+    pub fn side_by_side_in(mut range: DoorRange, parts: Vec<DmaBuf>) -> Result<Vec<Self>, Error> {
         parts
             .into_iter()
             .map(|dma_buf| {

@@ -231,6 +231,12 @@ pub enum Error {
         /// Requested size in bytes.
         bytes: u64,
     },
+    /// The process has mappings at all addresses tried for memory that CPU and GPU see at one address.
+    #[error("the process itself uses the addresses that the GPU has free for {bytes} bytes")]
+    Occupied {
+        /// Requested size in bytes.
+        bytes: u64,
+    },
     /// Imported memory is not page-aligned, or empty.
     #[error(
         "memory at {address:#x} of {bytes} bytes cannot be imported: it must not be empty, and must start at \
@@ -257,7 +263,7 @@ impl Error {
                 matches!(*status, Status::NO_MEMORY | Status::INSUFFICIENT_RESOURCES)
             }
             Self::Call { errno, .. } | Self::Map { errno, .. } => *errno == Errno::NOMEM,
-            Self::AddressSpace { .. } => true,
+            Self::AddressSpace { .. } | Self::Occupied { .. } => true,
             _ => false,
         }
     }
@@ -268,7 +274,8 @@ impl From<Error> for gpu_hal::Error {
         if !error.is_out_of_memory() {
             return Self::driver(error);
         }
-        let shortage = matches!(error, Error::AddressSpace { .. }).then_some(gpu_hal::Shortage::Addresses);
+        let of_addresses = matches!(error, Error::AddressSpace { .. } | Error::Occupied { .. });
+        let shortage = of_addresses.then_some(gpu_hal::Shortage::Addresses);
         Self::out_of_memory(error, shortage)
     }
 }

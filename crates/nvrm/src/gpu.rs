@@ -5,7 +5,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 
 use gpu_hal::chip::{self, Chip, ClassId, Usermode};
-use kernel_door::{Door, DoorFd, DoorMapping, Errno, Protection};
+use kernel_door::{Door, DoorFd, DoorMapping, DoorRange, Errno, Protection};
 
 use crate::abi::{alloc, control, escape};
 use crate::error::{Error, Result};
@@ -364,20 +364,22 @@ impl Gpu {
         Object(self.handles.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Maps a memory object into the process; returns the mapping and its RM address.
+    /// Maps a memory object into the process, at the first addresses of a range if there is one; returns the mapping and
+    /// its RM address.
     pub(crate) fn map_object(
         &self,
         object: Object,
         bytes: u64,
         is_video: bool,
         what: &'static str,
+        range: Option<&mut DoorRange>,
     ) -> Result<(DoorMapping, u64)> {
         let file = if is_video {
             open_file(&self.rm, self.properties.minor)?
         } else {
             rm::open(self.rm.door(), rm::CONTROL_NODE)?
         };
-        map(&self.rm, self.device, object, bytes, &file, what)
+        map(&self.rm, self.device, object, bytes, &file, what, range)
     }
 
     /// Undoes [`Gpu::map_object`], after the mapping itself was removed.
@@ -413,6 +415,7 @@ fn map(
     bytes: u64,
     file: &DoorFd,
     what: &'static str,
+    range: Option<&mut DoorRange>,
 ) -> Result<(DoorMapping, u64)> {
     let mut argument = escape::RmMapMemory {
         client: rm.client().0,
@@ -427,7 +430,11 @@ fn map(
     rm::check("RM_MAP_MEMORY", what, argument.status)?;
     let fail = |errno| Error::Map { what, bytes, errno };
     let len = usize::try_from(bytes).map_err(|_| fail(kernel_door::Errno::NOMEM))?;
-    Ok((file.map(0, len, REGISTERS).map_err(fail)?, argument.linear_address))
+    let mapping = match range {
+        Some(range) => file.map_in(range, 0, len, REGISTERS),
+        None => file.map(0, len, REGISTERS),
+    };
+    Ok((mapping.map_err(fail)?, argument.linear_address))
 }
 
 /// Maps the page with doorbell and clock, through BAR1 or BAR0. Before Hopper there is no mapping through BAR1.
@@ -446,7 +453,8 @@ fn map_usermode(
         rm.alloc(subdevice, &alloc::usermode_bar0(usermode.class), &mut ())?
     };
     let file = open_file(rm, minor)?;
-    map(rm, device, usermode, USERMODE_BYTES as u64, &file, "the doorbell page").map(|(mapping, _)| mapping)
+    map(rm, device, usermode, USERMODE_BYTES as u64, &file, "the doorbell page", None)
+        .map(|(mapping, _)| mapping)
 }
 
 fn uuid(rm: &Rm, subdevice: Object) -> Result<[u8; 16]> {

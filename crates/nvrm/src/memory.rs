@@ -8,7 +8,7 @@
 use core::ptr::NonNull;
 use std::sync::{Arc, OnceLock};
 
-use kernel_door::DoorMapping;
+use kernel_door::{DoorMapping, DoorRange};
 use parking_lot::Mutex;
 
 use crate::abi::{alloc, escape};
@@ -99,9 +99,14 @@ struct CpuMapping {
 
 impl CpuMapping {
     fn new(memory: &RmMemory) -> Result<Self> {
+        Self::new_in(memory, None)
+    }
+
+    /// Maps the memory at the first addresses of a range, if there is one.
+    fn new_in(memory: &RmMemory, range: Option<&mut DoorRange>) -> Result<Self> {
         let (gpu, place) = (Arc::clone(&memory.gpu), memory.place);
-        let (mapping, linear) =
-            gpu.map_object(memory.object, memory.bytes, place == Place::Video, place.what())?;
+        let is_video = place == Place::Video;
+        let (mapping, linear) = gpu.map_object(memory.object, memory.bytes, is_video, place.what(), range)?;
         Ok(Self { gpu, object: memory.object, linear, mapping: Some(mapping) })
     }
 
@@ -190,7 +195,11 @@ pub(crate) struct GpuMapping {
 impl GpuMapping {
     /// Maps `bytes` bytes of `object`.
     pub(crate) fn new(gpu: &Arc<Gpu>, object: Object, bytes: u64) -> Result<Self> {
-        let reserved = gpu.space().reserve(bytes)?;
+        Self::at(gpu, gpu.space().reserve(bytes)?, object, bytes)
+    }
+
+    /// Maps `bytes` bytes of `object` at addresses that were reserved for it.
+    fn at(gpu: &Arc<Gpu>, reserved: Reserved, object: Object, bytes: u64) -> Result<Self> {
         match gpu.space().map(reserved.va(), bytes, gpu.rm(), object) {
             Ok(()) => Ok(Self { gpu: Arc::clone(gpu), reserved: Some(reserved), bytes }),
             Err(error) => {
@@ -258,6 +267,21 @@ impl Memory {
         let mapping = GpuMapping::new(gpu, memory.object, memory.bytes)?;
         let mapped = Arc::new(Mapped { mapping, memory });
         Ok(Self { cpu: OnceLock::new(), mapping_for_cpu: Mutex::default(), mapped })
+    }
+
+    /// Allocates at least `bytes` bytes of system memory that [`Memory::cpu`] maps at the address that
+    /// [`Memory::gpu_va`] has. All GPU addresses are below 2^40, where most processes have no mappings.
+    ///
+    /// # Errors
+    ///
+    /// As [`Memory::new`]; [`Error::Occupied`].
+    pub fn unified(gpu: &Arc<Gpu>, bytes: u64) -> Result<Self> {
+        let memory = RmMemory::new(gpu, Place::System, bytes)?;
+        let (reserved, mut range) = gpu.space().reserve_common(memory.bytes)?;
+        let mapping = GpuMapping::at(gpu, reserved, memory.object, memory.bytes)?;
+        let cpu = CpuMapping::new_in(&memory, Some(&mut range))?;
+        let mapped = Arc::new(Mapped { mapping, memory });
+        Ok(Self { cpu: OnceLock::from(cpu), mapping_for_cpu: Mutex::default(), mapped })
     }
 
     /// The memory, for a mapping on another GPU.

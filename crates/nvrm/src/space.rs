@@ -14,7 +14,7 @@ use core::ops::Range;
 use core::ptr;
 use std::sync::LazyLock;
 
-use kernel_door::DoorFd;
+use kernel_door::{DoorFd, DoorRange};
 use parking_lot::Mutex;
 use range_alloc::RangeAllocator;
 use zerocopy::{FromBytes, IntoBytes};
@@ -44,6 +44,9 @@ pub const VA_END: u64 = SMALL.end;
 pub const SHARED_WINDOW: u64 = 0x7294_0000_0000;
 /// Start of the 4 GiB window for the local memory of a thread.
 pub const LOCAL_WINDOW: u64 = 0x7293_0000_0000;
+
+/// Number of ranges that are tried for memory that CPU and GPU see at one address.
+const ATTEMPTS: usize = 16;
 
 /// UUID of a GPU.
 pub(crate) type Uuid = [u8; 16];
@@ -218,6 +221,30 @@ impl Space {
     /// Reserves addresses for `bytes` bytes of memory, rounded up to pages.
     pub(crate) fn reserve(&self, bytes: u64) -> Result<Reserved> {
         ADDRESSES.lock().take(bytes).ok_or(Error::AddressSpace { bytes })
+    }
+
+    /// As [`Space::reserve`], addresses that the process has free as well; both stay reserved.
+    pub(crate) fn reserve_common(&self, bytes: u64) -> Result<(Reserved, DoorRange)> {
+        let mut occupied = Vec::new();
+        let found = loop {
+            let reserved = match self.reserve(bytes) {
+                Ok(reserved) => reserved,
+                Err(error) => break Err(error),
+            };
+            // CAST: a process has 64-bit addresses.
+            match DoorRange::reserve_at(reserved.va() as usize, reserved.bytes() as usize) {
+                Ok(range) => break Ok((reserved, range)),
+                Err(error) => {
+                    tracing::debug!(%error, va = reserved.va(), "the process has no such addresses free")
+                }
+            }
+            occupied.push(reserved);
+            if occupied.len() == ATTEMPTS {
+                break Err(Error::Occupied { bytes });
+            }
+        };
+        occupied.into_iter().for_each(|reserved| self.release(reserved));
+        found
     }
 
     /// Reserves addresses for the context of a channel.

@@ -28,7 +28,7 @@ use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use gpu_hal::Driver;
+use gpu_hal::{Driver, MemoryUse};
 use kernel_door::Door;
 use orin_sim::check::{Checker, Pointer, Watcher, What};
 use orin_sim::{Config, SoftwareOrin};
@@ -174,6 +174,10 @@ impl Observer for Watched {
     fn allocated(&self, memory: &Memory, bytes: u64) {
         let (va, whole, name) = (memory.gpu_va(), memory.bytes(), memory.content().name());
         let what = match memory.content() {
+            // The CPU writes it without the library's knowledge.
+            Content::Buffer if memory.purpose() == MemoryUse::Unified => {
+                return self.watcher.imported(va, bytes, whole, name);
+            }
             Content::Buffer => What::Data,
             Content::Program => What::Program,
             // Kernels may use them; their first value is written by the CPU.

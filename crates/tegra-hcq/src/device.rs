@@ -66,6 +66,30 @@ impl Device {
         Buffer::new(self.shared.heap(), len, purpose)
     }
 
+    /// Allocates a buffer of `len` elements that the CPU and the GPU see at one address: [`Buffer::cpu_address`] is
+    /// [`Buffer::gpu_va`], so data may contain pointers that both follow. The memory is the machine's, also if the GPU
+    /// has its own; neither side copies anything. What CUDA calls pinned or managed memory.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// let buffer = device.alloc_unified::<f32>(100)?;
+    /// let address = buffer.cpu_address()?.expect("the CPU sees it");
+    /// assert_eq!(address.as_ptr() as u64, buffer.gpu_va());
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::alloc`]; [`Shortage::Addresses`](crate::Shortage::Addresses) also if the process itself uses the
+    /// addresses that the GPU has free. [`Error::Driver`](crate::Error::Driver) with
+    /// [`gpu_hal::Error::Unsupported`] if the driver cannot do it.
+    pub fn alloc_unified<T: Pod>(&self, len: usize) -> Result<Buffer<T>> {
+        self.alloc_for(len, MemoryUse::Unified)
+    }
+
     /// Allocates a zeroed buffer of `len` elements.
     ///
     /// # Errors

@@ -256,7 +256,8 @@ fn the_checks_see_work_by_address() {
     let device = check::open(check::Tools::KERNELS).unwrap();
     let program = Program::load(&device, &std::fs::read(path).unwrap()).unwrap();
     let kernel = program.kernel("vector_add").unwrap();
-    let [a, b, c] = ["a", "b", "sums"].map(|name| device.alloc::<f32>(100).unwrap().named(name));
+    let [b, c] = ["b", "sums"].map(|name| device.alloc::<f32>(100).unwrap().named(name));
+    let a = device.alloc_unified::<f32>(100).unwrap().named("a");
     let mut queue = device.queue().unwrap();
     let block = |count: u32| {
         let mut block: Vec<u8> =
@@ -264,10 +265,12 @@ fn the_checks_see_work_by_address() {
         block.extend(count.to_le_bytes());
         block
     };
-    // `a` was written by the CPU, `b` by the queue, both by address: nothing is uninitialised.
+    // `a` was written by the CPU in place, `b` by both by address: nothing is uninitialised.
+    let first = a.cpu_address().unwrap().unwrap();
+    (0..100).for_each(|at| unsafe { first.add(at).write_volatile(1.0) });
     unsafe {
-        device.write_raw(&1.0_f32.to_le_bytes().repeat(100), a.gpu_va()).unwrap();
-        queue.fill_raw(b.gpu_va(), 2.0_f32, 100).unwrap();
+        device.write_raw(&2.0_f32.to_le_bytes().repeat(50), b.gpu_va()).unwrap();
+        queue.fill_raw(b.gpu_va() + 200, 2.0_f32, 50).unwrap();
         queue.launch_raw(&kernel, 1, 128, 0, &block(100)).unwrap();
     }
     queue.wait(TIMEOUT).unwrap();

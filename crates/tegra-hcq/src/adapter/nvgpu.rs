@@ -53,7 +53,8 @@ impl Nvgpu {
     /// How memory for a purpose is mapped on the GPU.
     fn options(&self, purpose: MemoryUse) -> MapOptions {
         // The host engine polls signals and reads commands, and no command can invalidate before it is read.
-        let shared = matches!(purpose, MemoryUse::Signals | MemoryUse::Commands);
+        // CPU and GPU may use unified memory at the same time.
+        let shared = matches!(purpose, MemoryUse::Signals | MemoryUse::Commands | MemoryUse::Unified);
         MapOptions {
             gpu_cached: self.mapping == Flags::L2Cached && !shared,
             coherent: self.mapping == Flags::SystemCoherent,
@@ -223,6 +224,9 @@ unsafe impl Driver for Nvgpu {
         let nvmap = self.gpu.nvmap();
         let buffer = |bytes| nvmap.buffer(bytes).cache(cache).label(label);
         let options = self.options(purpose);
+        if purpose == MemoryUse::Unified {
+            return Ok(Box::new(NvgpuMemory::unified(nvmap, &self.space, bytes, buffer, options)?));
+        }
         Ok(Box::new(NvgpuMemory::allocate(nvmap, &self.space, bytes, buffer, options)?))
     }
 

@@ -192,6 +192,7 @@ unsafe impl Driver for Nvrm {
 
     fn allocate(&self, bytes: u64, purpose: MemoryUse, _label: &str) -> Result<Box<dyn DeviceMemory>> {
         let place = match purpose {
+            MemoryUse::Unified => return Ok(Box::new(Memory::unified(&self.gpu, bytes)?)),
             MemoryUse::Upload | MemoryUse::ReadBack | MemoryUse::Signals => Place::System,
             _ => Place::Video,
         };

@@ -280,6 +280,9 @@ pub(super) fn driver_memory(
     if returned < bytes {
         return Err(gpu_hal::Error::ShortAllocation { wanted: bytes, returned }.into());
     }
+    if purpose == MemoryUse::Unified && memory.cpu()?.as_ptr().addr() as u64 != memory.gpu_va() {
+        return Err(gpu_hal::Error::Unsupported("memory at one address for CPU and GPU").into());
+    }
     Ok(memory)
 }
 

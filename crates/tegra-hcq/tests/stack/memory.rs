@@ -1,9 +1,10 @@
 //! Buffers of several nvmap handles: what crosses the seams between them, what refuses them, and what they leave.
+//! Memory at one address for CPU and GPU.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use gpu_hal::Shortage;
-use kernel_door::{Door, Errno};
+use kernel_door::{Door, DoorRange, Errno};
 use nvgpu_sys::{address_space, nvmap as sys};
 use nvmap::Nvmap;
 use orin_sim::{Call, Config, Failure, SoftwareOrin};
@@ -323,4 +324,69 @@ proptest! {
         }
         seams.check().unwrap();
     }
+}
+
+/// Held by the tests of unified memory: the boards of a process have the same GPU addresses.
+static ADDRESSES: Mutex<()> = Mutex::new(());
+
+/// Address of a buffer, the same for both.
+fn common_address(buffer: &Buffer<u32>) -> u64 {
+    let address = buffer.cpu_address().unwrap().unwrap().as_ptr() as u64;
+    assert_eq!(address, buffer.gpu_va());
+    address
+}
+
+#[test]
+fn unified_memory_is_at_one_address_for_cpu_and_gpu() {
+    let _alone = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut bench = Bench::new("basics");
+    let increment = bench.program.kernel("increment").unwrap();
+    let live = bench.orin.live();
+    // In a slab, of its own, and in several parts.
+    for len in [4, 100_000, LEN] {
+        let mut buffer = bench.device.alloc_unified::<u32>(len).unwrap();
+        let address = common_address(&buffer);
+        let ends = [0, len - 4, PART / 4 - 2].map(|at| at.min(len - 4));
+        for at in ends {
+            let pointer = (address as usize + 4 * at) as *mut u32;
+            // SAFETY: inside the buffer, which no work uses.
+            (0..4).for_each(|word| unsafe { pointer.add(word).write_volatile(word as u32) });
+            let block = [&(pointer as u64).to_le_bytes()[..], &4_u32.to_le_bytes()].concat();
+            unsafe { bench.queue.launch_raw(&increment, 1, 4, 0, &block) }.unwrap();
+            bench.queue.wait(TIMEOUT).unwrap();
+            // SAFETY: as above.
+            let seen: Vec<_> = (0..4).map(|word| unsafe { pointer.add(word).read_volatile() }).collect();
+            assert_eq!(seen, [1, 2, 3, 4]);
+            assert_eq!(buffer.slice(at..at + 4).unwrap().to_vec().unwrap(), seen);
+        }
+        bench.queue.fill(buffer.slice_mut(..4).unwrap(), 9).unwrap();
+        bench.queue.wait(TIMEOUT).unwrap();
+        assert_eq!(buffer.view().unwrap()[..4], [9; 4]);
+        drop(buffer);
+        bench.device.trim();
+        // Nothing is left: the addresses are free.
+        drop(DoorRange::reserve_at(address as usize, 4096).unwrap());
+    }
+    assert_live(&bench.orin, live);
+}
+
+#[test]
+fn unified_memory_avoids_what_the_process_has_mapped() {
+    let _alone = ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
+    let device = Device::open(DeviceKind::Sim).unwrap();
+    let first = device.alloc_unified::<u32>(100_000).unwrap();
+    let address = common_address(&first);
+    drop(first);
+    device.trim();
+    // Something else of the process takes the addresses that the kernel chooses for the GPU.
+    let taken = DoorRange::reserve_at(address as usize, 4096).unwrap();
+    let other = device.alloc_unified::<u32>(100_000).unwrap();
+    assert_ne!(common_address(&other), address);
+    // So does another device, whose GPU has addresses of its own.
+    let boards = [0, 1, 1].map(|index| Device::open_nth(DeviceKind::Sim, index).unwrap());
+    let buffers = boards.each_ref().map(|board| board.alloc_unified::<u32>(PART / 2).unwrap());
+    let mut addresses = buffers.each_ref().map(common_address);
+    addresses.sort_unstable();
+    assert!(addresses.windows(2).all(|pair| pair[0] + 2 * PART as u64 <= pair[1]), "{addresses:x?}");
+    drop(taken);
 }

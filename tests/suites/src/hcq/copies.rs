@@ -1,8 +1,8 @@
 //! Copies.
 
-use tegra_hcq::{Device, Error, MemoryUse};
+use tegra_hcq::{Device, Error, MemoryUse, QueueOptions, RawPlane};
 
-use crate::fixtures::{ensure, equal, patience};
+use crate::fixtures::{ensure, equal, kernel, patience};
 use test_harness::{Check, Context, Skip};
 use test_support::Numbers;
 
@@ -192,4 +192,48 @@ pub(super) fn bytes_through_another(context: &Context) -> Check {
         Err(Error::Range(_)) => Ok(()),
         other => Err(format!("a copy of 1 byte to 2 was not refused: {other:?}").into()),
     }
+}
+
+/// Work by address: each call once, also on odd addresses and with gaps between lines.
+pub(super) fn by_address(context: &Context) -> Check {
+    let device = context.device()?;
+    let increment = kernel!(device, "basics", "increment")?;
+    let mut queue = device.queue_with(&QueueOptions::default().any_memory(true))?;
+    let data: Vec<u8> = pattern(4096, 4).into_iter().flat_map(u32::to_le_bytes).collect();
+    let (source, target) = (device.alloc_from(&data)?, device.alloc::<u8>(16384)?);
+    let (from, to) = (source.gpu_va(), target.gpu_va());
+    let plane = |gpu_va, pitch| RawPlane { gpu_va, pitch };
+    let mut wanted = vec![0_u8; 16384];
+    unsafe {
+        queue.fill_raw(to, 0_u8, 16384)?;
+        queue.copy_raw(from + 1, to + 3, 1021)?;
+        queue.copy_raw_2d(plane(from + 5, 99), plane(to + 1100, 61), 60, 20)?;
+        queue.fill_raw(to + 4001, 0xa5_u8, 77)?;
+        queue.fill_raw(to + 4102, 0xbeef_u16, 33)?;
+        queue.fill_raw(to + 4204, -1.5_f32, 33)?;
+        queue.fill_raw_2d(plane(to + 5001, 101), 0x5a_u8, 55, 9)?;
+        queue.fill_raw_2d(plane(to + 6002, 302), 0x1234_u16, 121, 7)?;
+        queue.fill_raw_2d(plane(to + 8196, 404), 0xdead_beef_u32, 55, 9)?;
+        queue.upload_raw_2d(&data, 128, plane(to + 12290, 130), 127, 8)?;
+        queue.fill_raw(to + 14336, 7_u32, 256)?;
+        let block = [&(to + 14336).to_le_bytes()[..], &256_u32.to_le_bytes()].concat();
+        queue.launch_raw(&increment, 1, 256, 0, &block)?;
+    }
+    wanted[3..1024].copy_from_slice(&data[1..1022]);
+    for line in 0..20 {
+        wanted[1100 + line * 61..][..60].copy_from_slice(&data[5 + line * 99..][..60]);
+    }
+    let mut put = |start: usize, bytes: &[u8], count: usize| {
+        wanted[start..start + bytes.len() * count].copy_from_slice(&bytes.repeat(count));
+    };
+    put(4001, &[0xa5], 77);
+    put(4102, &0xbeef_u16.to_le_bytes(), 33);
+    put(4204, &(-1.5_f32).to_le_bytes(), 33);
+    (0..9).for_each(|line| put(5001 + line * 101, &[0x5a], 55));
+    (0..7).for_each(|line| put(6002 + line * 302, &0x1234_u16.to_le_bytes(), 121));
+    (0..9).for_each(|line| put(8196 + line * 404, &0xdead_beef_u32.to_le_bytes(), 55));
+    (0..8).for_each(|line| put(12290 + line * 130, &data[line * 128..][..127], 1));
+    put(14336, &8_u32.to_le_bytes(), 256);
+    let back = unsafe { queue.download_raw(to, 16384)? };
+    equal("the target", &back.wait(patience(context))?, &wanted)
 }

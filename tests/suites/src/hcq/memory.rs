@@ -1,6 +1,8 @@
 //! The GPU sees what the CPU writes.
 
-use tegra_hcq::{HostMemory, args};
+use std::time::Instant;
+
+use tegra_hcq::{HostMemory, QueueOptions, args};
 
 use crate::fixtures::{equal, kernel, patience};
 use test_harness::{Check, Context};
@@ -43,4 +45,49 @@ pub(super) fn host_buffer(context: &Context) -> Check {
     queue.copy(&host, &mut target)?;
     queue.wait(patience(context))?;
     equal("the copy", &target.to_vec()?, &bytes)
+}
+
+/// Blocks of several sizes: pointers of the CPU are those of the GPU, and each side sees what the other wrote.
+pub(super) fn unified(context: &Context) -> Check {
+    let device = context.device()?;
+    let increment = kernel!(device, "basics", "increment")?;
+    let mut queue = device.queue_with(&QueueOptions::default().any_memory(true))?;
+    let mut kept = Vec::new();
+    for len in [64, 30_000, 1 << 20, 3 << 20] {
+        let buffer = device.alloc_unified::<u32>(len)?.named("unified");
+        let address = buffer.cpu_address()?.expect("unified memory is visible").as_ptr();
+        equal("the address", &[address as u64], &[buffer.gpu_va()])?;
+        for round in 0..3_u32 {
+            let last = len - 64;
+            // SAFETY: inside the buffer, which no work uses.
+            (last..len).for_each(|at| unsafe { address.add(at).write_volatile(round) });
+            let block =
+                [&(address as u64 + 4 * last as u64).to_le_bytes()[..], &64_u32.to_le_bytes()].concat();
+            unsafe { queue.launch_raw(&increment, 1, 64, 0, &block) }?;
+            queue.wait(patience(context))?;
+            // SAFETY: as above.
+            let seen: Vec<u32> = (last..len).map(|at| unsafe { address.add(at).read_volatile() }).collect();
+            equal("what the kernel wrote", &seen, &[round + 1; 64])?;
+        }
+        kept.push(buffer);
+    }
+    // A copy from there and a fill of it, while the CPU waits for the last word.
+    let source = &kept[2];
+    let mut target = device.alloc::<u32>(source.len())?;
+    let word = source.cpu_address()?.expect("unified memory is visible").as_ptr();
+    let last = source.gpu_va() + 4 * (source.len() as u64 - 1);
+    unsafe { queue.fill_raw(source.gpu_va(), 0xcafe_u32, source.len())? };
+    unsafe { queue.fill_raw(last, 0xbabe_u32, 1)? };
+    queue.submit()?;
+    let start = Instant::now();
+    // SAFETY: inside the buffer; the GPU writes the word once.
+    while unsafe { word.add(source.len() - 1).read_volatile() } != 0xbabe
+        && start.elapsed() < patience(context)
+    {
+        std::hint::spin_loop();
+    }
+    queue.copy(source, &mut target)?;
+    queue.wait(patience(context))?;
+    let copied = target.to_vec()?;
+    equal("both ends of the copy", &[copied[0], copied[copied.len() - 1]], &[0xcafe, 0xbabe])
 }

@@ -48,6 +48,7 @@ pub static SUITE: Suite = Suite {
         case!(copy_64bit, "copies around and above 4 GiB", copies::beyond_32_bits)
             .limited_to(Duration::from_secs(300)),
         case!(copy_2d, "rectangles of odd sizes and pitches between buffers", copies::rectangles),
+        case!(copy_raw, "copies, fills of 8, 16 and 32 bits and launches by address", copies::by_address),
         case!(copy_staged, "slices of the process to the device and back, without a wait", copies::staged),
         case!(update_copy, "source and destination of a recorded copy change", copies::update),
         case!(update_copy_long, "the same with 64 MiB", copies::update_long),
@@ -73,6 +74,7 @@ pub static SUITE: Suite = Suite {
             "a copy sees what the CPU wrote before the barrier",
             memory::barrier_before_copy
         ),
+        case!(unified_memory, "CPU and GPU use memory at one address, at the same time", memory::unified),
         case!(map_cpu_buffer_to_device, "the GPU copies memory of the process in place", memory::host_buffer),
         case!(multidevice, "two GPUs work side by side", peers::side_by_side),
         case!(multidevice_p2p, "memory of one GPU used by another", peers::peer_memory),

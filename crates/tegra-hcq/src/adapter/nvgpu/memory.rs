@@ -5,11 +5,13 @@
 //! the parts, mapped side by side on the GPU and on the CPU. Everything above this module sees one range of addresses.
 
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use gpu_hal::{DeviceMemory, Error, Result};
-use nvgpu_channel::{AddressSpace, MapOptions, Mapping, Placement};
-use nvmap::{Buffer, BufferBuilder, Nvmap};
+use gpu_hal::{DeviceMemory, Error, Result, Shortage};
+use kernel_door::DoorRange;
+use nvgpu_channel::{AddressSpace, GpuVa, MapOptions, Mapping, Placement, Reservation};
+use nvmap::{Buffer, BufferBuilder, DmaBuf, Nvmap};
 
 /// Size of a part in bytes; the last part of a buffer is smaller. A multiple of 2 MiB, the alignment of large nvmap
 /// buffers.
@@ -42,35 +44,96 @@ impl NvgpuMemory {
         if bytes <= PART_BYTES {
             return Self::map(space, buffer(bytes).allocate()?, options);
         }
-        // Without this check, the kernel would evict its caches, and on old releases end programs, before it fails.
-        if let Ok(available) = nvmap.system_memory().map(|usage| usage.largest_allocation())
-            && bytes > available
-        {
-            return Err(nvmap::Error::Unavailable { size: bytes, available }.into());
-        }
-        let mut parts = Vec::new();
-        // CAST: a part fits in 32 bits.
-        for done in (0..bytes).step_by(PART_BYTES as usize) {
-            let part = buffer(PART_BYTES.min(bytes - done)).allocate_unmapped();
-            parts.push(part.map_err(|error| Error::from(error).fitting(done))?);
-        }
-        let buffers: Vec<_> = Buffer::side_by_side(parts)?.into_iter().map(Arc::new).collect();
-        Self::compose(space, &buffers, options)
+        let (parts, len) = allocate_parts(nvmap, bytes, buffer)?;
+        Self::compose(&space.reserve(len, false)?, Buffer::side_by_side(parts)?, options)
+    }
+
+    /// As [`NvgpuMemory::allocate`], for memory that the CPU sees at the address that the GPU has for it.
+    pub(super) fn unified<'a>(
+        nvmap: &'a Nvmap,
+        space: &AddressSpace,
+        bytes: u64,
+        buffer: impl Fn(u64) -> BufferBuilder<'a>,
+        options: MapOptions,
+    ) -> Result<Self> {
+        let (parts, len) = allocate_parts(nvmap, bytes, buffer)?;
+        let (reservation, range) = reserve_common(space, len)?;
+        Self::compose(&reservation, Buffer::side_by_side_in(range, parts)?, options)
     }
 
     /// Maps buffers side by side on the GPU.
-    fn compose(space: &AddressSpace, buffers: &[Arc<Buffer>], options: MapOptions) -> Result<Self> {
+    fn compose(reservation: &Reservation, buffers: Vec<Buffer>, options: MapOptions) -> Result<Self> {
+        let buffers: Vec<_> = buffers.into_iter().map(Arc::new).collect();
         let (mut places, mut len) = (Vec::new(), 0);
-        for buffer in buffers {
+        for buffer in &buffers {
             places.push(Placement { offset: len, buffer, buffer_offset: 0, len: size(buffer), options });
             len += size(buffer);
         }
-        let mut mappings = space.reserve(len, false)?.map_batch(&places)?.into_iter();
+        let mut mappings = reservation.map_batch(&places)?.into_iter();
         match mappings.next() {
             Some(first) => Ok(Self { first, others: mappings.collect() }),
             None => Err(Error::ShortAllocation { wanted: len, returned: 0 }),
         }
     }
+}
+
+/// Allocates the parts of at least `bytes` bytes, and returns the sum of their sizes.
+fn allocate_parts<'a>(
+    nvmap: &'a Nvmap,
+    bytes: u64,
+    buffer: impl Fn(u64) -> BufferBuilder<'a>,
+) -> Result<(Vec<DmaBuf>, u64)> {
+    // Without this check, the kernel would evict its caches, and on old releases end programs, before it fails.
+    if bytes > PART_BYTES
+        && let Ok(available) = nvmap.system_memory().map(|usage| usage.largest_allocation())
+        && bytes > available
+    {
+        return Err(nvmap::Error::Unavailable { size: bytes, available }.into());
+    }
+    let (mut parts, mut len) = (Vec::new(), 0);
+    // CAST: a part fits in 32 bits.
+    for done in (0..bytes.max(1)).step_by(PART_BYTES as usize) {
+        let part = buffer(PART_BYTES.min(bytes - done)).allocate_unmapped();
+        let part = part.map_err(|error| Error::from(error).fitting(done))?;
+        len += part.size() as u64;
+        parts.push(part);
+    }
+    Ok((parts, len))
+}
+
+/// Where the search for an address begins that the process has free as well, if it uses those that the kernel chose:
+/// below all that the kernel chooses, and above what a process has there.
+const COMMON_BELOW: u64 = 0xe0_0000_0000;
+/// Distance between two addresses of the search in bytes.
+const COMMON_STEP: u64 = 64 << 20;
+/// Number of addresses that are tried.
+const COMMON_ATTEMPTS: u64 = 256;
+/// Number of addresses that the process has tried. Several devices have separate GPU addresses, but one process.
+static COMMON_TRIED: AtomicU64 = AtomicU64::new(0);
+
+/// Reserves `len` bytes of addresses on the GPU that the process has free as well, in both.
+fn reserve_common(space: &AddressSpace, len: u64) -> Result<(Reservation, DoorRange)> {
+    // CAST: a process has 64-bit addresses.
+    let on_cpu = |reservation: &Reservation| DoorRange::reserve_at(reservation.va().0 as usize, len as usize);
+    let reservation = space.reserve(len, false)?;
+    if let Ok(range) = on_cpu(&reservation) {
+        return Ok((reservation, range));
+    }
+    drop(reservation);
+    let steps = len.div_ceil(COMMON_STEP);
+    let most = COMMON_BELOW / COMMON_STEP - 1;
+    for _ in 0..COMMON_ATTEMPTS {
+        // The search begins anew when it has reached the lowest addresses.
+        let below = COMMON_TRIED.fetch_add(steps, Ordering::Relaxed) % most + steps;
+        let Some(va) = COMMON_BELOW.checked_sub(below.saturating_mul(COMMON_STEP)) else { continue };
+        if let Ok(reservation) = space.reserve_fixed(GpuVa(va), len, false)
+            && let Ok(range) = on_cpu(&reservation)
+        {
+            return Ok((reservation, range));
+        }
+    }
+    let text = format!("the process itself uses the addresses that the GPU has free for {len} bytes");
+    Err(Error::out_of_memory(text, Some(Shortage::Addresses)))
 }
 
 /// Size in bytes.
