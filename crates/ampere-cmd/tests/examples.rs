@@ -1,7 +1,7 @@
 //! Whole pushbuffers and a launch descriptor, word by word, and their text.
 
 use ampere_cmd::command::{
-    CopyRelease, Fill, LinearCopy, Pattern, Payload, PcasAction, PitchCopy, PitchFill, SemaphoreReduction,
+    CopyRelease, Fill, LinearCopy, Pattern, Payload, PcasAction, PitchCopy, SemaphoreReduction,
     SemaphoreRelease,
 };
 use ampere_cmd::copy_c7b5::{self, LaunchDma, LineCount, LineLengthIn};
@@ -132,12 +132,6 @@ fn filling() {
     let words = fill(Pattern::Bits64(0x1122_3344_5566_7788));
     assert_eq!(words[..4], [0x2003_81c0, 0x5566_7788, 0x1122_3344, 0x0103_0054]);
     assert_eq!(words[4..], rest);
-
-    let pattern = Pattern::Bits16(0xabcd);
-    let lines = PitchFill { destination: 0x20_0000_0000, pitch: 0x400, pattern, count: 320, lines: 64 };
-    let words = encoded(|encoder| encoder.pitch_fill(&lines));
-    assert_eq!(words[..3], [0x2002_81c1, 0xabcd, 0x0001_0005]);
-    assert_eq!(words[3..], [0x2006_8102, 0x20, 0, 0, 0x400, 320, 64, 0x2001_80c0, 0x782]);
 }
 
 #[test]
@@ -379,12 +373,6 @@ fn addresses_and_lengths_that_no_field_holds_are_refused() {
     let fill = Fill { destination: 2, pattern: Pattern::Bits32(0), count: 1 };
     assert_eq!(encoder.fill(&fill), misaligned("fill", 2, 4));
     assert!(encoder.fill(&Fill { destination: 0, count: 0, ..fill }).is_err());
-    let lines = PitchFill { destination: 4, pitch: 6, pattern: Pattern::Bits32(0), count: 1, lines: 2 };
-    assert_eq!(encoder.pitch_fill(&lines), misaligned("pitch of a fill", 6, 4));
-    assert_eq!(encoder.pitch_fill(&PitchFill { destination: 2, ..lines }), misaligned("fill", 2, 4));
-    assert!(encoder.pitch_fill(&PitchFill { lines: 0, pitch: 8, ..lines }).is_err());
-    let far = PitchFill { pitch: u32::MAX - 3, lines: u32::MAX, ..lines };
-    assert_eq!(encoder.pitch_fill(&far), too_high("fill", 4, 49));
     let copied = |va, timestamp| CopyRelease { va, payload: 1, timestamp };
     assert_eq!(encoder.copy_release(&copied(8, true)), misaligned("copy semaphore", 8, 16));
     assert_eq!(encoder.copy_release(&copied(2, false)), misaligned("copy semaphore", 2, 4));

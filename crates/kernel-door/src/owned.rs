@@ -294,11 +294,6 @@ mod tests {
         let again = files[0].map(0, page, Protection::READ).unwrap();
         // SAFETY: the mapping is live.
         assert_eq!(unsafe { again.pointer().cast::<u16>().byte_add(page - 2).read_volatile() }, 7);
-        assert_eq!(
-            DoorRange::reserve_at(parts[0].pointer().as_ptr().addr(), page).unwrap_err(),
-            Errno::EXIST
-        );
-        assert_eq!(DoorRange::reserve_at(1, page).unwrap_err(), Errno::INVAL);
         // What a failed call may have unmapped is not the range's any more.
         let closed = self::page();
         assert_eq!(closed.map_in(&mut range, 1, page, both).unwrap_err(), Errno::INVAL);
@@ -307,16 +302,21 @@ mod tests {
         drop((range, first));
         // SAFETY: the mapping is live.
         assert_eq!(unsafe { second.pointer().cast::<u16>().read_volatile() }, 8);
-        // An address that was used before is free after it.
-        let address = second.pointer().as_ptr().addr();
-        drop(second);
-        let mut range = DoorRange::reserve_at(address, page).unwrap();
+    }
+
+    #[test]
+    fn a_range_at_an_address_replaces_nothing() {
+        // Where no process has mappings of its own.
+        let (page, address) = (page_size(), 0x10_0000_0000);
+        let mut range = DoorRange::reserve_at(address, 2 * page).unwrap();
         assert_eq!(range.address(), address);
-        let back = files[1].map_in(&mut range, 0, page, Protection::READ).unwrap();
-        // SAFETY: the mapping is live.
-        assert_eq!(
-            (back.pointer().as_ptr().addr(), unsafe { back.pointer().cast::<u16>().read_volatile() }),
-            (address, 8)
-        );
+        assert_eq!(DoorRange::reserve_at(address + page, page).unwrap_err(), Errno::EXIST);
+        assert_eq!(DoorRange::reserve_at(address + 1, page).unwrap_err(), Errno::INVAL);
+        let mapping = self::page().map_in(&mut range, 0, page, Protection::READ).unwrap();
+        assert_eq!((mapping.pointer().as_ptr().addr(), range.address()), (address, address + page));
+        drop(range);
+        assert_eq!(DoorRange::reserve_at(address, page).unwrap_err(), Errno::EXIST, "the mapping is live");
+        drop(mapping);
+        assert!(DoorRange::reserve_at(address, 2 * page).is_ok());
     }
 }

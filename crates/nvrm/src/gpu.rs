@@ -364,8 +364,8 @@ impl Gpu {
         Object(self.handles.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Maps a memory object into the process, at the first addresses of a range if there is one; returns the mapping and
-    /// its RM address.
+    /// Maps a memory object into the process, at the first addresses of a range if there is one; returns the mapping
+    /// and its RM address.
     pub(crate) fn map_object(
         &self,
         object: Object,

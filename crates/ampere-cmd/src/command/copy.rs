@@ -85,7 +85,10 @@ impl Pattern {
     }
 }
 
-/// A fill of memory with a pattern.
+/// A fill of contiguous memory with a pattern.
+///
+/// There is no fill of lines that are a pitch apart: an H100 (driver 580) did not end a transfer with remapping,
+/// MULTI_LINE_ENABLE and a PITCH_IN of 0, and reported CTX SWITCH TIMEOUT until it was reset. Fill one line and copy it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
     /// GPU address, a multiple of the pattern's size.
@@ -94,21 +97,6 @@ pub struct Fill {
     pub pattern: Pattern,
     /// Number of repetitions, at least 1.
     pub count: u32,
-}
-
-/// A fill of lines that are a pitch apart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PitchFill {
-    /// GPU address of the first line, a multiple of the pattern's size.
-    pub destination: u64,
-    /// Distance between lines in bytes, a multiple of the pattern's size.
-    pub pitch: u32,
-    /// Pattern to write.
-    pub pattern: Pattern,
-    /// Number of repetitions in a line, at least 1.
-    pub count: u32,
-    /// Number of lines, at least 1.
-    pub lines: u32,
 }
 
 /// A semaphore release after all earlier transfers are complete and visible.
@@ -212,31 +200,6 @@ impl<S: Sink> Encoder<S> {
             let destination = upper_lower(fill.destination);
             encoder.methods(Subchannel::COPY, OffsetOutUpper::ADDRESS, &destination)?;
             encoder.methods(Subchannel::COPY, LineLengthIn::ADDRESS, &[fill.count])?;
-            encoder.method(Subchannel::COPY, &launch)
-        })
-    }
-
-    /// Fills lines. 12 words, with a 64-bit pattern 13.
-    ///
-    /// # Errors
-    ///
-    /// As [`Encoder::fill`], also for the number of lines and the pitch.
-    pub fn pitch_fill(&mut self, fill: &PitchFill) -> Result<(), Error> {
-        let (bits, bytes) = (self.target().engine_va_bits(), fill.pattern.bytes());
-        check_count("elements of a fill", u64::from(fill.count), u64::from(u32::MAX))?;
-        check_count("lines of a fill", u64::from(fill.lines), u64::from(u32::MAX))?;
-        let pitch = u64::from(fill.pitch);
-        check_va("fill", fill.destination, bytes, bits)?;
-        check_va("pitch of a fill", pitch, bytes, bits)?;
-        let span = u64::from(fill.lines - 1) * pitch + u64::from(fill.count) * bytes;
-        check_range("fill", fill.destination, span, bits)?;
-        let launch = LaunchDma { remap_enable: true, multi_line_enable: true, ..transfer() };
-        self.together::<13>(|encoder| {
-            encoder.remap(fill.pattern)?;
-            let [upper, lower] = upper_lower(fill.destination);
-            // PITCH_IN lies between them and is not read.
-            let state = [upper, lower, 0, fill.pitch, fill.count, fill.lines];
-            encoder.methods(Subchannel::COPY, OffsetOutUpper::ADDRESS, &state)?;
             encoder.method(Subchannel::COPY, &launch)
         })
     }

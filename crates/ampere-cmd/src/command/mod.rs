@@ -31,7 +31,7 @@ mod copy;
 mod host;
 
 pub use compute::{LOCAL_WARP_UNIT, LocalMemorySize, PcasAction, local_memory_size};
-pub use copy::{CopyRelease, Fill, LinearCopy, MAX_COPY_PIECE, Pattern, PitchCopy, PitchFill};
+pub use copy::{CopyRelease, Fill, LinearCopy, MAX_COPY_PIECE, Pattern, PitchCopy};
 pub use host::{
     AcquireCondition, L2Operation, Payload, ReductionOperation, SemaphoreAcquire, SemaphoreReduction,
     SemaphoreRelease,

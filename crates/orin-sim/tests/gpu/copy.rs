@@ -1,7 +1,7 @@
 //! The copy engine and inline uploads.
 
 use ampere_cmd::command::SemaphoreRelease;
-use ampere_cmd::command::{CopyRelease, Fill, LinearCopy, Pattern, PitchCopy, PitchFill};
+use ampere_cmd::command::{CopyRelease, Fill, LinearCopy, Pattern, PitchCopy};
 use ampere_cmd::{Method, Subchannel, compute_c7c0, copy_c7b5 as class};
 
 use crate::rig::{Rig, SEMAPHORES, acquire, release};
@@ -128,18 +128,10 @@ fn fills_of_every_width() {
         (TARGET + 0x2002, Pattern::Bits16(0xbeef), 1001),
         (TARGET + 0x8000, Pattern::Bits64(0x0123_4567_89ab_cdef), 2000),
     ];
-    let lines = PitchFill {
-        destination: TARGET + 0x3002,
-        pitch: 0x42,
-        pattern: Pattern::Bits16(0x1234),
-        count: 30,
-        lines: 20,
-    };
     ring.commands(|encoder| {
         for (destination, pattern, count) in fills {
             encoder.fill(&Fill { destination, pattern, count }).unwrap();
         }
-        encoder.pitch_fill(&lines).unwrap();
         encoder.semaphore_release(&release(SEMAPHORES, 1)).unwrap();
     });
     rig.wait_for(0, 1);
@@ -152,10 +144,6 @@ fn fills_of_every_width() {
         .chunks_exact_mut(8)
         .for_each(|word| word.copy_from_slice(&0x0123_4567_89ab_cdefu64.to_le_bytes()));
     expected[0x2002..0x2002 + 2002].chunks_exact_mut(2).for_each(|word| word.copy_from_slice(&[0xef, 0xbe]));
-    for line in 0..20 {
-        let line = &mut expected[0x3002 + line * 0x42..][..60];
-        line.chunks_exact_mut(2).for_each(|word| word.copy_from_slice(&[0x34, 0x12]));
-    }
     assert!(rig.read(TARGET, 0x10000) == expected);
 }
 

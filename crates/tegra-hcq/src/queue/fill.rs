@@ -1,6 +1,6 @@
 //! Fills by the copy engine.
 
-use ampere_cmd::command::{Fill, PitchFill};
+use ampere_cmd::command::{Fill, PitchCopy};
 
 use super::Queue;
 use super::copy::field;
@@ -86,19 +86,31 @@ impl Queue {
         if columns == 0 {
             return Ok(());
         }
-        let fill = PitchFill {
-            destination: target.gpu_va,
-            pitch: field(target.pitch)?,
-            pattern: value.pattern(),
-            count: field(columns as u64)?,
-            lines: field(rows as u64)?,
-        };
+        let (pitch, line_bytes) = (field(target.pitch)?, field(line)?);
         if self.profiling.enabled {
             self.begin_span(Engine::Copy, Work::Fill { bytes: line.saturating_mul(rows as u64) })?;
         }
+        let fill =
+            Fill { destination: target.gpu_va, pattern: value.pattern(), count: field(columns as u64)? };
         self.begin(Engine::Copy)?;
-        self.encode(|encoder| encoder.pitch_fill(&fill))?;
+        self.encode(|encoder| encoder.fill(&fill))?;
         self.batch.set_busy(true);
+        // A fill writes one line. Each copy doubles the lines that have the value.
+        let (mut done, rows) = (1_u64, rows as u64);
+        while done < rows {
+            let destination = target.gpu_va.saturating_add(target.pitch.saturating_mul(done));
+            let copy = PitchCopy {
+                source: target.gpu_va,
+                destination,
+                source_pitch: pitch,
+                destination_pitch: pitch,
+                line_bytes,
+                lines: field(done.min(rows - done))?,
+            };
+            self.begin(Engine::Copy)?;
+            self.encode(|encoder| encoder.pitch_copy(&copy))?;
+            done += u64::from(copy.lines);
+        }
         note(self);
         if self.profiling.enabled { self.end_span(Engine::Copy) } else { Ok(()) }
     }
