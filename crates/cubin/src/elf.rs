@@ -153,10 +153,11 @@ pub(crate) struct Elf<'a> {
 }
 
 impl<'a> Elf<'a> {
-    /// A cubin that can be loaded.
-    pub(crate) fn parse(data: &'a [u8]) -> Result<Self, Error> {
+    /// A cubin that can be loaded, or an object file.
+    pub(crate) fn parse(data: &'a [u8], is_object: bool) -> Result<Self, Error> {
         match read_header(data)?.e_type {
-            2 => Self::read(data),
+            2 if !is_object => Self::read(data),
+            1 if is_object => Self::read(data),
             1 => Err(Error::Relocatable),
             e_type => Err(Error::UnexpectedType { e_type }),
         }

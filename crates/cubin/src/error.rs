@@ -162,7 +162,7 @@ pub enum Error {
     #[error(
         "unresolved symbol `{symbol}`, used by section `{section}`: {}",
         if *.undefined {
-            "it is not defined in the cubin (device-side printf, assert and malloc need CUDA's run time)"
+            "it is not defined in the cubin; link its definition with nvlink or nvJitLink"
         } else {
             "it is in a section that is not loaded"
         }

@@ -26,6 +26,9 @@ const MAX_IMAGE_BYTES: u64 = 1 << 32;
 /// End of the GPU's virtual address space: the width of addresses in instructions.
 const VA_END: u64 = 1 << 49;
 
+/// Largest number of undefined functions. CUDA's driver provides about ten.
+const MOST_UNDEFINED: usize = 64;
+
 /// Classes of sections, in the order of the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
@@ -97,8 +100,26 @@ pub(crate) struct Relocation {
     /// Offset of the word or instruction in the image.
     pub(crate) at: u64,
     pub(crate) field: Field,
-    /// Offset in the image of the target. An addend may move it outside the image.
-    pub(crate) target: i64,
+    pub(crate) target: Target,
+}
+
+/// The address that a relocation inserts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    /// Offset in the image. An addend may move it outside the image.
+    Image(i64),
+    /// Index of an undefined function, and an addend.
+    Undefined(usize, i64),
+}
+
+/// A function that the code uses and the file does not define.
+#[derive(Clone, Debug)]
+pub(crate) struct Undefined {
+    pub(crate) name: String,
+    /// A section that uses it.
+    pub(crate) user: String,
+    /// Its address, once it is known.
+    pub(crate) address: Option<u64>,
 }
 
 /// See the [module](self).
@@ -107,6 +128,8 @@ pub(crate) struct Image {
     /// Initialised parts: offset and content.
     segments: Vec<(u64, Vec<u8>)>,
     relocations: Vec<Relocation>,
+    /// In the order of their first use.
+    pub(crate) undefined: Vec<Undefined>,
     end: u64,
     code_end: u64,
     align: u64,
@@ -114,7 +137,14 @@ pub(crate) struct Image {
 
 impl Image {
     pub(crate) fn new() -> Self {
-        Self { segments: Vec::new(), relocations: Vec::new(), end: 0, code_end: 0, align: CONSTANT_ALIGN }
+        Self {
+            segments: Vec::new(),
+            relocations: Vec::new(),
+            undefined: Vec::new(),
+            end: 0,
+            code_end: 0,
+            align: CONSTANT_ALIGN,
+        }
     }
 
     /// Places a section and returns its offset. The caller places sections in the order of [`Class::ALL`].
@@ -155,6 +185,17 @@ impl Image {
         self.relocations.push(relocation);
     }
 
+    /// Index of an undefined function, which `user` uses; `None` if there are too many.
+    pub(crate) fn undefined(&mut self, name: &str, user: &str) -> Option<usize> {
+        let known = self.undefined.iter().position(|known| known.name == name);
+        if known.is_none() && self.undefined.len() < MOST_UNDEFINED {
+            let (name, user) = (String::from(name), String::from(user));
+            self.undefined.push(Undefined { name, user, address: None });
+            return Some(self.undefined.len() - 1);
+        }
+        known
+    }
+
     pub(crate) fn relocated(&self) -> impl Iterator<Item = u64> {
         self.relocations.iter().map(|relocation| relocation.at)
     }
@@ -190,18 +231,26 @@ impl Image {
             let start = *offset as usize;
             out[start..start + data.len()].copy_from_slice(data);
         }
+        if let Some(Undefined { name, user, .. }) = self.undefined.iter().find(|one| one.address.is_none()) {
+            let (symbol, section) = (name.clone(), user.clone());
+            return Err(Error::UnresolvedSymbol { symbol, section, undefined: true });
+        }
         for relocation in &self.relocations {
-            relocation.apply(base_va, out)?;
+            let (base, offset) = match relocation.target {
+                Target::Image(offset) => (base_va, offset),
+                Target::Undefined(index, addend) => (self.undefined[index].address.unwrap_or(0), addend),
+            };
+            relocation.apply(base, offset, out)?;
         }
         Ok(())
     }
 }
 
 impl Relocation {
-    fn apply(&self, base_va: u64, out: &mut [u8]) -> Result<(), Error> {
+    fn apply(&self, base: u64, offset: i64, out: &mut [u8]) -> Result<(), Error> {
         let bad = |reason| Error::BadRelocation { section: String::from("image"), offset: self.at, reason };
-        let address = base_va
-            .checked_add_signed(self.target)
+        let address = base
+            .checked_add_signed(offset)
             .filter(|&a| a < VA_END)
             .ok_or_else(|| bad("its address is outside of the 49-bit address space"))?;
         // CAST: the parser checked that the field is inside of a section of the image.
@@ -244,7 +293,7 @@ mod tests {
 
     fn relocated(field: Field, target: i64, base: u64, before: [u8; 16]) -> Result<[u8; 16], Error> {
         let mut out = before;
-        Relocation { at: 0, field, target }.apply(base, &mut out)?;
+        Relocation { at: 0, field, target: Target::Image(target) }.apply(base, target, &mut out)?;
         Ok(out)
     }
 

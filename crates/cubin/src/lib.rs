@@ -83,6 +83,10 @@ pub struct Function {
     pub offset: u64,
     /// Size in bytes.
     pub bytes: u64,
+    /// Registers per thread; 0 if the file has no attribute for it, as for functions in the section of a kernel.
+    pub registers: u32,
+    /// Its own stack frame in bytes, without those of the functions that it calls; 0 if unknown.
+    pub frame_bytes: u32,
 }
 
 /// A parsed cubin: the data for loading and launching its kernels. It does not borrow the file.
@@ -105,7 +109,39 @@ impl Cubin {
     ///
     /// One of the variants of [`Error`], with the table, section, symbol or attribute at fault.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
-        parse::parse(bytes)
+        parse::parse(bytes, false)
+    }
+
+    /// Parses an object file (ET_REL) of functions, whose image other programs call: see [`Cubin::define`]. Such a
+    /// function has the calling convention of CUDA's ABI. It must use no constant bank but 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cubin::parse`]; [`Error::UnexpectedType`] for a whole program.
+    pub fn parse_object(bytes: &[u8]) -> Result<Self, Error> {
+        parse::parse(bytes, true)
+    }
+
+    /// Names of the functions that the code uses and the file does not define, such as `vprintf` and `malloc`, which
+    /// CUDA's driver provides. The image can be made once all of them are [defined](Cubin::define).
+    pub fn undefined(&self) -> impl Iterator<Item = &str> {
+        self.image.undefined.iter().filter(|one| one.address.is_none()).map(|one| &*one.name)
+    }
+
+    /// Defines an undefined function: its GPU address. Another name has no effect.
+    ///
+    /// ```
+    /// # let file = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/printf.cubin"));
+    /// let mut cubin = cubin::Cubin::parse(file)?;
+    /// assert_eq!(cubin.undefined().collect::<Vec<_>>(), ["vprintf"]);
+    /// cubin.define("vprintf", 0x1_0000);
+    /// assert!(cubin.image_at(0x20_0000).is_ok());
+    /// # Ok::<(), cubin::Error>(())
+    /// ```
+    pub fn define(&mut self, name: &str, address: u64) {
+        if let Some(one) = self.image.undefined.iter_mut().find(|one| one.name == name) {
+            one.address = Some(address);
+        }
     }
 
     /// The SM version that the code was compiled for: 87 is compute capability 8.7.
@@ -210,8 +246,8 @@ impl Cubin {
     /// # Errors
     ///
     /// [`Error::BadBase`] if `base_va` is not aligned to [`Cubin::image_align`] or if the image would end above the
-    /// 49-bit address space; [`Error::BadRelocation`] if an address does not fit its field; [`Error::ImageTooLarge`] if
-    /// the host has no memory for it.
+    /// 49-bit address space; [`Error::BadRelocation`] if an address does not fit its field;
+    /// [`Error::UnresolvedSymbol`] if a function is undefined; [`Error::ImageTooLarge`] if the host has no memory for it.
     pub fn image_at(&self, base_va: u64) -> Result<Vec<u8>, Error> {
         self.front_at(base_va, self.image.bytes())
     }

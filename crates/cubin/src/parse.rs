@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 use crate::elf::{self, Elf, Section, Symbol, u64_at};
 use crate::error::Error;
-use crate::image::{Class, Field, Image, Relocation};
+use crate::image::{Class, Field, Image, Relocation, Target};
 use crate::info::{self, attributes};
 use crate::kernel::{ConstantBank, Kernel, Param};
 use crate::{Cubin, Function, Global, Space, callgraph, frames};
@@ -31,12 +31,13 @@ const LAST_CONSTANT_BANK: u8 = 17;
 /// Size of an instruction, in bytes.
 const INSTRUCTION_BYTES: u64 = 16;
 
-pub(crate) fn parse(bytes: &[u8]) -> Result<Cubin, Error> {
-    let elf = Elf::parse(bytes)?;
+pub(crate) fn parse(bytes: &[u8], is_object: bool) -> Result<Cubin, Error> {
+    let elf = Elf::parse(bytes, is_object)?;
     let (mut image, places) = place_sections(&elf)?;
     relocations(&elf, &places, &mut image)?;
-    let kernels = kernels(&elf, &places)?;
-    let functions = functions(&elf, &places);
+    let facts = facts(&elf)?;
+    let kernels = kernels(&elf, &places, &facts)?;
+    let functions = functions(&elf, &places, &facts);
     let globals = globals(&elf, &places)?;
     Ok(Cubin { sm: elf.sm, accelerated: elf.accelerated, kernels, functions, globals, image })
 }
@@ -111,30 +112,28 @@ fn relocations(elf: &Elf<'_>, places: &[Option<u64>], image: &mut Image) -> Resu
             return Err(table.bad("its size is not a multiple of its entries'"));
         }
         for entry in table.data.chunks_exact(entry_bytes) {
-            if let Some(mut relocation) = relocation(elf, places, section, entry)? {
-                relocation.at += place;
-                image.relocate(relocation);
-            }
+            relocation(elf, places, (section, place), entry, image)?;
         }
     }
     Ok(())
 }
 
-/// Decodes one relocation entry; its `at` is relative to the section. `None` for one without effect.
+/// Decodes one relocation entry of a section at an offset of the image, and adds it unless it has no effect.
 fn relocation(
     elf: &Elf<'_>,
     places: &[Option<u64>],
-    section: &Section<'_>,
+    (section, start): (&Section<'_>, u64),
     entry: &[u8],
-) -> Result<Option<Relocation>, Error> {
+    image: &mut Image,
+) -> Result<(), Error> {
     // PANIC: an entry has 16 or 24 bytes.
     let (offset, info) = u64_at(entry, 0).zip(u64_at(entry, 8)).expect("inside of the entry");
     // CAST: the two halves of r_info.
     let (kind, symbol) = (info as u32, (info >> 32) as u32);
     let bad = |reason| Error::BadRelocation { section: section.name.to_string(), offset, reason };
     let field = match kind {
-        // No relocation, or a marker for bits that the linker cleared.
-        0 | 72 | 73 => return Ok(None),
+        // No relocation, a marker for bits that the linker cleared, or a YIELD that the linker may remove.
+        0 | 68 | 69 | 72 | 73 => return Ok(()),
         1 | 3 => Field::Data32,
         2 | 4 => Field::Data64,
         55 => Field::Whole32,
@@ -161,10 +160,13 @@ fn relocation(
         _ => implicit_addend(field, place)
             .ok_or_else(|| bad("it has an addend inside of a part of an address"))?,
     };
-    let target = address_of(elf, places, section, symbol)?
-        .checked_add(addend)
-        .ok_or_else(|| bad("its addend overflows"))?;
-    Ok(Some(Relocation { at: offset, field, target }))
+    let target = match target_of(elf, places, section, symbol, image)? {
+        Target::Image(offset) => offset.checked_add(addend).map(Target::Image),
+        Target::Undefined(index, _) => Some(Target::Undefined(index, addend)),
+    };
+    let target = target.ok_or_else(|| bad("its addend overflows"))?;
+    image.relocate(Relocation { at: start + offset, field, target });
+    Ok(())
 }
 
 /// The addend of an entry of a `.rel` table, which is stored at the place to patch. In instructions it is always 0:
@@ -184,39 +186,58 @@ fn implicit_addend(field: Field, place: &[u8]) -> Option<i64> {
     }
 }
 
-/// Offset of a symbol in the image.
-fn address_of(elf: &Elf<'_>, places: &[Option<u64>], user: &Section<'_>, symbol: u32) -> Result<i64, Error> {
+/// The target that a symbol is.
+fn target_of(
+    elf: &Elf<'_>,
+    places: &[Option<u64>],
+    user: &Section<'_>,
+    symbol: u32,
+    image: &mut Image,
+) -> Result<Target, Error> {
     let found = usize::try_from(symbol).ok().and_then(|i| elf.symbols.get(i));
     let Some(symbol) = found else {
         return Err(user.bad("a relocation names a symbol that does not exist"));
     };
     let place = places.get(usize::from(symbol.section)).copied().flatten();
-    place.and_then(|p| i64::try_from(p.checked_add(symbol.value)?).ok()).ok_or_else(|| {
-        Error::UnresolvedSymbol {
-            symbol: symbol.name.to_string(),
-            section: user.name.to_string(),
-            undefined: symbol.section == 0,
-        }
+    if let Some(offset) = place.and_then(|p| i64::try_from(p.checked_add(symbol.value)?).ok()) {
+        return Ok(Target::Image(offset));
+    }
+    if symbol.section == 0
+        && symbol.kind == elf::STT_FUNC
+        && let Some(index) = image.undefined(symbol.name, user.name)
+    {
+        return Ok(Target::Undefined(index, 0));
+    }
+    Err(Error::UnresolvedSymbol {
+        symbol: symbol.name.to_string(),
+        section: user.name.to_string(),
+        undefined: symbol.section == 0,
     })
 }
 
-/// Variables in global and constant memory.
 /// The function symbols of loaded sections; others are left out.
-fn functions(elf: &Elf<'_>, places: &[Option<u64>]) -> Vec<Function> {
+fn functions(elf: &Elf<'_>, places: &[Option<u64>], facts: &Facts) -> Vec<Function> {
     let place = |symbol: &elf::Symbol<'_>| {
         let section = usize::from(symbol.section);
         let inside = symbol.value.checked_add(symbol.bytes)? <= elf.sections.get(section)?.bytes;
         places[section].filter(|_| inside && elf.sections[section].is_code())
     };
-    let found = elf.symbols.iter().filter(|symbol| symbol.kind == elf::STT_FUNC).filter_map(|symbol| {
-        let name = String::from(symbol.name);
-        Some(Function { name, offset: place(symbol)? + symbol.value, bytes: symbol.bytes })
+    let all = elf.symbols.iter().enumerate();
+    let found = all.filter(|(_, symbol)| symbol.kind == elf::STT_FUNC).filter_map(|(index, symbol)| {
+        Some(Function {
+            name: String::from(symbol.name),
+            offset: place(symbol)? + symbol.value,
+            bytes: symbol.bytes,
+            registers: facts.registers[index].unwrap_or(0),
+            frame_bytes: facts.frame_bytes[index].unwrap_or(0),
+        })
     });
     let mut functions: Vec<Function> = found.collect();
     functions.sort_by(|a, b| (a.offset, &a.name).cmp(&(b.offset, &b.name)));
     functions
 }
 
+/// Variables in global and constant memory.
 fn globals(elf: &Elf<'_>, places: &[Option<u64>]) -> Result<Vec<Global>, Error> {
     let mut globals = Vec::new();
     for symbol in elf.symbols.iter().filter(|s| s.kind == elf::STT_OBJECT) {
@@ -356,8 +377,7 @@ fn owners<'s, 'a>(
     Ok((owned, module))
 }
 
-fn kernels(elf: &Elf<'_>, places: &[Option<u64>]) -> Result<Vec<Kernel>, Error> {
-    let facts = facts(elf)?;
+fn kernels(elf: &Elf<'_>, places: &[Option<u64>], facts: &Facts) -> Result<Vec<Kernel>, Error> {
     let (owned, module) = owners(elf, places)?;
     let mut kernels = Vec::new();
     let mut seen = vec![false; elf.sections.len()];
@@ -384,7 +404,7 @@ fn kernels(elf: &Elf<'_>, places: &[Option<u64>]) -> Result<Vec<Kernel>, Error> 
         kernel.registers = facts.registers[index]
             .or((section.info >> 24 != 0).then_some(section.info >> 24))
             .ok_or_else(|| Error::Incomplete { kernel: kernel.name.clone(), what: "register count" })?;
-        stack(&mut kernel, &facts, index, at);
+        stack(&mut kernel, facts, index, at);
         banks(&mut kernel, &owned[at], &module)?;
         if let Some(section) = owned[at].info {
             launch_attributes(&mut kernel, section)?;

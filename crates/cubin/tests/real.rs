@@ -259,12 +259,22 @@ fn what_cannot_be_loaded_says_why() {
     let error = |bytes: &[u8]| Cubin::parse(bytes).unwrap_err();
     assert_eq!(error(data!("tiny.relocatable")), Error::Relocatable);
     assert!(error(data!("tiny.relocatable")).to_string().contains("--relocatable-device-code"));
-    match error(data!("printf")) {
+    let mut printf = parse(data!("printf"));
+    match printf.image_at(BASE).unwrap_err() {
         Error::UnresolvedSymbol { symbol, undefined, .. } => {
             assert_eq!((&*symbol, undefined), ("vprintf", true))
         }
         other => panic!("{other}"),
     }
+    // Its address is a word of constant bank 4, outside of the image.
+    const ADDRESS: u64 = 0x12_3456_7800;
+    printf.define("vprintf", ADDRESS);
+    assert_eq!(printf.undefined().count(), 0);
+    let bank = printf.kernels()[0].constant(4).unwrap();
+    let image = printf.image_at(BASE).unwrap();
+    let words = image[bank.offset as usize..][..bank.bytes as usize].chunks_exact(8);
+    assert_eq!(words.filter(|word| **word == ADDRESS.to_le_bytes()).count(), 1);
+    assert_eq!(Cubin::parse_object(data!("printf")).unwrap_err(), Error::UnexpectedType { e_type: 2 });
     for (bytes, hint) in [
         (&b""[..], "empty"),
         (b"\x7fEL", "binary data"),
@@ -272,6 +282,25 @@ fn what_cannot_be_loaded_says_why() {
         (b"\x50\xed\x55\xba\x01\x00\x10\x00", "`orin decode cubin` lists"),
     ] {
         assert!(error(bytes).to_string().contains(hint), "{}", error(bytes));
+    }
+}
+
+#[test]
+fn objects_of_functions_are_images() {
+    for (file, sm) in [
+        (&include_bytes!("../../../kernels/runtime/functions.cubin")[..], 87),
+        (include_bytes!("../../../kernels/sm_90/runtime/functions.cubin"), 90),
+    ] {
+        let object = Cubin::parse_object(file).unwrap();
+        assert_eq!((object.sm(), object.kernels().len(), object.undefined().count()), (sm, 0, 0));
+        let function = |name: &str| object.functions().iter().find(|one| one.name == name).unwrap();
+        assert!(
+            ["orin_vprintf", "orin_malloc"].iter().all(|name| (17..=32).contains(&function(name).registers))
+        );
+        // Spilled registers.
+        assert!(function("orin_vprintf").frame_bytes >= 16);
+        let image = object.image_at(BASE).unwrap();
+        assert!(object.relocated().all(|at| at < image.len() as u64));
     }
 }
 

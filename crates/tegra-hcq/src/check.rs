@@ -180,6 +180,8 @@ impl Observer for Watched {
             }
             Content::Buffer => What::Data,
             Content::Program => What::Program,
+            Content::Runtime => What::Runtime,
+            Content::KernelHeap => What::Heap,
             // Kernels may use them; their first value is written by the CPU.
             Content::Signal => return self.watcher.imported(va, bytes, whole, name),
             _ => What::Driver,

@@ -16,6 +16,7 @@ use crate::error::{RangeError, Result};
 use crate::heap::{Handle, PoolUsage};
 use crate::kind::Properties;
 use crate::memory::{Buffer, HostMemory, Imported, Pod};
+use crate::runtime::OutputStream;
 use crate::shared::Shared;
 
 /// An open GPU.
@@ -193,12 +194,90 @@ impl Device {
         Ok(self.shared.driver().clock_pair()?)
     }
 
+    /// Passes the output of kernels (`printf`, messages of failed assertions) to `sink` instead of the process's standard
+    /// streams. Output arrives when a wait for the device ends, and when the device is closed. The sink must not
+    /// call the device.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// let (send, receive) = std::sync::mpsc::channel();
+    /// device.on_output(move |_stream, text| {
+    ///     let _ = send.send(String::from_utf8_lossy(text).into_owned());
+    /// });
+    /// // No kernel has printed yet.
+    /// assert!(receive.try_recv().is_err());
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    pub fn on_output(&self, sink: impl FnMut(OutputStream, &[u8]) + Send + 'static) {
+        self.shared.output().set(Box::new(sink));
+    }
+
+    /// Size in bytes of the buffer for the output of kernels between two waits. Initially 1 MiB, as in CUDA.
+    pub fn printf_bytes(&self) -> u64 {
+        self.shared.runtime_sizes().printf
+    }
+
+    /// Sets the size of the buffer for the output of kernels, in bytes; it is rounded up to a power of two, at least
+    /// 4 KiB. While the buffer is full, `printf` returns -1. Each change keeps the old buffer until the device is
+    /// closed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) for more than 4 GiB;
+    /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    pub fn set_printf_bytes(&self, bytes: u64) -> Result<()> {
+        let bytes = run_time_size(bytes)?;
+        let mut sizes = self.shared.runtime_sizes();
+        if let Some(runtime) = self.shared.runtime().filter(|_| sizes.printf != bytes) {
+            runtime.set_printf(bytes)?;
+        }
+        sizes.printf = bytes;
+        Ok(())
+    }
+
+    /// Size in bytes of the heap for `malloc` in kernels. Initially 8 MiB, as in CUDA.
+    pub fn kernel_heap_bytes(&self) -> u64 {
+        self.shared.runtime_sizes().heap
+    }
+
+    /// Sets the size of the heap for `malloc` in kernels, in bytes; it is rounded down to pages of 4 KiB. No kernel may
+    /// run that calls `malloc`: memory that it gets meanwhile cannot be freed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) for more than 4 GiB, and if kernels have not freed all memory of the present
+    /// heap; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    pub fn set_kernel_heap_bytes(&self, bytes: u64) -> Result<()> {
+        let bytes = run_time_size(bytes)?;
+        let mut sizes = self.shared.runtime_sizes();
+        if let Some(runtime) = self.shared.runtime().filter(|runtime| runtime.has_heap()) {
+            runtime.set_heap(bytes)?;
+        }
+        sizes.heap = bytes;
+        Ok(())
+    }
+
     pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
         Self { shared }
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+}
+
+/// Largest buffer for output, and largest heap of kernels, in bytes.
+const MOST_RUN_TIME: u64 = 4 << 30;
+
+/// Refuses a size that is too large for the run time of kernels.
+fn run_time_size(bytes: u64) -> Result<u64> {
+    if bytes > MOST_RUN_TIME {
+        Err(RangeError::RunTime { bytes, limit: MOST_RUN_TIME }.into())
+    } else {
+        Ok(bytes)
     }
 }
 

@@ -14,10 +14,11 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::encodings::{DeviceOptions, Encodings};
 use crate::error::{Error, Result};
 use crate::fault::CodeLocation;
-use crate::heap::{Content, Handle, Heap, Mapped, Observer};
+use crate::heap::{Content, Drain, Handle, Heap, Mapped, Observer};
 use crate::kind::{DeviceName, Properties};
 use crate::log::LogBook;
 use crate::program::code::ProgramCode;
+use crate::runtime::{Output, Runtime, Sizes};
 use crate::waiter::Waiter;
 
 /// The registries of a device.
@@ -25,6 +26,10 @@ pub(crate) struct Shared {
     programs: Mutex<Vec<Weak<ProgramCode>>>,
     /// The library's own kernels; loaded while a graph or a queue uses them.
     builtin: Mutex<Weak<ProgramCode>>,
+    /// What programs that call `printf`, `assert` or `malloc` are linked with; loaded with the first of them.
+    runtime: Mutex<Option<Arc<Runtime>>>,
+    runtime_sizes: Mutex<Sizes>,
+    output: Arc<Output>,
     /// Number of programs loaded so far. A later program may occupy the addresses of an earlier one.
     programs_loaded: AtomicU64,
     log: Mutex<LogBook>,
@@ -51,6 +56,9 @@ impl Shared {
         Ok(Arc::new(Self {
             programs: Mutex::default(),
             builtin: Mutex::default(),
+            runtime: Mutex::default(),
+            runtime_sizes: Mutex::default(),
+            output: Arc::default(),
             programs_loaded: AtomicU64::new(0),
             log: Mutex::default(),
             recovering: Mutex::default(),
@@ -164,6 +172,40 @@ impl Shared {
         let code = load()?;
         *builtin = Arc::downgrade(&code);
         Ok(code)
+    }
+
+    /// What programs that call `printf`, `assert` or `malloc` are linked with; `None` if there was no such program.
+    pub(crate) fn runtime(&self) -> Option<Arc<Runtime>> {
+        self.runtime.lock().clone()
+    }
+
+    /// As [`Shared::runtime`]. Loads it for code of SM version `sm` if it is not loaded; `with_heap` gives it a heap.
+    pub(crate) fn load_runtime(&self, sm: u32, with_heap: bool) -> Result<Arc<Runtime>> {
+        let sizes = self.runtime_sizes.lock();
+        let mut loaded = self.runtime.lock();
+        let runtime = match &*loaded {
+            Some(runtime) => Arc::clone(runtime),
+            None => {
+                let new = Arc::new(Runtime::load(&self.heap, sm, sizes.printf, &self.output)?);
+                let weak: Weak<dyn Drain> = Arc::<Runtime>::downgrade(&new);
+                self.heap.drain_into(weak);
+                Arc::clone(loaded.insert(new))
+            }
+        };
+        if with_heap {
+            runtime.set_heap(sizes.heap)?;
+        }
+        Ok(runtime)
+    }
+
+    /// The sizes of the run time; those of memory that does not exist yet take effect later.
+    pub(crate) fn runtime_sizes(&self) -> MutexGuard<'_, Sizes> {
+        self.runtime_sizes.lock()
+    }
+
+    /// What gets the output of kernels.
+    pub(crate) fn output(&self) -> &Output {
+        &self.output
     }
 
     /// Number of programs loaded so far.

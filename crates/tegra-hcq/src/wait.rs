@@ -149,8 +149,9 @@ pub(crate) struct QueueState {
     /// hanging until its timeline reaches the value.
     timed_out: AtomicU64,
     health: AtomicU8,
-    /// Whether there is lost work. If so, a timeline value alone does not prove that a submission has succeeded.
-    has_lost: AtomicBool,
+    /// Whether there is more to do at the end of a wait: there is lost work, so a timeline value alone does not prove
+    /// that a submission has succeeded, or kernels may have printed.
+    has_more: AtomicBool,
     trouble: Mutex<Trouble>,
     /// The bundle about the last wait that timed out, and the value that was waited for.
     timeout_bundle: Mutex<Option<(u64, PathBuf)>>,
@@ -179,7 +180,7 @@ impl QueueState {
             last_kernel: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),
             health: AtomicU8::new(Health::Working as u8),
-            has_lost: AtomicBool::new(false),
+            has_more: AtomicBool::new(device.heap().has_output()),
             trouble: Mutex::default(),
             timeout_bundle: Mutex::default(),
             channels: Mutex::new(Some(channels)),
@@ -271,12 +272,16 @@ impl QueueState {
     /// The outcome of a submission whose value has passed.
     #[inline]
     fn ended(&self, value: u64) -> Result<()> {
-        if self.has_lost.load(Ordering::Acquire)
-            && let Some(fault) = self.trouble.lock().lost_at(value)
-        {
-            return Err(Error::Fault(Arc::clone(fault)));
+        if self.has_more.load(Ordering::Acquire) { self.ended_with_more(value) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn ended_with_more(&self, value: u64) -> Result<()> {
+        self.heap.drain();
+        match self.trouble.lock().lost_at(value) {
+            Some(fault) => Err(Error::Fault(Arc::clone(fault))),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     #[cold]
@@ -430,7 +435,7 @@ impl QueueState {
         let (after, through) = (self.timeline.value(), self.submitted());
         // Needed even if nothing is lost yet: submissions are lost until the queue has new channels.
         trouble.add_lost(Lost { after, through, fault });
-        self.has_lost.store(true, Ordering::Release);
+        self.has_more.store(true, Ordering::Release);
         self.health.store(Health::Forgiven as u8, Ordering::Release);
         // The GPU no longer writes it.
         self.timeline.set(through);
@@ -500,6 +505,10 @@ impl Progress for QueueState {
 
     fn sleep(&self, longest: Duration) {
         self.sleep(longest);
+    }
+
+    fn expect_output(&self) {
+        self.has_more.store(true, Ordering::Release);
     }
 
     fn time_out(&self, wanted: u64, seen: u64, timeout: Duration) -> Error {

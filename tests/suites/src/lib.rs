@@ -5,6 +5,7 @@
     reason = "each launch runs a kernel of this repository within its buffers, or makes it fault outside of all memory"
 )]
 
+pub mod device_calls;
 pub mod edge_cases;
 pub mod faults;
 mod fixtures;
@@ -22,12 +23,13 @@ mod survivor;
 use test_harness::Suite;
 
 /// The suites of an ordinary run, in execution order.
-pub static ALL: [&Suite; 10] = [
+pub static ALL: [&Suite; 11] = [
     &ioctl::SUITE,
     &hcq::SUITE,
     &edge_cases::SUITE,
     &submissions::SUITE,
     &faults::SUITE,
+    &device_calls::SUITE,
     &stress::SUITE,
     &models::SUITE,
     &silicon::SUITE,

@@ -72,7 +72,7 @@ macro_rules! suites {
     };
 }
 
-suites! { ioctl, hcq, edge_cases, submissions, faults, stress, models, silicon, jit, isolation }
+suites! { ioctl, hcq, edge_cases, submissions, faults, device_calls, stress, models, silicon, jit, isolation }
 
 /// Run directly, the roles of another process are ordinary tests.
 #[test]

@@ -102,8 +102,10 @@ impl Object {
         }
         match self.what {
             What::Driver => Found::Wrong(Kind::DriverMemory),
-            What::Data if offset >= self.bytes => Found::Wrong(Kind::OutOfBounds),
-            What::Data => Found::Extent(Extent {
+            What::Data | What::Runtime | What::Heap if offset >= self.bytes => {
+                Found::Wrong(Kind::OutOfBounds)
+            }
+            What::Data | What::Runtime | What::Heap => Found::Extent(Extent {
                 start: self.va,
                 end: self.va + self.bytes,
                 writable: true,
@@ -270,7 +272,8 @@ impl Objects {
     /// Live objects with data, of all address spaces.
     pub(super) fn leaks(&self) -> Vec<Leak> {
         let objects = self.spaces.values().flat_map(BTreeMap::values);
-        let alive = objects.filter(|object| object.freed.is_none() && object.what != What::Driver);
+        let is_the_programs = |what| matches!(what, What::Data | What::Program);
+        let alive = objects.filter(|object| object.freed.is_none() && is_the_programs(object.what));
         alive.map(|object| Leak { va: object.va, near: object.near(object.va) }).collect()
     }
 }

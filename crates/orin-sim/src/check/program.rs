@@ -63,7 +63,7 @@ pub(crate) struct Image {
 impl Image {
     /// Reads a cubin; `None` if it cannot be parsed.
     pub(crate) fn of(file: &[u8]) -> Option<Self> {
-        let cubin = Cubin::parse(file).ok()?;
+        let cubin = Cubin::parse(file).or_else(|_| Cubin::parse_object(file)).ok()?;
         let kernels: Vec<Kernel> = cubin
             .kernels()
             .iter()

@@ -15,6 +15,10 @@ pub enum What {
     Data,
     /// A loaded program: kernels execute and read it, and write its variables.
     Program,
+    /// The functions that programs are linked with and their memory. Kernels use it only through these functions.
+    Runtime,
+    /// The heap of `malloc` in kernels.
+    Heap,
     /// Commands, launch descriptors and other memory that kernels do not use.
     Driver,
 }
@@ -56,9 +60,9 @@ impl Watcher {
     }
 
     /// Registers an object of `bytes` bytes at `va`, in a block of `reserved` bytes whose rest is a red zone. With
-    /// [`Tools::INITCHECK`] the bytes of [`What::Data`] count as unwritten.
+    /// [`Tools::INITCHECK`] the bytes of [`What::Data`] and [`What::Heap`] count as unwritten.
     pub fn allocated(&self, va: u64, bytes: u64, reserved: u64, what: What, name: &str) {
-        let tracked = what == What::Data
+        let tracked = matches!(what, What::Data | What::Heap)
             && self.checker.tools().contains(Tools::INITCHECK)
             && (1..=init::MOST_BYTES).contains(&bytes);
         let written = tracked.then(|| init::Written::poison(&self.space.view(), va, bytes)).flatten();

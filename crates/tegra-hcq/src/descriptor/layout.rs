@@ -179,7 +179,7 @@ impl Layout for v3_0::Layout {
     fn set_basics(qmd: &mut Qmd<Self>, code: &Code<'_>) -> Result<()> {
         set_common!(qmd, v3_0, code);
         qmd.set(v3_0::SM_GLOBAL_CACHING_ENABLE, 1_u64)?;
-        qmd.set(v3_0::REGISTER_COUNT_V, code.kernel.registers)?;
+        qmd.set(v3_0::REGISTER_COUNT_V, code.registers)?;
         Ok(())
     }
 }
@@ -239,7 +239,7 @@ impl Layout for v4_0::Layout {
     fn set_basics(qmd: &mut Qmd<Self>, code: &Code<'_>) -> Result<()> {
         set_common!(qmd, v4_0, code);
         qmd.set(v4_0::QMD_TYPE, v4_0::QMD_TYPE_GRID_CTA)?;
-        qmd.set(v4_0::REGISTER_COUNT, code.kernel.registers)?;
+        qmd.set(v4_0::REGISTER_COUNT, code.registers)?;
         Ok(())
     }
 }

@@ -40,6 +40,8 @@ pub(crate) struct Code<'a> {
     pub(crate) kernel: &'a cubin::Kernel,
     pub(crate) code_va: u64,
     pub(crate) image_va: u64,
+    /// Registers per thread, with those of functions that the program is linked with.
+    pub(crate) registers: u32,
     pub(crate) local_bytes: u32,
     pub(crate) bank0_bytes: usize,
     /// The SM version as two digits of 4 bits.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use gpu_hal::{ErrorCode, Evidence};
 
 use crate::fault::{Fault, FaultKind};
+use crate::runtime::Runtime;
 use crate::shared::Shared;
 use crate::wait::{Explain, OpenChannels, QueueState};
 #[cfg(feature = "reports")]
@@ -43,6 +44,20 @@ fn with_late_lines(device: &Shared, fault: Fault, evidence: &Evidence, ids: &[u3
     }
 }
 
+/// Prints what the stopped work has printed. Returns whether an assertion has failed; adds its messages to the fault.
+fn take_messages(runtime: &Runtime, fault: &mut Fault) -> bool {
+    let messages = runtime.failed();
+    let is_assertion = match fault.pc {
+        Some(pc) => runtime.is_assertion(pc),
+        None => matches!(fault.kind, FaultKind::Sm(_)) && !messages.is_empty(),
+    };
+    if is_assertion {
+        fault.kind = FaultKind::Assert;
+        fault.details.extend(messages);
+    }
+    is_assertion
+}
+
 /// The implementation of [`Explain`] for queues.
 #[derive(Debug)]
 pub(crate) struct Diagnosis;
@@ -67,7 +82,8 @@ impl Explain for Diagnosis {
             fault = with_late_lines(device, fault, &evidence, &ids);
         }
         fault.submissions = inspect::submissions(device, channels, queue.timeline.gpu_va(), ENTRIES);
-        fault.location = match fault.pc {
+        let is_assertion = device.runtime().is_some_and(|runtime| take_messages(&runtime, &mut fault));
+        fault.location = match fault.pc.filter(|_| !is_assertion) {
             Some(pc) => device.locate(pc),
             // The GPU does not report the kernel: take the first kernel of the first submission that has not ended.
             None => inspect::kernel_of(device, &fault.submissions, queue.timeline.value() + 1)

@@ -257,6 +257,22 @@ pub enum RangeError {
         address: u64,
     },
 
+    /// A buffer for output or a heap of kernels is too large.
+    #[error("{bytes} bytes are too many for the output or the heap of kernels; at most {limit}")]
+    RunTime {
+        /// Requested size in bytes.
+        bytes: u64,
+        /// Largest size in bytes.
+        limit: u64,
+    },
+
+    /// The heap of `malloc` in kernels cannot get another size while kernels have memory of it.
+    #[error("the heap of {bytes} bytes is in use: set its size before a kernel calls malloc")]
+    KernelHeapInUse {
+        /// Size of the heap in bytes.
+        bytes: u64,
+    },
+
     /// Bytes that are not a whole number of aligned elements of another type.
     #[error("{bytes} bytes at offset {first} are not whole, aligned elements of {element_bytes} bytes")]
     Cast {

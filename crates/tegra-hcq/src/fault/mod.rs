@@ -27,6 +27,8 @@ pub enum FaultKind {
     Sm(WarpError),
     /// Notifier 13 with a `sked exception` in the log: the scheduler refused the launch descriptor.
     LaunchDescriptor,
+    /// An SM stopped at the trap of a failed `assert`; [`Fault::details`] has the messages.
+    Assert,
     /// Notifier 13, without more detail.
     GraphicsException,
     /// Notifier 32: malformed or forbidden commands.
@@ -177,6 +179,7 @@ impl fmt::Display for Fault {
             FaultKind::Mmu => f.write_str("MMU fault")?,
             FaultKind::Sm(error) => write!(f, "{error}")?,
             FaultKind::LaunchDescriptor => f.write_str("launch descriptor refused")?,
+            FaultKind::Assert => f.write_str("failed assertion")?,
             FaultKind::GraphicsException => f.write_str("graphics engine exception")?,
             FaultKind::Pushbuffer => f.write_str("malformed or forbidden command in the pushbuffer")?,
             FaultKind::CopyEngine => f.write_str("copy engine error")?,

@@ -6,7 +6,7 @@
 use core::any::Any;
 use core::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::collections::VecDeque;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use gpu_hal::{DeviceMemory, Driver, MemoryInfo, MemoryUse};
@@ -120,6 +120,8 @@ pub(crate) struct Heap {
     claims: Claims,
     /// The queue in each slot.
     queues: Mutex<Vec<Option<Weak<dyn Progress>>>>,
+    /// What kernels print, once a program can print.
+    output: OnceLock<Weak<dyn Drain>>,
     /// The GPFIFO entry of an interrupt: see [`timeline`].
     interrupt: u64,
     /// The memory of the timelines and of the interrupt's commands.
@@ -151,6 +153,7 @@ impl Heap {
             seen: (0..MAX_QUEUES).map(|_| AtomicU64::new(0)).collect(),
             claims: Claims::default(),
             queues: Mutex::default(),
+            output: OnceLock::new(),
             interrupt,
             signals,
             peers: Peers::default(),
@@ -443,7 +446,35 @@ impl Heap {
     /// Waits until no queue uses the object.
     pub(crate) fn wait_for(&self, uses: &Uses, timeout: Duration) -> Result<()> {
         self.wait_for_values(uses.values(), timeout)?;
-        uses.wait_for_peers(timeout)
+        uses.wait_for_peers(timeout)?;
+        self.drain();
+        Ok(())
+    }
+
+    /// Makes all waits call `output` from now on.
+    pub(crate) fn drain_into(&self, output: Weak<dyn Drain>) {
+        if self.output.set(output).is_ok() {
+            // A queue that registers later sees the output itself.
+            self.queues
+                .lock()
+                .iter()
+                .flatten()
+                .filter_map(Weak::upgrade)
+                .for_each(|queue| queue.expect_output());
+        }
+    }
+
+    /// Whether kernels may print.
+    pub(crate) fn has_output(&self) -> bool {
+        self.output.get().is_some()
+    }
+
+    /// Prints what kernels have printed.
+    #[inline]
+    pub(crate) fn drain(&self) {
+        if let Some(output) = self.output.get().and_then(Weak::upgrade) {
+            output.drain();
+        }
     }
 
     /// Waits until the timelines of the queues in some slots have reached values.
@@ -515,6 +546,12 @@ impl Heap {
     pub(crate) fn release_queue(&self, slot: usize) {
         self.queues.lock()[slot] = None;
     }
+}
+
+/// What kernels print.
+pub(crate) trait Drain: core::fmt::Debug + Send + Sync {
+    /// Prints what is complete.
+    fn drain(&self);
 }
 
 #[cfg(test)]

@@ -52,10 +52,12 @@ pub(crate) enum Content {
     Signal,
     Graph,
     Profile,
+    Runtime,
+    KernelHeap,
 }
 
 impl Content {
-    const ALL: [(Self, &'static str); 8] = [
+    const ALL: [(Self, &'static str); 10] = [
         (Self::Buffer, "buffer"),
         (Self::Program, "program"),
         (Self::Pushbuffer, "pushbuffer"),
@@ -64,6 +66,8 @@ impl Content {
         (Self::Signal, "signal"),
         (Self::Graph, "graph"),
         (Self::Profile, "profile"),
+        (Self::Runtime, "run time of kernels"),
+        (Self::KernelHeap, "heap of kernels"),
     ];
 
     /// Name of the content in reports.

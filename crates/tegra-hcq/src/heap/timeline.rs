@@ -132,6 +132,9 @@ pub(crate) trait Progress: Any + Debug + Send + Sync {
     /// Sleeps until the GPU reports an event, for at most `longest`.
     fn sleep(&self, longest: Duration);
 
+    /// Makes waits for the queue print what kernels have printed.
+    fn expect_output(&self);
+
     /// The error of a wait that has timed out.
     fn time_out(&self, wanted: u64, seen: u64, timeout: Duration) -> Error;
 }

@@ -14,6 +14,7 @@ use crate::heap::Handle;
 use crate::limits::Dim3;
 use crate::occupancy;
 use crate::program::needs::Needs;
+use crate::runtime;
 
 /// One kernel, ready for launches.
 #[derive(Debug)]
@@ -99,14 +100,16 @@ impl KernelCode {
     pub(super) fn prepare(
         kernel: &cubin::Kernel,
         instructions: &[u8],
-        sm: u32,
-        image_va: u64,
+        (sm, image_va): (u32, u64),
+        runtime: Option<runtime::Needs>,
         properties: &Properties,
         encodings: &Encodings,
     ) -> Result<Self> {
         let chip = encodings.chip();
         let code_va = image_va + kernel.code_offset;
+        let registers = kernel.registers.max(runtime.map_or(0, |runtime| runtime.registers));
         let stack = kernel.stack_bytes(cubin::Kernel::DEFAULT_STACK_LIMIT);
+        let stack = stack.saturating_add(runtime.map_or(0, |runtime| runtime.stack_bytes));
         // The descriptor refuses a size that does not fit its field.
         let local_bytes = stack.saturating_add(chip.local.stack_reserve);
         let local_bytes = local_bytes.checked_next_multiple_of(32).unwrap_or(u32::MAX);
@@ -119,12 +122,16 @@ impl KernelCode {
             })
             .collect();
         let constants_va = kernel.constant(3).map_or(0, |bank| image_va + bank.offset);
-        let bank0 = descriptor::bank0(chip, kernel.constant0_bytes as usize, constants_va, properties);
+        let mut bank0 = descriptor::bank0(chip, kernel.constant0_bytes as usize, constants_va, properties);
+        if let Some(runtime) = runtime {
+            descriptor::put(&mut bank0, chip.bank0.value.runtime(), &runtime.state_va.to_le_bytes());
+        }
         let (major, minor) = properties.sm_version;
         let code = Code {
             kernel,
             code_va,
             image_va,
+            registers,
             local_bytes,
             bank0_bytes: bank0.len(),
             sass_version: u64::from(major) << 4 | u64::from(minor),
@@ -143,15 +150,15 @@ impl KernelCode {
             param_base: kernel.param_base as usize,
             local_bytes,
             static_shared: kernel.shared_bytes,
-            registers: kernel.registers,
+            registers,
             barriers: kernel.barriers,
             frame_bytes: kernel.local_bytes,
             constant_bytes: kernel.constant(3).map_or(0, |bank| bank.bytes),
             sm_version: (sm / 10, sm % 10),
             target,
-            limits: target.map(|chip| occupancy::Limits::of(chip, kernel.registers, kernel.barriers)),
+            limits: target.map(|chip| occupancy::Limits::of(chip, registers, kernel.barriers)),
             sm_count: properties.sm_count,
-            max_threads: declared.min(threads_for_registers(&chip.sm, kernel.registers)),
+            max_threads: declared.min(threads_for_registers(&chip.sm, registers)),
             required_block: kernel.required_threads,
             cluster: kernel.cluster,
             needs: Needs::of(instructions, target),

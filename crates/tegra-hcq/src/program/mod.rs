@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::device::Device;
 use crate::error::{Error, RangeError, Result};
 use crate::heap::{Content, DeviceId, Uses};
+use crate::runtime::Runtime;
 use crate::shared::Shared;
 use code::{KernelCode, ProgramCode};
 
@@ -83,9 +84,14 @@ impl Program {
     /// As [`Program::load`].
     pub(crate) fn load_on(shared: &Arc<Shared>, file: &[u8]) -> Result<Self> {
         let _span = tracing::debug_span!("load", cubin_bytes = file.len()).entered();
-        let cubin = Cubin::parse(file)?;
+        let mut cubin = Cubin::parse(file)?;
         let properties = shared.driver().properties();
-        cubin.check_arch(properties.sm_version.0 * 10 + properties.sm_version.1)?;
+        let sm = properties.sm_version.0 * 10 + properties.sm_version.1;
+        cubin.check_arch(sm)?;
+        let needs = match Runtime::is_wanted(&cubin) {
+            true => Some(shared.load_runtime(sm, Runtime::wants_heap(&cubin))?.link(&mut cubin)),
+            false => None,
+        };
 
         // The size of the image includes the bytes that the instruction prefetcher reads after the code.
         let memory = shared.allocate(cubin.image_bytes(), MemoryUse::Device, Content::Program)?;
@@ -108,7 +114,8 @@ impl Program {
             .iter()
             .map(|kernel| {
                 let code = code_of(kernel, &front);
-                KernelCode::prepare(kernel, code, cubin.sm(), memory.gpu_va(), properties, shared.encodings())
+                let image = (cubin.sm(), memory.gpu_va());
+                KernelCode::prepare(kernel, code, image, needs, properties, shared.encodings())
             })
             .collect::<Result<Vec<_>>>()?;
         let globals = cubin.globals().to_vec();

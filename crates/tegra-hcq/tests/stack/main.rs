@@ -9,6 +9,7 @@ mod bundles;
 mod compilers;
 mod copies;
 mod debug;
+mod device_calls;
 mod encodings;
 mod faults;
 mod futures;

@@ -136,8 +136,9 @@ pub(super) fn execute(
         }
         Op::Bpt => return Err(SmFaultCause::Trap.into()),
         Op::Lepc => {
+            // Calls compute their return address from it: it is the instruction's own, not that of the next.
             for lane in lanes(active) {
-                warp.write_pair(i.d, lane, next);
+                warp.write_pair(i.d, lane, warp.path.pc);
             }
             return Ok(Flow::Next);
         }

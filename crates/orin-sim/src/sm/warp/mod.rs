@@ -93,6 +93,9 @@ pub(crate) struct Warp {
     /// Copies by `cp.async` in flight.
     pub(crate) copies: Copies,
     turn: u32,
+    /// Whether lanes were released from a convergence barrier before the others had come. Records of barriers that
+    /// functions have saved in registers still contain them.
+    freed: bool,
 }
 
 impl Warp {
@@ -113,6 +116,7 @@ impl Warp {
             local: Vec::new(),
             copies: Copies::default(),
             turn: TURN,
+            freed: false,
         }
     }
 
@@ -128,6 +132,7 @@ impl Warp {
         self.reduction = (0, false);
         self.index = index;
         self.turn = TURN;
+        self.freed = false;
         let threads = block[0] * block[1] * block[2];
         let first = index * 32;
         let count = (threads - first).min(32);

@@ -123,6 +123,7 @@ impl Warp {
     /// Releases the lanes that wait in BSYNC for the running path.
     fn free_waiting(&mut self) {
         self.path.polls = 0;
+        self.freed = true;
         let spinning = self.path.mask;
         for path in &mut self.parked {
             let State::Convergence(barrier) = path.state else { continue };
@@ -202,7 +203,19 @@ impl Warp {
         self.parked.push(path);
         self.parked.retain(|path| path.mask != 0);
         while self.release_convergence() || self.release_lanes() {}
+        if self.freed && !self.parked.iter().any(Path::runs) {
+            self.release_lowest();
+        }
         self.choose();
+    }
+
+    /// Releases the lanes that wait in the BSYNC with the lowest address: those that they wait for were released
+    /// earlier ([`Warp::free_waiting`]).
+    fn release_lowest(&mut self) {
+        let waiting = self.parked.iter().filter(|path| matches!(path.state, State::Convergence(_)));
+        if let Some(&Path { state, mask, .. }) = waiting.min_by_key(|path| path.pc) {
+            self.release(state, mask);
+        }
     }
 
     /// Selects the ready path with the lowest address; any path if none is ready.
@@ -392,6 +405,15 @@ mod tests {
         warp.tick();
         assert_eq!((warp.path.pc, warp.path.mask), (0x1110, 1), "the lower address runs first");
         assert!(warp.paths().any(|path| path.pc == 0x1210 && path.mask == !1 && path.runs()));
+        // The spinning lanes return from a function that has saved the barrier, which contains lane 0.
+        warp.wait(1, State::Convergence(3), 0);
+        warp.settle();
+        for lane in 1..32 {
+            warp.barriers[0][lane] = FULL;
+        }
+        warp.path.pc = 0x1300;
+        warp.converge(!1, 0, 0x1310);
+        assert!(warp.path.runs(), "no lane waits for ever");
     }
 
     #[test]
