@@ -83,6 +83,7 @@ pub fn cubin(input: &[u8], mut output: impl Write, json: bool) -> io::Result<Ver
             Ok(module) => {
                 object["kernels"] = module.kernels().iter().map(kernel_json).collect();
                 object["image_bytes"] = json!(module.image_bytes());
+                object["undefined"] = module.undefined().collect();
             }
             Err(error) => object["error"] = json!(error.to_string()),
         }
@@ -97,6 +98,7 @@ pub fn cubin(input: &[u8], mut output: impl Write, json: bool) -> io::Result<Ver
                 }
                 let bytes = module.image_bytes();
                 line!(text, "image: {bytes} bytes");
+                module.undefined().for_each(|name| line!(text, "needs {}", short(name)));
             }
             Err(error) => line!(text, "error: cannot be loaded: {error}"),
         }
@@ -429,8 +431,11 @@ mod tests {
     #[test]
     fn what_cannot_be_loaded_is_listed_and_what_cannot_be_read_is_told() {
         let (text, verdict) = said(include_bytes!("../../../cubin/tests/data/printf.cubin"), false);
-        assert!(text.contains("error: cannot be loaded: ") && text.contains("vprintf"), "{text}");
+        assert!(text.contains("\nneeds vprintf\n"), "{text}");
         assert!(text.contains("relocation of ") && text.contains("undefined vprintf\n"), "{text}");
+        assert_eq!(verdict, Verdict::Whole);
+        let (text, verdict) = said(include_bytes!("../../../cubin/tests/data/tiny.relocatable.cubin"), false);
+        assert!(text.contains("error: cannot be loaded: "), "{text}");
         assert_eq!(verdict, Verdict::Damaged);
         let (text, verdict) = said(b"//\n.version 8.5\n.target sm_87\n", false);
         assert!(text.starts_with("error: not a cubin: PTX"), "{text}");

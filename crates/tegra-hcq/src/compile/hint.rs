@@ -13,10 +13,13 @@ const PACKAGES: [(&[&str], Package); 3] = [
     ),
 ];
 /// C headers whose functions NVRTC knows without a header.
-const BUILT_IN: [(&str, &str); 2] =
-    [("math", "sqrtf, sin and the like need no header"), ("string", "memcpy and memset need no header")];
-/// C headers of functions that need CUDA's run time.
-const RUN_TIME: [&str; 2] = ["assert", "stdio"];
+const BUILT_IN: [(&str, &str); 5] = [
+    ("assert", "assert needs no header"),
+    ("math", "sqrtf, sin and the like need no header"),
+    ("stdio", "printf needs no header"),
+    ("stdlib", "malloc and free need no header"),
+    ("string", "memcpy and memset need no header"),
+];
 /// Headers of C.
 const C: [&str; 16] = [
     "assert", "complex", "ctype", "errno", "float", "inttypes", "limits", "math", "setjmp", "signal",
@@ -89,9 +92,6 @@ fn on_header(name: &str, folders: &[PathBuf]) -> Option<String> {
     if let Some((_, text)) = BUILT_IN.iter().find(|(known, _)| c == Some(known)) {
         return Some(format!("{begin}: {text}"));
     }
-    if c.is_some_and(|c| RUN_TIME.contains(&c)) {
-        return Some(format!("{begin}; printf and assert need CUDA's run time and do not work here"));
-    }
     let counterpart = c.map_or_else(|| name.to_owned(), |c| format!("c{c}"));
     let file = Path::new("cuda/std").join(&counterpart);
     let home = folders.iter().find(|folder| folder.join("cuda/std").is_dir());
@@ -141,8 +141,8 @@ mod tests {
         for (name, without, with) in [
             ("stdint.h", "include <cuda/std/cstdint>", "cuda::std; unsigned and"),
             ("cstdint", "install nvidia-cuda-cccl-cu12 (pip)", "include <cuda/std/cstdint>"),
-            ("cassert", "printf and assert need CUDA's run time", "printf and assert need CUDA's run time"),
-            ("stdio.h", "printf and assert need CUDA's run time", "printf and assert need CUDA's run time"),
+            ("cassert", "assert needs no header", "assert needs no header"),
+            ("stdio.h", "printf needs no header", "printf needs no header"),
             ("math.h", "sqrtf, sin and the like need no header", "need no header"),
             ("cstring", "memcpy and memset need no header", "need no header"),
             ("type_traits", "include <cuda/std/type_traits>", "no counterpart"),

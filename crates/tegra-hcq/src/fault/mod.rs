@@ -163,7 +163,7 @@ pub struct Fault {
     pub nearest: Option<NearBuffer>,
     /// The last submissions of the queue, as stored in memory.
     pub submissions: Vec<Submission>,
-    /// Other details from the log; on the software Orin, its explanation.
+    /// Other details from the log; on the software Orin, its explanation. The messages of failed assertions.
     pub details: Vec<String>,
     /// The log's lines about the fault, or the reason why the log could not be read.
     pub log: Result<Vec<String>, String>,
