@@ -247,7 +247,8 @@ impl Cubin {
     ///
     /// [`Error::BadBase`] if `base_va` is not aligned to [`Cubin::image_align`] or if the image would end above the
     /// 49-bit address space; [`Error::BadRelocation`] if an address does not fit its field;
-    /// [`Error::UnresolvedSymbol`] if a function is undefined; [`Error::ImageTooLarge`] if the host has no memory for it.
+    /// [`Error::UnresolvedSymbol`] if a function is undefined; [`Error::ImageTooLarge`] if the host has no memory for
+    /// it.
     pub fn image_at(&self, base_va: u64) -> Result<Vec<u8>, Error> {
         self.front_at(base_va, self.image.bytes())
     }

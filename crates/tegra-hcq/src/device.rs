@@ -194,9 +194,9 @@ impl Device {
         Ok(self.shared.driver().clock_pair()?)
     }
 
-    /// Passes the output of kernels (`printf`, messages of failed assertions) to `sink` instead of the process's standard
-    /// streams. Output arrives when a wait for the device ends, and when the device is closed. The sink must not
-    /// call the device.
+    /// Passes the output of kernels (`printf`, messages of failed assertions) to `sink` instead of the process's
+    /// standard streams. Output arrives when a wait for the device ends, and when the device is closed. The sink must
+    /// not call the device.
     ///
     /// ```
     /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
@@ -248,8 +248,8 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`Error::Range`](crate::Error::Range) for more than 4 GiB, and if kernels have not freed all memory of the present
-    /// heap; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
+    /// [`Error::Range`](crate::Error::Range) for more than 4 GiB, and if kernels have not freed all memory of the
+    /// present heap; [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn set_kernel_heap_bytes(&self, bytes: u64) -> Result<()> {
         let bytes = run_time_size(bytes)?;
         let mut sizes = self.shared.runtime_sizes();

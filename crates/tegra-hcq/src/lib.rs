@@ -6,7 +6,8 @@
 //! - Several devices: [`PeerAccess`], [`PeerLink`], [`Link`], [`Transfer`].
 //! - Memory: [`Buffer`], [`Slice`], [`SliceMut`], [`Plane`], [`PlaneMut`], [`View`], [`HostMemory`], [`MemoryUse`],
 //!   [`MemoryFigures`], [`PoolUsage`], [`Pod`]; by address: [`Allocation`], [`RawPlane`].
-//! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`], [`Limit`].
+//! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`], [`Limit`];
+//!   their output: [`OutputStream`].
 //! - Parameters of typed kernels: [`Signature`], [`KernelArg`], [`Count`], [`ByValue`], [`Arguments`], [`Pass`],
 //!   [`LaunchSize`]; of others: [`args!`], [`Arg`], [`BufferUse`].
 //! - Work: [`Queue`], [`QueueOptions`], [`WaitPolicy`], [`Preemption`], [`Dim3`], [`MAX_BLOCK_THREADS`], [`FillValue`],

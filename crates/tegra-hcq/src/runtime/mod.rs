@@ -250,7 +250,8 @@ impl Runtime {
         }
     }
 
-    /// Reads the output of work that a fault has stopped. Returns the messages of failed assertions since the last call.
+    /// Reads the output of work that a fault has stopped. Returns the messages of failed assertions since the last
+    /// call.
     pub(crate) fn failed(&self) -> Vec<String> {
         let reader = self.reader.lock();
         let Ok(mut reader) = reader.try_borrow_mut() else { return Vec::new() };

@@ -121,7 +121,8 @@ impl Ring {
             let begun = self.tail.wrapping_mul(2).wrapping_add(2);
             let tag = self.word(self.tail);
             let complete = tag == begun + 1;
-            if !complete && !(skip && tag == begun) {
+            let passes = complete || skip && tag == begun;
+            if !passes {
                 return None;
             }
             fence(Ordering::Acquire);
