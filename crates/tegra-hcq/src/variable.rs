@@ -7,13 +7,11 @@
 
 use core::fmt;
 use core::marker::PhantomData;
+use core::ops::{Range, RangeBounds};
 use std::sync::Arc;
 
-use gpu_hal::volatile;
-
 use crate::error::{RangeError, Result};
-use crate::limits::DEFAULT_TIMEOUT;
-use crate::memory::Pod;
+use crate::memory::{Pod, Slice, SliceMut, resolve};
 use crate::program::Program;
 use crate::program::code::ProgramCode;
 
@@ -128,16 +126,21 @@ impl<T: Pod> Variable<T> {
     /// The errors of the wait: [`Error::Fault`](crate::Error::Fault), [`Error::Timeout`](crate::Error::Timeout) or
     /// [`Error::NotSubmitted`](crate::Error::NotSubmitted).
     pub fn get(&self) -> Result<Vec<T>> {
-        let mut elements = vec![T::zeroed(); self.len];
-        self.wait()?;
+        self.get_part(..)
+    }
+
+    /// As [`Variable::get`], for the elements in a range.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) if the range ends after the variable; as [`Variable::get`].
+    pub fn get_part(&self, range: impl RangeBounds<usize>) -> Result<Vec<T>> {
+        let range = resolve(&range, self.len)?;
+        let mut elements = vec![T::zeroed(); range.len()];
+        let bytes = self.bytes(range);
+        bytes.wait()?;
         let _alone = self.program.variables.lock();
-        // SAFETY: the cubin's parser checked that the variable is inside the image, and `len` elements have the size of
-        // the variable. The program keeps the memory alive. The lock excludes writes by other threads. Any bit pattern
-        // is a valid `Pod` value.
-        unsafe {
-            let source = self.program.memory.map()?.add(self.offset);
-            volatile::load(source, bytemuck::cast_slice_mut(&mut elements));
-        }
+        bytes.copy_to_slice(bytemuck::cast_slice_mut(&mut elements))?;
         Ok(elements)
     }
 
@@ -151,19 +154,63 @@ impl<T: Pod> Variable<T> {
             let (given, len) = (elements.len(), self.len);
             return Err(RangeError::VariableLength { given, len }.into());
         }
-        self.wait()?;
-        let _alone = self.program.variables.lock();
-        // SAFETY: as in `get`, with the roles exchanged.
-        unsafe {
-            let target = self.program.memory.map()?.add(self.offset);
-            volatile::store(target, bytemuck::cast_slice(elements));
-        }
-        Ok(())
+        self.set_part(0, elements)
     }
 
-    fn wait(&self) -> Result<()> {
-        let memory = &self.program.memory;
-        memory.heap().wait_for(memory.uses(), DEFAULT_TIMEOUT)
+    /// As [`Variable::set`], for the elements from `start` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) if there are more elements than the variable has from there on; as
+    /// [`Variable::get`].
+    pub fn set_part(&self, start: usize, elements: &[T]) -> Result<()> {
+        let range = resolve(&(start..start.saturating_add(elements.len())), self.len)?;
+        let bytes = self.bytes(range);
+        bytes.wait()?;
+        let _alone = self.program.variables.lock();
+        SliceMut::over(bytes).copy_from_slice(bytemuck::cast_slice(elements))
+    }
+
+    /// The elements in a range, as the source of a copy or an argument of a launch.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")]
+    /// # fn main() -> tegra_hcq::Result<()> {
+    /// # use tegra_hcq::{DEFAULT_TIMEOUT, Device, DeviceKind, Program};
+    /// # let device = Device::open(DeviceKind::Sim)?;
+    /// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/globals.cubin"));
+    /// # let mut queue = device.queue()?;
+    /// let taps = Program::load(&device, cubin)?.variable::<f32>("taps")?;
+    /// queue.upload(&[0.5, 0.75], taps.slice_mut(1..3)?)?; // in the order of the queue
+    /// assert_eq!(queue.download(taps.slice(..3)?)?.wait(DEFAULT_TIMEOUT)?, [0.0625, 0.5, 0.75]);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) if the range ends after the variable, or if its elements are not at a
+    /// multiple of their size in the program; elements of `u8` always are.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T>> {
+        self.bytes(resolve(&range, self.len)?).cast()
+    }
+
+    /// As [`Variable::slice`], as the target of a copy. Launches on other queues may see a mix of old and new elements
+    /// meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Variable::slice`].
+    pub fn slice_mut(&self, range: impl RangeBounds<usize>) -> Result<SliceMut<'_, T>> {
+        Ok(SliceMut::over(self.slice(range)?))
+    }
+
+    /// The bytes of a range of elements.
+    fn bytes(&self, range: Range<usize>) -> Slice<'_, u8> {
+        let size = size_of::<T>();
+        // The cubin's parser checked that the variable is inside the image.
+        Slice::new(&self.program.memory, self.offset + range.start * size, range.len() * size)
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use tegra_hcq::{Arg, Buffer, Device, DeviceKind, Error, Pod, Program, Queue, args};
+use tegra_hcq::{Arg, Buffer, Device, DeviceKind, Download, Error, Pod, Program, Queue, RangeError, args};
 
 const TIMEOUT: Duration = Duration::from_secs(120);
 
@@ -130,6 +130,51 @@ fn a_variable_has_a_name_and_whole_elements() {
     // The variable keeps the program loaded.
     drop(program);
     assert_eq!(taps.get().unwrap(), TAPS);
+}
+
+#[test]
+fn parts_of_variables_are_read_written_and_copied() {
+    let device = Device::open(DeviceKind::Sim).unwrap();
+    let program = Program::load(&device, &read("features.12.6.85")).unwrap();
+    let taps = program.variable::<f32>("taps").unwrap();
+    taps.set_part(3, &[9.0, 8.0]).unwrap();
+    assert_eq!(taps.get_part(1..4).unwrap(), [TAPS[1], TAPS[2], 9.0]);
+    assert_eq!(taps.get_part(5..).unwrap(), [0.0; 0]);
+    assert_eq!(taps.get().unwrap(), [TAPS[0], TAPS[1], TAPS[2], 9.0, 8.0]);
+    for refused in [
+        taps.get_part(4..6).map(drop),
+        taps.set_part(4, &[1.0; 2]),
+        taps.slice(..6).map(drop),
+        taps.slice_mut(6..).map(drop),
+    ] {
+        assert!(matches!(refused, Err(Error::Range(RangeError::Outside { len: 5, .. }))), "{refused:?}");
+    }
+
+    // In the order of a queue, between launches that read and write variables.
+    let mut queue = device.queue().unwrap();
+    let kernel = program.kernel("variables").unwrap();
+    let (launches, zeroed) =
+        (program.variable::<u32>("launches").unwrap(), program.variable::<f32>("zeroed").unwrap());
+    let out = device.alloc_zeroed::<f32>(32).unwrap();
+    let gate = device.signal(0).unwrap();
+    queue.wait_signal(&gate, 1).unwrap();
+    let mut results = Vec::new();
+    for launch in [100, 500] {
+        queue.fill(launches.slice_mut(..).unwrap(), launch).unwrap();
+        unsafe { queue.launch(&kernel, 1, 32, &args![&out, 3_i32]) }.unwrap();
+        results.push((queue.download(zeroed.slice(4..5).unwrap()).unwrap(), queue.download(&out).unwrap()));
+        queue.copy(zeroed.slice(4..5).unwrap(), taps.slice_mut(2..3).unwrap()).unwrap();
+    }
+    gate.set(1);
+    let [first, second] = results.try_into().ok().unwrap();
+    let wait = |(part, out): (Download<f32>, Download<f32>)| {
+        (part.wait(TIMEOUT).unwrap()[0], out.wait(TIMEOUT).unwrap())
+    };
+    let ((one, before), (two, after)) = (wait(first), wait(second));
+    assert_eq!((two - one, after[1] - before[1]), (400.0, 400.0), "the launches see what the queue wrote");
+    assert_eq!(after[2] - before[2], 400.0 + one - TAPS[2], "and what it copied to a constant");
+    queue.wait(TIMEOUT).unwrap();
+    assert_eq!(taps.get_part(2..3).unwrap(), [two]);
 }
 
 /// Reading a variable waits for the launches that may write it.

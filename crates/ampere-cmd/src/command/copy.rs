@@ -88,7 +88,8 @@ impl Pattern {
 /// A fill of contiguous memory with a pattern.
 ///
 /// There is no fill of lines that are a pitch apart: an H100 (driver 580) did not end a transfer with remapping,
-/// MULTI_LINE_ENABLE and a PITCH_IN of 0, and reported CTX SWITCH TIMEOUT until it was reset. Fill one line and copy it.
+/// MULTI_LINE_ENABLE and a PITCH_IN of 0, and reported CTX SWITCH TIMEOUT until it was reset. Fill one line and copy
+/// that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fill {
     /// GPU address, a multiple of the pattern's size.

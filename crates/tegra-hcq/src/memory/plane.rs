@@ -34,7 +34,7 @@ impl Layout {
 }
 
 /// The range within 0 to `len`.
-pub(super) fn resolve(range: &impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
+pub(crate) fn resolve(range: &impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
     let start = match range.start_bound() {
         Bound::Included(&start) => Some(start),
         Bound::Excluded(&start) => start.checked_add(1),

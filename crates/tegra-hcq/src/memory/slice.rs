@@ -106,7 +106,7 @@ fn cast<T: Pod, U: Pod>(start: usize, len: usize) -> Result<(usize, usize)> {
 
 impl<'a, T: Pod> Slice<'a, T> {
     /// `len` elements from `start` on, which the memory contains.
-    pub(super) fn new(handle: &'a Handle, start: usize, len: usize) -> Self {
+    pub(crate) fn new(handle: &'a Handle, start: usize, len: usize) -> Self {
         Self { handle, start, len, _elements: PhantomData }
     }
 
@@ -156,7 +156,8 @@ impl<'a, T: Pod> Slice<'a, T> {
         Ok(Slice::new(self.handle, start, len))
     }
 
-    fn wait(&self) -> Result<()> {
+    /// Waits for the work that uses the memory.
+    pub(crate) fn wait(&self) -> Result<()> {
         self.handle.heap().wait_for(self.handle.uses(), DEFAULT_TIMEOUT)
     }
 
@@ -183,6 +184,11 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     /// `len` elements from `start` on, which the memory contains. The caller has borrowed them exclusively.
     pub(super) fn new(handle: &'a Handle, start: usize, len: usize) -> Self {
         Self { handle, start, len, _elements: PhantomData }
+    }
+
+    /// The elements of memory whose users may all write it.
+    pub(crate) fn over(elements: Slice<'a, T>) -> Self {
+        Self::new(elements.handle, elements.start, elements.len)
     }
 
     /// The same elements, for reading.

@@ -39,6 +39,7 @@ use crate::wait::{Fence, Health, OpenChannels, QueueState, WaitPolicy};
 use copy::Copier;
 pub use copy::Download;
 use gpu_hal::{Channels, MemoryUse, Preemption, SubmitRing};
+use host::HostFunctions;
 pub use options::{QueueOptions, Until};
 use profile::Profiling;
 pub use raw::RawPlane;
@@ -46,6 +47,7 @@ use schedule::{Engine, Schedule};
 
 mod copy;
 mod fill;
+mod host;
 mod options;
 pub(crate) mod profile;
 mod raw;
@@ -94,6 +96,8 @@ pub struct Queue {
     pub(crate) schedule: Schedule,
     local: Option<LocalMemory>,
     copier: Copier,
+    /// From the first function on.
+    host: Option<HostFunctions>,
     pub(crate) encodings: Encodings,
     /// Whether the engine is held while it waits for a signal or a word.
     hold: bool,
@@ -165,6 +169,7 @@ impl Queue {
             schedule,
             local: None,
             copier: Copier::new(device),
+            host: None,
             encodings: *device.encodings(),
             hold: options.hold,
             any_memory: options.any_memory,
@@ -500,6 +505,9 @@ impl Drop for Queue {
         self.release_held();
         if self.state.may_finish() {
             let _ = self.state.wait(self.state.submitted(), self.timeout);
+        }
+        if let Some(host) = self.host.as_ref().filter(|_| !self.state.may_finish()) {
+            host.abandon();
         }
         if collect::is_on() {
             self.collect();

@@ -353,3 +353,98 @@ fn memory_that_is_dropped_waits_for_queues_that_may_use_any() {
     assert_eq!(device.alloc::<u32>(64).unwrap().gpu_va(), va);
     gate.set(1);
 }
+
+/// Sends its name when it is dropped.
+struct Dropped(&'static str, std::sync::mpsc::Sender<&'static str>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.1.send(self.0).unwrap();
+    }
+}
+
+#[test]
+fn functions_of_the_process_run_between_the_work_before_and_after_them() {
+    for policy in [WaitPolicy::Sleep, WaitPolicy::Spin] {
+        let mut bench = Bench::with_options("basics", &QueueOptions::default().wait(policy));
+        let increment = bench.program.kernel("increment").unwrap();
+        let (device, queue) = (&bench.device, &mut bench.queue);
+        let data = device.alloc_unified::<u32>(32).unwrap();
+        unsafe { device.write_raw(&[0; 128], data.gpu_va()) }.unwrap();
+        let address = data.gpu_va() as usize;
+        let seen = std::sync::Arc::new(Mutex::new(Vec::new()));
+        let mut after = Vec::new();
+        queue
+            .together(|queue| {
+                for round in 0..20 {
+                    unsafe { queue.launch(&increment, 1, 32, &args![&data, 32_u32]) }?;
+                    let seen = std::sync::Arc::clone(&seen);
+                    queue.host_function(move || {
+                        std::thread::sleep(Duration::from_millis(u64::from(round % 3 == 0)));
+                        let word = address as *mut u32;
+                        // SAFETY: inside of the buffer; the queue's work before has ended, and that after waits.
+                        let value = unsafe { word.read_volatile() };
+                        seen.lock().unwrap().push(value);
+                        // SAFETY: as above.
+                        unsafe { word.write_volatile(10 * value) };
+                        assert_ne!(round, 7, "a panic that the test expects");
+                    })?;
+                    after.push(queue.download(&data)?);
+                    if round % 5 == 0 {
+                        queue.host_function(|| {})?;
+                    }
+                    unsafe { queue.fill_raw(data.gpu_va(), round, 1) }?;
+                }
+                Ok(())
+            })
+            .unwrap();
+        queue.wait(TIMEOUT).unwrap();
+        let wanted: Vec<u32> = (0..20_u32).map(|round| if round == 0 { 1 } else { round }).collect();
+        assert_eq!(*seen.lock().unwrap(), wanted, "{policy:?}");
+        let after = after.into_iter().map(|values| values.wait(TIMEOUT).unwrap()[0]);
+        assert_eq!(after.collect::<Vec<_>>(), wanted.iter().map(|value| 10 * value).collect::<Vec<_>>());
+        assert_eq!(data.to_vec().unwrap()[0], 19);
+    }
+}
+
+#[test]
+fn functions_whose_work_fails_are_dropped() {
+    let (sender, dropped) = std::sync::mpsc::channel();
+    let never = |name| {
+        let guard = Dropped(name, sender.clone());
+        move || {
+            let _guard = guard;
+            panic!("called without its work");
+        }
+    };
+    let mut bench = Bench::new("faults");
+    let write = bench.program.kernel("fault_write").unwrap();
+    unsafe { bench.queue.launch(&write, 1, 1, &args![0x40_0000_0000_u64, 1_u32]) }.unwrap();
+    bench.queue.host_function(never("after a fault")).unwrap();
+    assert_eq!(dropped.recv_timeout(TIMEOUT), Ok("after a fault"));
+    assert!(matches!(bench.queue.wait(TIMEOUT), Err(Error::Fault(_))));
+    assert!(matches!(bench.queue.host_function(never("refused")), Err(Error::Fault(_))));
+    assert_eq!(dropped.try_recv(), Ok("refused"));
+    // A recovered queue runs functions.
+    bench.device.recover().unwrap();
+    let guard = Dropped("called", sender.clone());
+    bench.queue.host_function(move || drop(guard)).unwrap();
+    bench.queue.wait(TIMEOUT).unwrap();
+    assert_eq!(dropped.try_recv(), Ok("called"));
+
+    // Work that hangs, on a queue that is dropped.
+    let options = QueueOptions::default().timeout(Duration::from_millis(100));
+    let mut queue = bench.device.queue_with(&options).unwrap();
+    let gate = bench.device.signal(0).unwrap();
+    queue.wait_signal(&gate, 1).unwrap();
+    queue.host_function(never("hanging")).unwrap();
+    queue.submit().unwrap();
+    drop(queue);
+    assert_eq!(dropped.recv_timeout(TIMEOUT), Ok("hanging"));
+    // The last function of a queue that is dropped in time runs.
+    let mut queue = bench.device.queue().unwrap();
+    let guard = Dropped("last", sender.clone());
+    queue.host_function(move || drop(guard)).unwrap();
+    drop(queue);
+    assert_eq!(dropped.recv_timeout(TIMEOUT), Ok("last"));
+}
