@@ -140,6 +140,13 @@ impl Header {
     fn sm(&self) -> u32 {
         if self.abi_version == 7 { self.flags & 0xff } else { self.flags >> 8 & 0xff }
     }
+
+    /// Version of the PTX architecture that the code was compiled from: bits 16 to 23 in ABI version 7. Where ABI
+    /// version 8 has it is unknown.
+    pub(crate) fn virtual_sm(&self) -> Option<u32> {
+        let version = self.flags >> 16 & 0xff;
+        (self.abi_version == 7 && version != 0).then_some(version)
+    }
 }
 
 /// The container, after the checks that apply to every cubin.

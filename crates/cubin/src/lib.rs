@@ -93,6 +93,7 @@ pub struct Function {
 #[derive(Clone, Debug)]
 pub struct Cubin {
     sm: u32,
+    virtual_sm: Option<u32>,
     accelerated: bool,
     kernels: Vec<Kernel>,
     functions: Vec<Function>,
@@ -147,6 +148,12 @@ impl Cubin {
     /// The SM version that the code was compiled for: 87 is compute capability 8.7.
     pub fn sm(&self) -> u32 {
         self.sm
+    }
+
+    /// The version of the PTX architecture that the code was compiled from: 87 for `compute_87`. `None` for cubins of
+    /// toolkit 13, where its place is unknown.
+    pub fn virtual_sm(&self) -> Option<u32> {
+        self.virtual_sm
     }
 
     /// Whether the code was compiled for the architecture-specific feature set (`sm_90a`). Such code runs on exactly

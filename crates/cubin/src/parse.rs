@@ -39,7 +39,8 @@ pub(crate) fn parse(bytes: &[u8], is_object: bool) -> Result<Cubin, Error> {
     let kernels = kernels(&elf, &places, &facts)?;
     let functions = functions(&elf, &places, &facts);
     let globals = globals(&elf, &places)?;
-    Ok(Cubin { sm: elf.sm, accelerated: elf.accelerated, kernels, functions, globals, image })
+    let virtual_sm = elf.header.virtual_sm();
+    Ok(Cubin { sm: elf.sm, virtual_sm, accelerated: elf.accelerated, kernels, functions, globals, image })
 }
 
 /// The bank number in `.nv.constantN` or `.nv.constantN.KERNEL`.

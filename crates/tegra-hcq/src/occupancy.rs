@@ -46,6 +46,13 @@ pub struct Attributes {
     pub max_dynamic_shared_bytes: u32,
     /// SM version that the code was compiled for; (8, 7) on the Orin.
     pub binary_version: (u32, u32),
+    /// Version of the PTX architecture that the code was compiled from: (8, 7) for `compute_87`. `None` for cubins of
+    /// toolkit 13, where its place is unknown.
+    pub ptx_version: Option<(u32, u32)>,
+    /// The block size that the kernel was compiled for (`__block_size__`, `reqntid`); `None` if any fits.
+    pub required_block: Option<Dim3>,
+    /// Size in blocks of the clusters that the kernel was compiled for (`__cluster_dims__`), which launches refuse.
+    pub required_cluster: Option<Dim3>,
     /// Number of barriers of a block (`__syncthreads` and named ones), 0 to 16.
     pub barriers: u32,
 }
@@ -110,6 +117,9 @@ impl Kernel {
             max_threads: self.max_threads(),
             max_dynamic_shared_bytes: most.saturating_sub(static_shared.next_multiple_of(16)),
             binary_version: code.sm_version,
+            ptx_version: self.program.ptx_version,
+            required_block: code.required_block.map(Dim3::from),
+            required_cluster: code.cluster.map(Dim3::from),
             barriers: code.barriers,
         }
     }
@@ -142,6 +152,52 @@ impl Kernel {
             let (kernel, dynamic_bytes) = (self.name().to_owned(), dynamic_shared);
             LaunchError::Occupancy { kernel, block, dynamic_bytes, limit: limit.to_string() }.into()
         })
+    }
+}
+
+impl Kernel {
+    /// The number of threads of a block, at most `limit`, with which an SM holds the most threads at a time, and the
+    /// number of such blocks that all SMs hold: the smallest grid that fills the GPU. `dynamic_shared` returns the
+    /// dynamic shared memory of a block of some number of threads in bytes. Of equal sizes it is the largest. Sizes are
+    /// whole warps, or `limit`. What CUDA calls the maximum potential block size.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+    /// let kernel = tegra_hcq::Program::load(&device, cubin)?.kernel("vector_add")?;
+    /// // An SM holds 1,536 threads: two blocks of 768, but only one of 1,024.
+    /// let (threads, blocks) = kernel.fullest_block(1024, |_| 0)?;
+    /// assert_eq!((threads, blocks), (768, 2 * device.info().sm_count));
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Kernel::occupancy`], if no block size fits.
+    pub fn fullest_block(&self, limit: u32, dynamic_shared: impl Fn(u32) -> u32) -> Result<(u32, u32)> {
+        let limit = limit.clamp(1, self.max_threads());
+        let mut best: Option<(u32, u32)> = None;
+        let mut refused = None;
+        for threads in (1..=limit.div_ceil(WARP)).rev().map(|warps| (warps * WARP).min(limit)) {
+            match self.occupancy(threads, dynamic_shared(threads)) {
+                Ok(Occupancy { blocks_per_sm, .. })
+                    if best.is_none_or(|(most, blocks)| threads * blocks_per_sm > most * blocks) =>
+                {
+                    best = Some((threads, blocks_per_sm));
+                }
+                Ok(_) => {}
+                Err(error) => refused = Some(error),
+            }
+        }
+        match (best, refused) {
+            (Some((threads, blocks)), _) => Ok((threads, blocks * self.code().sm_count)),
+            (None, Some(error)) => Err(error),
+            // There is at least one size, which either fits or is refused.
+            (None, None) => Ok((limit, self.code().sm_count)),
+        }
     }
 }
 

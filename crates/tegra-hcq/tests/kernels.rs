@@ -309,7 +309,8 @@ fn attributes_are_those_of_the_source() {
     let (_device, program) = load("params");
     let bounded = program.kernel("pointer_params").unwrap().attributes();
     assert_eq!(bounded.max_threads, 128, "__launch_bounds__(128)");
-    assert_eq!(bounded.binary_version, (8, 7));
+    assert_eq!((bounded.binary_version, bounded.ptx_version), ((8, 7), Some((8, 7))));
+    assert_eq!((bounded.required_block, bounded.required_cluster), (None, None));
     assert_eq!((bounded.static_shared_bytes, bounded.constant_bytes), (0, 0));
     assert_eq!(bounded.max_dynamic_shared_bytes, 163 << 10);
     assert!((8..=255).contains(&bounded.registers), "{} registers", bounded.registers);
@@ -342,7 +343,7 @@ fn a_launch_takes_exactly_what_the_attributes_allow() {
 
 #[test]
 fn occupancy_of_a_loaded_kernel_follows_block_and_shared_memory() {
-    let (_device, program) = load("vector_add");
+    let (device, program) = load("vector_add");
     let kernel = program.kernel("vector_add").unwrap();
     assert!(kernel.attributes().registers <= 40, "few enough for full occupancy");
     let full = kernel.occupancy(256, 0).unwrap();
@@ -352,4 +353,14 @@ fn occupancy_of_a_loaded_kernel_follows_block_and_shared_memory() {
     assert_eq!((few.blocks_per_sm, few.warps_per_sm, few.limited_by), (3, 12, Limit::SharedMemory));
     assert_eq!(kernel.occupancy(32, 0).unwrap().limited_by, Limit::Blocks);
     assert!(kernel.occupancy(1025, 0).is_err());
+
+    // One block of 1,024 or 992 threads fits, two of 768 do.
+    let sms = device.info().sm_count;
+    assert_eq!(kernel.fullest_block(1024, |_| 0).unwrap(), (768, 2 * sms));
+    assert_eq!(kernel.fullest_block(0, |_| 0).unwrap(), (1, 16 * sms));
+    assert_eq!(kernel.fullest_block(100, |_| 0).unwrap(), (96, 16 * sms), "12 blocks of 100 are fewer");
+    // 81 KiB each, two of 164; 128 bytes per thread and 1 KiB: two of 640, as many threads as four of 320.
+    assert_eq!(kernel.fullest_block(736, |_| 80 << 10).unwrap(), (736, 2 * sms));
+    assert_eq!(kernel.fullest_block(1024, |threads| 128 * threads).unwrap().0, 640);
+    assert!(kernel.fullest_block(1024, |_| 164 << 10).is_err());
 }

@@ -65,6 +65,8 @@ pub(crate) struct ParamSlot {
 pub(crate) struct ProgramCode {
     pub(crate) memory: Handle,
     pub(crate) kernels: Vec<KernelCode>,
+    /// Version of the PTX architecture that the code was compiled from, major and minor; `None` if unknown.
+    pub(crate) ptx_version: Option<(u32, u32)>,
     /// The variables, sorted by name.
     pub(crate) globals: Vec<cubin::Global>,
     /// Held while the CPU reads or writes a variable.

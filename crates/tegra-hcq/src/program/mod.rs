@@ -119,7 +119,8 @@ impl Program {
             })
             .collect::<Result<Vec<_>>>()?;
         let globals = cubin.globals().to_vec();
-        let code = Arc::new(ProgramCode { memory, kernels, globals, variables: Mutex::new(()) });
+        let ptx_version = cubin.virtual_sm().map(|sm| (sm / 10, sm % 10));
+        let code = Arc::new(ProgramCode { memory, kernels, ptx_version, globals, variables: Mutex::new(()) });
         shared.register_program(&code);
         tracing::debug!(
             kernels = code.kernels.len(),

@@ -66,6 +66,27 @@ fn work_by_address_costs_neither() {
 }
 
 #[test]
+fn time_stamps_cost_neither() {
+    let mut bench = Bench::spinning("basics");
+    let round = |bench: &mut Bench| {
+        let signals = [0, 1].map(|value| bench.device.signal(value).unwrap());
+        for signal in &signals {
+            bench.queue.timestamp(signal, 7).unwrap();
+            bench.queue.submit().unwrap();
+        }
+        bench.queue.wait(TIMEOUT).unwrap();
+        assert!(signals[0].gpu_time_ns() <= signals[1].gpu_time_ns() && signals[0].gpu_time_ns() > 0);
+    };
+    round(&mut bench);
+    let (calls, allocated) = (bench.probe.calls(), allocations::count());
+    for _ in 0..1500 {
+        round(&mut bench);
+    }
+    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
+}
+
+#[test]
 fn copies_are_as_cheap_as_launches() {
     let mut bench = Bench::spinning("basics");
     let a = bench.device.alloc_from(&[7_u8; 4096]).unwrap();
