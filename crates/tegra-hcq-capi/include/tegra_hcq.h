@@ -232,6 +232,10 @@ enum tegra_hcq_fault_kind
    * Any other error of the channel.
    */
   TEGRA_HCQ_FAULT_KIND_OTHER = 7,
+  /**
+   * An `assert` of a kernel has failed: `reason` has the messages.
+   */
+  TEGRA_HCQ_FAULT_KIND_ASSERT = 8,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L

@@ -12,6 +12,7 @@ fn kind(kind: &FaultKind) -> tegra_hcq_fault_kind {
     match kind {
         FaultKind::Mmu => tegra_hcq_fault_kind::Mmu,
         FaultKind::Sm(_) => tegra_hcq_fault_kind::Sm,
+        FaultKind::Assert => tegra_hcq_fault_kind::Assert,
         FaultKind::LaunchDescriptor => tegra_hcq_fault_kind::LaunchDescriptor,
         FaultKind::GraphicsException => tegra_hcq_fault_kind::GraphicsException,
         FaultKind::Pushbuffer => tegra_hcq_fault_kind::Pushbuffer,
@@ -24,6 +25,7 @@ fn kind(kind: &FaultKind) -> tegra_hcq_fault_kind {
 fn reason(fault: &Fault) -> Option<String> {
     match (&fault.kind, &fault.access) {
         (FaultKind::Sm(error), _) => Some(error.to_string()),
+        (FaultKind::Assert, _) => Some(fault.details.join("\n")),
         (FaultKind::Other(code), _) => Some(code.to_string()),
         (_, Some((kind, access))) => Some(format!("{kind}, {access} access")),
         _ => None,

@@ -230,6 +230,8 @@ pub enum tegra_hcq_fault_kind {
     Abandoned = 6,
     /// Any other error of the channel.
     Other = 7,
+    /// An `assert` of a kernel has failed: `reason` has the messages.
+    Assert = 8,
 }
 
 /// Why the GPU has stopped the work of a queue. Set `struct_size` before the call. Strings are valid until the

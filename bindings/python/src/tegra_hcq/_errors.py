@@ -29,6 +29,8 @@ class FaultKind(enum.IntEnum):
     """The work hung until a recovery stopped it."""
     OTHER = 7
     """Any other error of the channel."""
+    ASSERT = 8
+    """An ``assert`` of a kernel has failed; ``reason`` has the messages."""
 
 
 @dataclass(frozen=True)

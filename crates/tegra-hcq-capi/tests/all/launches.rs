@@ -121,7 +121,7 @@ fn memory_of_the_process_is_used_in_place() {
 #[test]
 fn a_fault_is_described_and_recovered_from() {
     let board = Board::open();
-    let (kernel, buffer) = (board.kernel("faults", c"fault_write"), board.alloc(64));
+    let (kernel, buffer) = (board.kernel("faults", c"fault_write"), board.alloc(128));
     let pointer = tegra_hcq_arg { kind: 1, size: 8, value: 0x1000, offset: 0 };
     ok(board.launch(kernel, 1, &[pointer, word(1)]));
     fails(board.wait(), Status::Fault, "GPU fault: MMU fault");
@@ -151,6 +151,14 @@ fn a_fault_is_described_and_recovered_from() {
     ok(board.wait());
     ok(board.launch(board.kernel("basics", c"fill_u32"), 1, &[at(buffer, 0), word(3), word(4)]));
     ok(board.wait());
+    ok(board.launch(board.kernel("device_calls", c"assert_all"), 1, &[word(7), at(buffer, 0)]));
+    fails(board.wait(), Status::Fault, "GPU fault: failed assertion");
+    // SAFETY: as above.
+    unsafe {
+        ok(tegra_hcq_last_fault(&raw mut fault));
+        assert_eq!(fault.kind, tegra_hcq_fault_kind::Assert as u32);
+        assert!(CStr::from_ptr(fault.reason).to_str().unwrap().contains("thread: [7,0,0] Assertion"));
+    }
     // A success leaves the last error; another failure replaces its fault.
     fails(tegra_hcq_queue_end_span(board.queue), Status::InvalidArgument, "no open span");
     // SAFETY: the struct has its size.
