@@ -91,3 +91,23 @@ pub(super) fn unified(context: &Context) -> Check {
     let copied = target.to_vec()?;
     equal("both ends of the copy", &[copied[0], copied[copied.len() - 1]], &[0xcafe, 0xbabe])
 }
+
+/// Each function multiplies what the launch before it has written, before the next launch adds to it.
+pub(super) fn host_function(context: &Context) -> Check {
+    let (device, mut queue) = context.device_and_queue()?;
+    let increment = kernel!(device, "basics", "increment")?;
+    let mut data = device.alloc_unified::<u32>(64)?;
+    data.copy_from_slice(&[0; 64])?;
+    let address = data.gpu_va() as usize;
+    for _ in 0..12 {
+        unsafe { queue.launch(&increment, 1, 64, &args![&data, 64_u32]) }?;
+        queue.host_function(move || {
+            let words = address as *mut u32;
+            // SAFETY: inside the buffer, which lives until the queue's work has ended, and no work uses it now.
+            (0..64).for_each(|at| unsafe { words.add(at).write_volatile(3 * words.add(at).read_volatile()) });
+        })?;
+    }
+    queue.wait(patience(context))?;
+    let wanted = (0..12).fold(0_u32, |value, _| 3 * (value + 1));
+    equal("data", &data.to_vec()?, &[wanted; 64])
+}

@@ -74,6 +74,11 @@ pub static SUITE: Suite = Suite {
             "a copy sees what the CPU wrote before the barrier",
             memory::barrier_before_copy
         ),
+        case!(
+            host_function,
+            "functions of the process run between the launches before and after them",
+            memory::host_function
+        ),
         case!(unified_memory, "CPU and GPU use memory at one address, at the same time", memory::unified),
         case!(map_cpu_buffer_to_device, "the GPU copies memory of the process in place", memory::host_buffer),
         case!(multidevice, "two GPUs work side by side", peers::side_by_side),
