@@ -1,0 +1,385 @@
+//! Contexts, and each thread's stack of them.
+//!
+//! All contexts of a GPU use one open device: one address space and one set of allocations. A context owns streams,
+//! modules and allocations, and keeps the first fault of its work.
+
+use core::cell::RefCell;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+
+use parking_lot::{Mutex, RwLock};
+use tegra_hcq::{Device, Fence, Queue, QueueOptions};
+
+use crate::code::{Code, Failure, Result};
+use crate::driver::{Gpu, driver};
+use crate::event::Event;
+use crate::graph::{Executable, Graph};
+use crate::module::Module;
+use crate::stream::{self, Stream};
+
+/// Scheduling flags that `cuCtxCreate` takes: the kind of wait (7), mapped host memory (8), unlimited local memory
+/// (0x10), core dumps (0x20, 0x40), synchronous copies (0x80).
+const FLAGS: u32 = 0xff;
+/// The scheduling bits of the flags; at most one may be set.
+const SCHEDULE: u32 = 7;
+
+/// The primary context of a GPU.
+#[derive(Debug, Default)]
+pub struct Primary {
+    context: Option<Arc<Context>>,
+    retained: usize,
+    flags: u32,
+}
+
+/// A context.
+#[derive(Debug)]
+pub struct Context {
+    /// Its handle.
+    pub handle: u64,
+    /// Its number, never used again.
+    pub id: u64,
+    /// Its GPU.
+    pub gpu: &'static Gpu,
+    /// The open GPU.
+    pub device: Device,
+    /// Whether it is the primary one.
+    pub primary: bool,
+    flags: AtomicU32,
+    /// The legacy default stream.
+    pub legacy: Arc<Stream>,
+    /// Each thread's default stream.
+    threads: Mutex<HashMap<ThreadId, Arc<Stream>>>,
+    /// The streams that the program has created.
+    pub(crate) streams: RwLock<Vec<Arc<Stream>>>,
+    /// Queues of destroyed streams, with their last work.
+    spare: Mutex<Vec<(Queue, Option<Fence>)>>,
+    /// Limits that were set (`CUlimit`), by number.
+    limits: Mutex<HashMap<u32, usize>>,
+    alive: AtomicBool,
+    /// Number of the first fault; 0 without.
+    fault: AtomicU32,
+    fault_reason: Mutex<String>,
+}
+
+/// Ids of contexts, streams, modules and allocations.
+static IDS: AtomicU64 = AtomicU64::new(1);
+
+/// A number that no object of the process has yet.
+pub(crate) fn next_id() -> u64 {
+    IDS.fetch_add(1, Ordering::Relaxed)
+}
+
+thread_local! {
+    static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Works on the thread's stack.
+///
+/// # Errors
+///
+/// [`Code::Deinitialized`] while the thread's variables are destroyed.
+fn with_stack<R>(work: impl FnOnce(&mut Vec<Arc<Context>>) -> R) -> Result<R> {
+    STACK.try_with(|stack| work(&mut stack.borrow_mut())).map_err(|_| Code::Deinitialized.into())
+}
+
+/// The thread's current context, whatever its state; `None` without one.
+///
+/// # Errors
+///
+/// [`Code::Deinitialized`] at the end of the thread.
+pub fn peek() -> Result<Option<Arc<Context>>> {
+    with_stack(|stack| stack.last().cloned())
+}
+
+/// The thread's current context.
+///
+/// # Errors
+///
+/// [`Code::InvalidContext`] without one, [`Code::ContextIsDestroyed`], or the context's fault.
+pub fn current() -> Result<Arc<Context>> {
+    driver()?;
+    let context = peek()?.ok_or(Code::InvalidContext)?;
+    context.check()?;
+    Ok(context)
+}
+
+/// Puts a context on the thread's stack.
+///
+/// # Errors
+///
+/// As [`peek`].
+pub fn push(context: Arc<Context>) -> Result<()> {
+    with_stack(|stack| stack.push(context))
+}
+
+/// Takes the current context off the thread's stack.
+///
+/// # Errors
+///
+/// [`Code::InvalidContext`] if the stack is empty.
+pub fn pop() -> Result<Arc<Context>> {
+    with_stack(Vec::pop)?.ok_or_else(|| Code::InvalidContext.into())
+}
+
+/// Replaces the thread's current context.
+///
+/// # Errors
+///
+/// As [`peek`].
+pub fn set_current(context: Option<Arc<Context>>) -> Result<()> {
+    // What is replaced is dropped outside of the borrow.
+    let old = with_stack(|stack| {
+        let old = stack.pop();
+        stack.extend(context);
+        old
+    })?;
+    drop(old);
+    Ok(())
+}
+
+fn check_flags(flags: u32) -> Result<()> {
+    if flags & !FLAGS != 0 || (flags & SCHEDULE).count_ones() > 1 {
+        return Err(Failure::invalid(format!("{flags:#x} is no combination of context flags")));
+    }
+    Ok(())
+}
+
+impl Context {
+    /// Creates a context; it is not made current.
+    ///
+    /// # Errors
+    ///
+    /// If the flags are invalid or the GPU cannot be opened.
+    pub fn create(gpu: &'static Gpu, flags: u32, primary: bool) -> Result<Arc<Self>> {
+        check_flags(flags)?;
+        let device = gpu.device()?;
+        driver()?.objects.insert(|handle| {
+            Ok(Self {
+                handle,
+                id: next_id(),
+                gpu,
+                device,
+                primary,
+                flags: AtomicU32::new(flags),
+                legacy: Arc::new(Stream::default_of(handle, stream::Kind::Legacy)),
+                threads: Mutex::default(),
+                streams: RwLock::default(),
+                spare: Mutex::default(),
+                limits: Mutex::default(),
+                alive: AtomicBool::new(true),
+                fault: AtomicU32::new(0),
+                fault_reason: Mutex::default(),
+            })
+        })
+    }
+
+    /// The flags of its creation.
+    pub fn flags(&self) -> u32 {
+        self.flags.load(Ordering::Relaxed)
+    }
+
+    /// Changes the flags.
+    ///
+    /// # Errors
+    ///
+    /// If they are invalid.
+    pub fn set_flags(&self, flags: u32) -> Result<()> {
+        check_flags(flags)?;
+        self.flags.store(flags, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns an error if the context was destroyed or has a fault.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::ContextIsDestroyed`] or the fault.
+    pub fn check(&self) -> Result<()> {
+        if !self.alive.load(Ordering::Acquire) {
+            return Err(Code::ContextIsDestroyed.into());
+        }
+        match Code::from_number(self.fault.load(Ordering::Acquire)) {
+            None | Some(Code::Success) => Ok(()),
+            Some(code) => Err(Failure::new(code, self.fault_reason.lock().clone())),
+        }
+    }
+
+    /// Keeps a fault of the context's work, if `failure` is one and the first. Returns the failure.
+    pub fn keep(&self, failure: Failure) -> Failure {
+        let sticks = matches!(failure.code.number(), 214 | 220 | 226 | 700..=702 | 710 | 714..=719);
+        if sticks && self.fault.swap(failure.code.number(), Ordering::AcqRel) == 0 {
+            self.fault_reason.lock().clone_from(&failure.reason);
+            tracing::error!(target: "cuda", "{failure}");
+        }
+        failure
+    }
+
+    /// The calling thread's default stream.
+    pub fn thread_stream(&self) -> Arc<Stream> {
+        let make = || Arc::new(Stream::default_of(self.handle, stream::Kind::PerThread));
+        Arc::clone(self.threads.lock().entry(thread::current().id()).or_insert_with(make))
+    }
+
+    /// The default streams of all threads.
+    pub(crate) fn thread_streams(&self) -> Vec<Arc<Stream>> {
+        self.threads.lock().values().cloned().collect()
+    }
+
+    /// An idle queue: that of a destroyed stream, or a new one.
+    pub(crate) fn open_queue(&self) -> Result<Queue> {
+        let mut spare = self.spare.lock();
+        let idle = spare.iter().position(|(_, last)| last.as_ref().is_none_or(Fence::is_done));
+        if let Some(idle) = idle {
+            return Ok(spare.swap_remove(idle).0);
+        }
+        drop(spare);
+        Ok(self.device.queue_with(&QueueOptions::default().any_memory(true))?)
+    }
+
+    /// Keeps the queue of a destroyed stream, whose work goes on.
+    pub(crate) fn keep_queue(&self, queue: Queue, last: Option<Fence>) {
+        self.spare.lock().push((queue, last));
+    }
+
+    /// All streams.
+    pub(crate) fn all_streams(&self) -> Vec<Arc<Stream>> {
+        let mut all = vec![Arc::clone(&self.legacy)];
+        all.extend(self.threads.lock().values().cloned());
+        all.extend(self.streams.read().iter().cloned());
+        all
+    }
+
+    /// Waits for all work.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the work.
+    pub fn synchronize(&self) -> Result<()> {
+        for stream in self.all_streams() {
+            stream.synchronize(self)?;
+        }
+        let destroyed: Vec<_> = self.spare.lock().iter().filter_map(|(_, last)| last.clone()).collect();
+        destroyed.iter().try_for_each(|fence| stream::wait(self, fence))
+    }
+
+    /// A limit that was set; `default` otherwise.
+    pub fn limit(&self, limit: u32, default: usize) -> usize {
+        self.limits.lock().get(&limit).copied().unwrap_or(default)
+    }
+
+    /// Sets a limit.
+    pub fn set_limit(&self, limit: u32, value: usize) {
+        self.limits.lock().insert(limit, value);
+    }
+
+    /// Ends the context: waits for its work, frees its memory, and removes its objects.
+    fn end(&self) -> Result<()> {
+        let waited = self.synchronize();
+        self.alive.store(false, Ordering::Release);
+        let objects = &driver()?.objects;
+        macro_rules! remove {
+            ($($kind:ty),*) => {$(
+                for object in objects.all::<$kind>(|object| object.context() == self.handle) {
+                    let _ = objects.remove::<$kind>(object.handle());
+                }
+            )*};
+        }
+        remove!(Stream, Event, Module, Graph, Executable);
+        self.gpu.memory.free_of(self.handle);
+        self.streams.write().clear();
+        self.threads.lock().clear();
+        self.legacy.close();
+        self.spare.lock().clear();
+        if waited.is_err() || self.fault.load(Ordering::Acquire) != 0 {
+            self.device.recover()?;
+        }
+        let _ = objects.remove::<Self>(self.handle);
+        Ok(())
+    }
+
+    /// Destroys a context that the program has created.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidContext`] for the primary context, or if it was destroyed already.
+    pub fn destroy(context: &Arc<Self>) -> Result<()> {
+        if context.primary || !context.alive.load(Ordering::Acquire) {
+            return Err(Failure::new(Code::InvalidContext, "a primary context is released, not destroyed"));
+        }
+        with_stack(|stack| {
+            if stack.last().is_some_and(|top| Arc::ptr_eq(top, context)) {
+                stack.pop();
+            }
+        })?;
+        context.end()
+    }
+}
+
+impl Gpu {
+    /// Counts a user of the primary context, which the first creates.
+    ///
+    /// # Errors
+    ///
+    /// If the GPU cannot be opened.
+    pub fn retain_primary(&'static self) -> Result<Arc<Context>> {
+        let mut primary = self.primary.lock();
+        let context = match &primary.context {
+            Some(context) => Arc::clone(context),
+            None => Context::create(self, primary.flags, true)?,
+        };
+        primary.context = Some(Arc::clone(&context));
+        primary.retained += 1;
+        Ok(context)
+    }
+
+    /// The users of the primary context; the last ends it.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidContext`] if it has no users.
+    pub fn release_primary(&self) -> Result<()> {
+        let ended = {
+            let mut primary = self.primary.lock();
+            if primary.retained == 0 {
+                return Err(Failure::new(Code::InvalidContext, "the primary context is not retained"));
+            }
+            primary.retained -= 1;
+            if primary.retained == 0 { primary.context.take() } else { None }
+        };
+        ended.map_or(Ok(()), |context| context.end())
+    }
+
+    /// Ends the primary context, whoever uses it.
+    ///
+    /// # Errors
+    ///
+    /// If the GPU cannot be recovered.
+    pub fn reset_primary(&self) -> Result<()> {
+        let ended = {
+            let mut primary = self.primary.lock();
+            primary.retained = 0;
+            primary.context.take()
+        };
+        ended.map_or(Ok(()), |context| context.end())
+    }
+
+    /// Flags of the primary context, and whether it exists.
+    pub fn primary_state(&self) -> (u32, bool) {
+        let primary = self.primary.lock();
+        (primary.context.as_ref().map_or(primary.flags, |context| context.flags()), primary.context.is_some())
+    }
+
+    /// Sets the flags of the primary context.
+    ///
+    /// # Errors
+    ///
+    /// If they are invalid.
+    pub fn set_primary_flags(&self, flags: u32) -> Result<()> {
+        check_flags(flags)?;
+        let mut primary = self.primary.lock();
+        primary.flags = flags;
+        primary.context.as_ref().map_or(Ok(()), |context| context.set_flags(flags))
+    }
+}

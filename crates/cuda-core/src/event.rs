@@ -1,0 +1,149 @@
+//! Events: points in a stream's work, with the GPU's time.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tegra_hcq::{Fence, Signal};
+
+use crate::code::{Code, Failure, Result};
+use crate::context::Context;
+use crate::driver::driver;
+use crate::graph::Capture;
+use crate::stream::{Stream, wait};
+
+/// CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING.
+const FLAGS: u32 = 3;
+/// CU_EVENT_DISABLE_TIMING.
+const NO_TIMES: u32 = 2;
+/// CU_EVENT_INTERPROCESS.
+const INTERPROCESS: u32 = 4;
+
+/// An event.
+#[derive(Debug)]
+pub struct Event {
+    handle: u64,
+    context: u64,
+    /// Where the GPU writes the time; `None` without times.
+    signal: Option<Signal>,
+    state: Mutex<State>,
+}
+
+/// What an event was last recorded in.
+#[derive(Debug, Default)]
+pub(crate) enum State {
+    /// It never was.
+    #[default]
+    Never,
+    /// A stream; `None` if the stream had no work, and the event no times.
+    Work(Option<Fence>),
+    /// A capture, at these nodes.
+    Captured(Arc<Capture>, Vec<usize>),
+}
+
+impl Event {
+    /// Creates an event.
+    ///
+    /// # Errors
+    ///
+    /// If the flags are invalid, or memory is short.
+    pub fn create(context: &Context, flags: u32) -> Result<Arc<Self>> {
+        if flags & INTERPROCESS != 0 {
+            return Err(Failure::new(Code::NotSupported, "events for other processes"));
+        }
+        if flags & !FLAGS != 0 {
+            return Err(Failure::invalid(format!("{flags:#x} is no combination of event flags")));
+        }
+        let signal = if flags & NO_TIMES == 0 { Some(context.device.signal(0)?) } else { None };
+        driver()?
+            .objects
+            .insert(|handle| Ok(Self { handle, context: context.handle, signal, state: Mutex::default() }))
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> u64 {
+        self.handle
+    }
+
+    /// Handle of its context.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// Records the work of a stream so far.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidHandle`] if event and stream belong to different contexts; the stream's fault.
+    pub fn record(&self, context: &Context, stream: &Stream) -> Result<()> {
+        if self.context != context.handle {
+            return Err(Failure::new(Code::InvalidHandle, "the event belongs to another context"));
+        }
+        let state = if let Some((capture, frontier)) = stream.captured()? {
+            State::Captured(capture, frontier)
+        } else if let Some(signal) = &self.signal {
+            State::Work(Some(stream.work(context, |queue| Ok(queue.timestamp(signal, 1)?))?))
+        } else {
+            State::Work(stream.last())
+        };
+        *self.state.lock() = state;
+        Ok(())
+    }
+
+    /// What the event was recorded in.
+    pub(crate) fn fence(&self) -> Result<Option<Fence>> {
+        match &*self.state.lock() {
+            State::Never => Ok(None),
+            State::Work(fence) => Ok(fence.clone()),
+            State::Captured(..) => Err(Code::CapturedEvent.into()),
+        }
+    }
+
+    /// The capture that the event was recorded in.
+    pub(crate) fn capture(&self) -> Option<(Arc<Capture>, Vec<usize>)> {
+        match &*self.state.lock() {
+            State::Captured(capture, frontier) => Some((Arc::clone(capture), frontier.clone())),
+            _ => None,
+        }
+    }
+
+    /// Whether the recorded work has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::NotReady`] while it runs; the fault of the work.
+    pub fn query(&self, context: &Context) -> Result<()> {
+        let Some(fence) = self.fence()? else { return Ok(()) };
+        if !fence.is_done() {
+            return Err(Code::NotReady.into());
+        }
+        wait(context, &fence)
+    }
+
+    /// Waits for the recorded work.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the work.
+    pub fn synchronize(&self, context: &Context) -> Result<()> {
+        self.fence()?.map_or(Ok(()), |fence| wait(context, &fence))
+    }
+
+    /// Time from this event to `end`, in milliseconds.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidHandle`] for events without times, or not recorded; [`Code::NotReady`] while work runs.
+    pub fn elapsed_ms(&self, context: &Context, end: &Self) -> Result<f32> {
+        let time = |event: &Self| -> Result<u64> {
+            let signal = event.signal.as_ref().ok_or(Code::InvalidHandle)?;
+            if matches!(*event.state.lock(), State::Never) {
+                return Err(Failure::new(Code::InvalidHandle, "the event was not recorded"));
+            }
+            event.query(context)?;
+            Ok(signal.gpu_time_ns())
+        };
+        let (from, to) = (time(self)?, time(end)?);
+        // CAST: the difference of two times of one run fits 64 bits; a float keeps 24 of them, as the interface does.
+        Ok((to.wrapping_sub(from).cast_signed() as f64 / 1e6) as f32)
+    }
+}

@@ -1,0 +1,408 @@
+//! Graphs: recorded work, captured from streams or built node by node.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::code::{Code, Failure, Result};
+use crate::context::{Context, next_id};
+use crate::driver::driver;
+use crate::stream::Stream;
+use crate::work::Work;
+
+/// Which calls of other threads a capture forbids (`CUstreamCaptureMode`). No call of this library is unsafe during a
+/// capture, so the mode is only kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Of all threads.
+    Global,
+    /// Of the capturing thread.
+    ThreadLocal,
+    /// None.
+    Relaxed,
+}
+
+/// A capture in progress.
+#[derive(Debug)]
+pub struct Capture {
+    /// Its number, never used again.
+    pub id: u64,
+    /// Its mode.
+    pub mode: Mode,
+    /// The graph that it builds.
+    pub graph: Arc<Graph>,
+    invalid: AtomicBool,
+}
+
+impl Capture {
+    pub(crate) fn new(context: u64, mode: Mode) -> Result<Self> {
+        Ok(Self { id: next_id(), mode, graph: Graph::create(context)?, invalid: AtomicBool::new(false) })
+    }
+
+    pub(crate) fn invalidate(&self) {
+        self.invalid.store(true, Ordering::Release);
+    }
+
+    /// Whether a failure has made the capture invalid.
+    pub fn is_invalid(&self) -> bool {
+        self.invalid.load(Ordering::Acquire)
+    }
+
+    /// Returns an error if the capture has become invalid.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::StreamCaptureInvalidated`].
+    pub fn check(&self) -> Result<()> {
+        if self.is_invalid() { Err(Code::StreamCaptureInvalidated.into()) } else { Ok(()) }
+    }
+
+    /// Whether all of `nodes` come before one of `from`, or are among them.
+    pub(crate) fn reaches(&self, from: &[usize], nodes: &[usize]) -> bool {
+        let entries = self.graph.entries.lock();
+        let mut seen = vec![false; entries.len()];
+        let mut todo = from.to_vec();
+        while let Some(at) = todo.pop() {
+            if !core::mem::replace(&mut seen[at], true) {
+                todo.extend(entries[at].iter().flat_map(|entry| entry.after.iter().copied()));
+            }
+        }
+        nodes.iter().all(|&node| seen[node])
+    }
+}
+
+/// A node of a graph.
+#[derive(Debug)]
+pub struct Node {
+    handle: u64,
+    /// Handle of its graph.
+    pub graph: u64,
+    /// Its place in the graph.
+    pub index: usize,
+}
+
+impl Node {
+    /// Its handle.
+    pub fn handle(&self) -> u64 {
+        self.handle
+    }
+}
+
+/// What a graph holds of a node.
+#[derive(Clone, Debug)]
+struct Entry {
+    handle: u64,
+    work: Work,
+    /// Nodes that have to end before.
+    after: Vec<usize>,
+}
+
+/// A graph that can be changed.
+#[derive(Debug)]
+pub struct Graph {
+    handle: u64,
+    context: u64,
+    /// `None` in the place of a node that was removed.
+    entries: Mutex<Vec<Option<Entry>>>,
+}
+
+impl Graph {
+    /// Creates an empty graph.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::NotInitialized`].
+    pub fn create(context: u64) -> Result<Arc<Self>> {
+        driver()?.objects.insert(|handle| Ok(Self { handle, context, entries: Mutex::default() }))
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> u64 {
+        self.handle
+    }
+
+    /// Handle of its context.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// Adds a node after others; returns its place.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if one of the others does not exist.
+    pub fn add(&self, work: Work, after: &[usize]) -> Result<usize> {
+        let mut entries = self.entries.lock();
+        if after.iter().any(|&node| entries.get(node).is_none_or(Option::is_none)) {
+            return Err(Failure::invalid("a dependency is no node of the graph"));
+        }
+        let index = entries.len();
+        let node = driver()?.objects.insert(|handle| Ok(Node { handle, graph: self.handle, index }))?;
+        entries.push(Some(Entry { handle: node.handle, work, after: after.to_vec() }));
+        Ok(index)
+    }
+
+    /// Handles of all nodes, in the order in which they were added.
+    pub fn nodes(&self) -> Vec<u64> {
+        self.entries.lock().iter().flatten().map(|entry| entry.handle).collect()
+    }
+
+    /// Handle of the node at a place; 0 if it was removed.
+    pub fn node(&self, index: usize) -> u64 {
+        self.entries.lock().get(index).and_then(Option::as_ref).map_or(0, |entry| entry.handle)
+    }
+
+    /// Handles of the nodes that depend on none.
+    pub fn roots(&self) -> Vec<u64> {
+        self.entries.lock().iter().flatten().filter(|entry| entry.after.is_empty()).map(|entry| entry.handle).collect()
+    }
+
+    /// Pairs of handles: a node and one that depends on it.
+    pub fn edges(&self) -> Vec<(u64, u64)> {
+        let entries = self.entries.lock();
+        let of = |index: usize| entries[index].as_ref().map_or(0, |entry| entry.handle);
+        let edges = entries.iter().flatten().flat_map(|entry| entry.after.iter().map(move |&from| (from, entry.handle)));
+        edges.map(|(from, to)| (of(from), to)).collect()
+    }
+
+    /// Adds or removes dependencies between nodes, given as places.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if a node or a removed edge does not exist, or an added edge does.
+    pub fn change_edges(&self, edges: &[(usize, usize)], add: bool) -> Result<()> {
+        let mut entries = self.entries.lock();
+        for &(from, to) in edges {
+            if entries.get(from).is_none_or(Option::is_none) || from == to {
+                return Err(Failure::invalid("a dependency is no node of the graph"));
+            }
+            let entry = entries.get_mut(to).and_then(Option::as_mut);
+            let entry = entry.ok_or_else(|| Failure::invalid("no such node"))?;
+            match (entry.after.iter().position(|&other| other == from), add) {
+                (None, true) => entry.after.push(from),
+                (Some(at), false) => drop(entry.after.remove(at)),
+                _ => return Err(Failure::invalid("the dependency exists already, or does not exist")),
+            }
+        }
+        Ok(())
+    }
+
+    /// The work of the node at a place.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if it was removed.
+    pub fn work(&self, index: usize) -> Result<Work> {
+        let entries = self.entries.lock();
+        let entry = entries.get(index).and_then(Option::as_ref);
+        Ok(entry.ok_or_else(|| Failure::invalid("no such node"))?.work.clone())
+    }
+
+    /// Replaces the work of a node by another of its type.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if the types differ or the node was removed.
+    pub fn set_work(&self, index: usize, work: Work) -> Result<()> {
+        replace(&mut self.entries.lock(), index, work)
+    }
+
+    /// Removes a node and its edges.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if it was removed already.
+    pub fn remove(&self, index: usize) -> Result<()> {
+        let mut entries = self.entries.lock();
+        let entry = entries.get_mut(index).and_then(Option::take);
+        let entry = entry.ok_or_else(|| Failure::invalid("no such node"))?;
+        for other in entries.iter_mut().flatten() {
+            other.after.retain(|&node| node != index);
+        }
+        driver()?.objects.remove::<Node>(entry.handle)?;
+        Ok(())
+    }
+
+    /// A copy with nodes of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::NotInitialized`].
+    pub fn copy(&self) -> Result<Arc<Self>> {
+        let copy = Self::create(self.context)?;
+        let entries = self.entries.lock().clone();
+        let mut copied = copy.entries.lock();
+        for (index, entry) in entries.into_iter().enumerate() {
+            let entry = match entry {
+                None => None,
+                Some(entry) => {
+                    let make = |handle| Ok(Node { handle, graph: copy.handle, index });
+                    Some(Entry { handle: driver()?.objects.insert(make)?.handle, ..entry })
+                }
+            };
+            copied.push(entry);
+        }
+        drop(copied);
+        Ok(copy)
+    }
+
+    /// Removes the graph and its nodes.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if it was removed already.
+    pub fn destroy(&self) -> Result<()> {
+        let objects = &driver()?.objects;
+        objects.remove::<Self>(self.handle)?;
+        for node in self.nodes() {
+            let _ = objects.remove::<Node>(node);
+        }
+        Ok(())
+    }
+}
+
+fn replace(entries: &mut [Option<Entry>], index: usize, work: Work) -> Result<()> {
+    let entry = entries.get_mut(index).and_then(Option::as_mut);
+    let entry = entry.ok_or_else(|| Failure::invalid("no such node"))?;
+    if core::mem::discriminant(&entry.work) != core::mem::discriminant(&work) {
+        return Err(Failure::invalid("the node is of another type"));
+    }
+    entry.work = work;
+    Ok(())
+}
+
+/// The places of the entries, each after those that it depends on.
+fn sort(entries: &[Option<Entry>]) -> Result<Vec<usize>> {
+    let mut missing: Vec<_> = entries.iter().map(|entry| entry.as_ref().map_or(0, |entry| entry.after.len())).collect();
+    let mut order = Vec::with_capacity(entries.len());
+    let mut ready: std::collections::VecDeque<_> = (0..entries.len()).filter(|&at| missing[at] == 0).collect();
+    while let Some(at) = ready.pop_front() {
+        order.push(at);
+        for (other, entry) in entries.iter().enumerate() {
+            if entry.as_ref().is_some_and(|entry| entry.after.contains(&at)) {
+                missing[other] -= 1;
+                if missing[other] == 0 {
+                    ready.push_back(other);
+                }
+            }
+        }
+    }
+    if order.len() < entries.len() {
+        return Err(Failure::invalid("the graph has a cycle"));
+    }
+    Ok(order.into_iter().filter(|&at| entries[at].is_some()).collect())
+}
+
+/// A graph that can be launched.
+#[derive(Debug)]
+pub struct Executable {
+    handle: u64,
+    context: u64,
+    /// Flags of its creation.
+    pub flags: u64,
+    entries: Mutex<Vec<Option<Entry>>>,
+    order: Mutex<Vec<usize>>,
+}
+
+impl Executable {
+    /// Prepares a graph as it is now.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if it has a cycle.
+    pub fn of(graph: &Graph, flags: u64) -> Result<Arc<Self>> {
+        let entries = graph.entries.lock().clone();
+        let order = Mutex::new(sort(&entries)?);
+        let entries = Mutex::new(entries);
+        driver()?.objects.insert(|handle| Ok(Self { handle, context: graph.context, flags, entries, order }))
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> u64 {
+        self.handle
+    }
+
+    /// Handle of its context.
+    pub fn context(&self) -> u64 {
+        self.context
+    }
+
+    /// Replaces the work of the node that was at a place of the graph.
+    ///
+    /// # Errors
+    ///
+    /// As [`Graph::set_work`].
+    pub fn set_work(&self, index: usize, work: Work) -> Result<()> {
+        replace(&mut self.entries.lock(), index, work)
+    }
+
+    /// Takes over the work of a graph of the same shape.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::GraphExecUpdateFailure`] if the shapes or types differ.
+    pub fn update(&self, graph: &Graph) -> Result<()> {
+        let new = graph.entries.lock().clone();
+        let mut entries = self.entries.lock();
+        let same = |(old, new): (&Option<Entry>, &Option<Entry>)| match (old, new) {
+            (Some(old), Some(new)) => {
+                old.after == new.after
+                    && core::mem::discriminant(&old.work) == core::mem::discriminant(&new.work)
+            }
+            (None, None) => true,
+            _ => false,
+        };
+        if entries.len() != new.len() || !entries.iter().zip(&new).all(same) {
+            return Err(Code::GraphExecUpdateFailure.into());
+        }
+        *entries = new;
+        Ok(())
+    }
+
+    /// Does the work of all nodes on a stream.
+    ///
+    /// # Errors
+    ///
+    /// The errors of the work.
+    pub fn launch(&self, context: &Context, stream: &Stream) -> Result<()> {
+        if stream.captured()?.is_some() {
+            let works = self.works();
+            return stream.run(context, Work::Sequence(works.into()));
+        }
+        let (entries, order) = (self.entries.lock(), self.order.lock());
+        let encode = |queue: &mut tegra_hcq::Queue| {
+            order.iter().filter_map(|&at| entries[at].as_ref()).try_for_each(|entry| entry.work.encode(context, queue))
+        };
+        stream.work(context, encode).map(drop)
+    }
+
+    /// The work of all nodes, in order.
+    fn works(&self) -> Vec<Work> {
+        let (entries, order) = (self.entries.lock(), self.order.lock());
+        order.iter().filter_map(|&at| entries[at].as_ref()).map(|entry| entry.work.clone()).collect()
+    }
+
+    /// Removes the executable.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if it was removed already.
+    pub fn destroy(&self) -> Result<()> {
+        driver()?.objects.remove::<Self>(self.handle).map(drop)
+    }
+}
+
+impl Graph {
+    /// The work of the whole graph, in order, for a child node.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if it has a cycle.
+    pub fn sequence(&self) -> Result<Work> {
+        let entries = self.entries.lock();
+        let order = sort(&entries)?;
+        let works: Vec<_> = order.iter().filter_map(|&at| entries[at].as_ref()).map(|entry| entry.work.clone()).collect();
+        Ok(Work::Sequence(works.into()))
+    }
+}

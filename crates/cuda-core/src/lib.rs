@@ -1,0 +1,30 @@
+#![doc = include_str!("../README.md")]
+
+mod code;
+pub mod context;
+mod device;
+mod driver;
+mod event;
+mod graph;
+pub mod image;
+mod link;
+pub mod memory;
+mod module;
+mod objects;
+pub mod pool;
+mod shim;
+mod stream;
+mod work;
+
+pub use code::{Code, Failure, Result};
+pub use context::{Context, Primary};
+pub use device::VERSION;
+pub use driver::{DEVICES, Driver, Gpu, driver, init};
+pub use event::Event;
+pub use graph::{Capture, Executable, Graph, Mode, Node};
+pub use link::Link;
+pub use module::{Function, Library, LibraryKernel, Module, function};
+pub use objects::{Kind, Object, Objects};
+pub use pool::Pool;
+pub use stream::{Kind as StreamKind, PRIORITIES, Stream};
+pub use work::{Copy, Fill, HostCall, Launch, Side, Work};

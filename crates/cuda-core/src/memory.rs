@@ -1,0 +1,257 @@
+//! Allocations, and what a pointer of the program names.
+//!
+//! Device, pinned host and managed memory have one address for the CPU and the GPU. Registered host memory has another
+//! one on the GPU, as on a Jetson.
+
+use core::ptr::NonNull;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use tegra_hcq::{Buffer, Program};
+
+use crate::code::{Code, Failure, Result};
+use crate::context::{Context, next_id};
+use crate::pool::Pool;
+use crate::shim::A as _;
+
+/// How memory was allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `cuMemAlloc`, `cuMemAllocPitch`.
+    Device,
+    /// `cuMemAllocAsync`.
+    Pooled,
+    /// `cuMemAllocManaged`, and `__managed__` variables.
+    Managed,
+    /// `cuMemAllocHost`, `cuMemHostAlloc`.
+    Host,
+    /// `cuMemHostRegister`.
+    Registered,
+    /// A variable of a module.
+    Variable,
+}
+
+/// Memory that the program has allocated.
+#[derive(Debug)]
+pub struct Allocation {
+    /// First address on the GPU.
+    pub base: u64,
+    /// Size in bytes.
+    pub bytes: usize,
+    /// How it was allocated.
+    pub kind: Kind,
+    /// Its number, never used again (`CU_POINTER_ATTRIBUTE_BUFFER_ID`).
+    pub id: u64,
+    /// Handle of the context that it belongs to.
+    pub context: u64,
+    /// Flags of the call.
+    pub flags: u32,
+    /// First address on the CPU; 0 if the CPU does not see it.
+    pub host: usize,
+    /// The pool that it returns to.
+    pub pool: Option<Arc<Pool>>,
+    /// What keeps it allocated.
+    pub(crate) owner: Owner,
+}
+
+/// What keeps memory allocated.
+#[derive(Debug)]
+pub(crate) enum Owner {
+    /// A buffer.
+    Buffer(Buffer<u8>),
+    /// The program that has the variable.
+    #[expect(dead_code, reason = "kept until the module is unloaded")]
+    Program(Program),
+}
+
+/// The allocations of a GPU.
+#[derive(Debug, Default)]
+pub struct Memory {
+    by_address: RwLock<BTreeMap<u64, Arc<Allocation>>>,
+    /// Registered host memory by its address on the CPU.
+    registered: RwLock<BTreeMap<u64, Arc<Allocation>>>,
+}
+
+/// The allocation with the highest base up to `address`, if it contains the address.
+fn containing(map: &BTreeMap<u64, Arc<Allocation>>, address: u64) -> Option<Arc<Allocation>> {
+    let (&base, allocation) = map.range(..=address).next_back()?;
+    (address - base < allocation.bytes.max(1) as u64).then(|| Arc::clone(allocation))
+}
+
+impl Memory {
+    /// Enters a buffer.
+    pub(crate) fn enter(
+        &self,
+        context: &Context,
+        buffer: Buffer<u8>,
+        kind: Kind,
+        flags: u32,
+        pool: Option<Arc<Pool>>,
+    ) -> Result<Arc<Allocation>> {
+        let host = match kind {
+            Kind::Host | Kind::Managed => buffer.gpu_va() as usize,
+            _ => 0,
+        };
+        let allocation = Arc::new(Allocation {
+            base: buffer.gpu_va(),
+            bytes: buffer.len(),
+            kind,
+            id: next_id(),
+            context: context.handle,
+            flags,
+            host,
+            pool,
+            owner: Owner::Buffer(buffer),
+        });
+        self.by_address.write().insert(allocation.base, Arc::clone(&allocation));
+        Ok(allocation)
+    }
+
+    /// Allocates memory of the GPU.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] for no bytes, [`Code::OutOfMemory`].
+    pub fn allocate(&self, context: &Context, bytes: usize) -> Result<Arc<Allocation>> {
+        self.enter(context, context.device.alloc(some(bytes)?)?, Kind::Device, 0, None)
+    }
+
+    /// Allocates memory that CPU and GPU see at one address.
+    ///
+    /// # Errors
+    ///
+    /// As [`Memory::allocate`].
+    pub fn allocate_unified(&self, context: &Context, bytes: usize, kind: Kind, flags: u32) -> Result<Arc<Allocation>> {
+        self.enter(context, context.device.alloc_unified(some(bytes)?)?, kind, flags, None)
+    }
+
+    /// Maps host memory for the GPU.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::HostMemoryAlreadyRegistered`] if a part is registered or allocated by this library.
+    ///
+    /// # Safety
+    ///
+    /// `bytes` bytes at `pointer` stay mapped and writable until the registration ends.
+    pub unsafe fn register(
+        &self,
+        context: &Context,
+        pointer: NonNull<u8>,
+        bytes: usize,
+        flags: u32,
+    ) -> Result<Arc<Allocation>> {
+        let host = pointer.as_ptr().addr();
+        let end = host.checked_add(some(bytes)?).ok_or_else(|| Failure::invalid("the range wraps around"))?;
+        let mut registered = self.registered.write();
+        let before = registered.range(..end as u64).next_back();
+        if before.is_some_and(|(&base, other)| base + other.bytes as u64 > host as u64) {
+            return Err(Code::HostMemoryAlreadyRegistered.into());
+        }
+        if self.find(host as u64).is_some() {
+            return Err(Code::HostMemoryAlreadyRegistered.into());
+        }
+        // SAFETY: the caller's promise.
+        let buffer = unsafe { context.device.import_raw(pointer, bytes)? };
+        let allocation = Arc::new(Allocation {
+            base: buffer.gpu_va(),
+            bytes,
+            kind: Kind::Registered,
+            id: next_id(),
+            context: context.handle,
+            flags,
+            host,
+            pool: None,
+            owner: Owner::Buffer(buffer),
+        });
+        registered.insert(host as u64, Arc::clone(&allocation));
+        self.by_address.write().insert(allocation.base, Arc::clone(&allocation));
+        Ok(allocation)
+    }
+
+    /// Ends a registration.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::HostMemoryNotRegistered`].
+    pub fn unregister(&self, host: u64) -> Result<Arc<Allocation>> {
+        let allocation = self.registered.write().remove(&host).ok_or(Code::HostMemoryNotRegistered)?;
+        self.by_address.write().remove(&allocation.base);
+        Ok(allocation)
+    }
+
+    /// The allocation that contains an address of the GPU, or of registered host memory.
+    pub fn find(&self, address: u64) -> Option<Arc<Allocation>> {
+        containing(&self.by_address.read(), address)
+    }
+
+    /// Registered host memory that contains an address of the CPU.
+    pub fn find_registered(&self, host: u64) -> Option<Arc<Allocation>> {
+        containing(&self.registered.read(), host)
+    }
+
+    /// Removes the allocation that begins at an address.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if none of the kinds begins there.
+    pub fn remove(&self, address: u64, kinds: &[Kind]) -> Result<Arc<Allocation>> {
+        let mut map = self.by_address.write();
+        match map.get(&address) {
+            Some(allocation) if kinds.contains(&allocation.kind) => {}
+            _ => return Err(Failure::invalid(format!("no such memory begins at {address:#x}"))),
+        }
+        // PANIC: found above, under the same lock.
+        Ok(map.remove(&address).expect("the allocation is there"))
+    }
+
+    /// Enters the variables of a program.
+    pub(crate) fn enter_variables(&self, context: &Context, program: &Program) -> Result<()> {
+        for name in program.variable_names() {
+            let variable = program.variable::<u8>(name)?;
+            let allocation = Allocation {
+                base: variable.gpu_va(),
+                bytes: variable.len(),
+                kind: Kind::Variable,
+                id: next_id(),
+                context: context.handle,
+                flags: 0,
+                host: 0,
+                pool: None,
+                owner: Owner::Program(program.clone()),
+            };
+            self.by_address.write().insert(allocation.base, Arc::new(allocation));
+        }
+        Ok(())
+    }
+
+    /// Removes the variables of a program that is unloaded.
+    pub(crate) fn leave_variables(&self, program: &Program) {
+        let addresses = program.variable_names().filter_map(|name| program.variable::<u8>(name).ok());
+        let addresses: Vec<_> = addresses.map(|variable| variable.gpu_va()).collect();
+        let mut map = self.by_address.write();
+        let gone: Vec<_> = addresses.iter().filter_map(|address| map.remove(address)).collect();
+        drop(map);
+        drop(gone);
+    }
+
+    /// Frees what belongs to a context.
+    pub(crate) fn free_of(&self, context: u64) {
+        let mut gone = Vec::new();
+        for map in [&self.by_address, &self.registered] {
+            map.write().retain(|_, allocation| {
+                let stays = allocation.context != context;
+                if !stays {
+                    gone.push(Arc::clone(allocation));
+                }
+                stays
+            });
+        }
+    }
+}
+
+/// The number of bytes, if there are any.
+fn some(bytes: usize) -> Result<usize> {
+    if bytes == 0 { Err(Failure::invalid("no bytes are asked for")) } else { Ok(bytes) }
+}

@@ -1,0 +1,206 @@
+//! Stream-ordered allocation: memory pools.
+//!
+//! A freed block is kept with the stream that freed it and that stream's last work. The same stream gets it back at
+//! once, because its order protects the block; another stream gets it when that work has ended.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tegra_hcq::{Buffer, Fence};
+
+use crate::code::{Code, Failure, Result};
+use crate::context::Context;
+use crate::driver::{Gpu, driver};
+use crate::memory::{Allocation, Kind, Owner};
+use crate::stream::Stream;
+
+/// Blocks are multiples of this, in bytes.
+const UNIT: usize = 512;
+
+/// A pool.
+#[derive(Debug)]
+pub struct Pool {
+    handle: u64,
+    /// The GPU that it allocates on.
+    pub gpu: &'static Gpu,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Freed blocks by size.
+    free: HashMap<usize, Vec<Block>>,
+    figures: Figures,
+}
+
+/// Sizes in bytes, as `cuMemPoolGetAttribute` reports them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Figures {
+    /// Kept when a context synchronises.
+    pub threshold: u64,
+    /// Allocated from the device.
+    pub reserved: u64,
+    /// Most that was allocated from the device.
+    pub reserved_high: u64,
+    /// In use by the program.
+    pub used: u64,
+    /// Most that was in use.
+    pub used_high: u64,
+}
+
+#[derive(Debug)]
+struct Block {
+    buffer: Buffer<u8>,
+    stream: u64,
+    last: Option<Fence>,
+}
+
+impl Pool {
+    /// Creates a pool.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::NotInitialized`].
+    pub fn create(gpu: &'static Gpu) -> Result<Arc<Self>> {
+        driver()?.objects.insert(|handle| Ok(Self { handle, gpu, state: Mutex::default() }))
+    }
+
+    /// Its handle.
+    pub fn handle(&self) -> u64 {
+        self.handle
+    }
+
+    /// Its figures.
+    pub fn figures(&self) -> Figures {
+        self.state.lock().figures
+    }
+
+    /// Changes its figures: the threshold, or the high-water marks to what is current.
+    pub fn change(&self, change: impl FnOnce(&mut Figures)) {
+        change(&mut self.state.lock().figures);
+    }
+
+    /// Allocates memory for the later work of a stream.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] for no bytes, [`Code::OutOfMemory`].
+    pub fn allocate(self: &Arc<Self>, context: &Context, stream: &Stream, bytes: usize) -> Result<Arc<Allocation>> {
+        let size = bytes.checked_next_multiple_of(UNIT).filter(|size| *size > 0);
+        let size = size.ok_or_else(|| Failure::invalid(format!("{bytes} bytes are asked for")))?;
+        let fits = |block: &Block| block.stream == stream.id || block.last.as_ref().is_none_or(Fence::is_done);
+        let kept = {
+            let mut state = self.state.lock();
+            let kept = state.free.get_mut(&size).and_then(|blocks| {
+                blocks.iter().rposition(fits).map(|at| blocks.swap_remove(at))
+            });
+            if kept.is_some() {
+                state.figures.used += size as u64;
+                state.figures.used_high = state.figures.used_high.max(state.figures.used);
+            }
+            kept
+        };
+        let buffer = match kept {
+            Some(block) => block.buffer,
+            None => {
+                let buffer = context.device.alloc(size).or_else(|error| {
+                    self.trim(0);
+                    context.device.alloc(size).map_err(|_| error)
+                })?;
+                let figures = &mut self.state.lock().figures;
+                figures.used += size as u64;
+                figures.reserved += size as u64;
+                figures.used_high = figures.used_high.max(figures.used);
+                figures.reserved_high = figures.reserved_high.max(figures.reserved);
+                buffer
+            }
+        };
+        self.gpu.memory.enter(context, buffer, Kind::Pooled, 0, Some(Arc::clone(self)))
+    }
+
+    /// Takes memory back after the work of a stream so far.
+    pub fn free(&self, allocation: Arc<Allocation>, stream: &Stream) {
+        let mut state = self.state.lock();
+        let size = allocation.bytes;
+        state.figures.used = state.figures.used.saturating_sub(size as u64);
+        // A call on another thread that looks at the allocation now keeps it; it is freed by that call then.
+        match Arc::try_unwrap(allocation).map(|allocation| allocation.owner) {
+            Ok(Owner::Buffer(buffer)) => {
+                let block = Block { buffer, stream: stream.id, last: stream.last() };
+                state.free.entry(size).or_default().push(block);
+            }
+            _ => state.figures.reserved = state.figures.reserved.saturating_sub(size as u64),
+        }
+    }
+
+    /// Frees blocks whose work has ended until at most `keep` bytes are reserved.
+    pub fn trim(&self, keep: u64) {
+        let mut gone = Vec::new();
+        let mut state = self.state.lock();
+        let State { free, figures } = &mut *state;
+        for (size, blocks) in free.iter_mut() {
+            let mut at = 0;
+            while at < blocks.len() && figures.reserved > keep {
+                if blocks[at].last.as_ref().is_none_or(Fence::is_done) {
+                    gone.push(blocks.swap_remove(at));
+                    figures.reserved = figures.reserved.saturating_sub(*size as u64);
+                } else {
+                    at += 1;
+                }
+            }
+        }
+        drop(state);
+        drop(gone);
+    }
+
+    /// Removes the pool; blocks in use stay valid until they are freed.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if it was removed already.
+    pub fn destroy(&self) -> Result<()> {
+        driver()?.objects.remove::<Self>(self.handle)?;
+        self.trim(0);
+        Ok(())
+    }
+}
+
+/// The default pool of a GPU, created at the first call.
+///
+/// # Errors
+///
+/// [`Code::NotInitialized`].
+pub fn default_of(gpu: &'static Gpu) -> Result<Arc<Pool>> {
+    let mut pool = gpu.default_pool.lock();
+    match &*pool {
+        Some(pool) => Ok(Arc::clone(pool)),
+        None => Ok(Arc::clone(pool.insert(Pool::create(gpu)?))),
+    }
+}
+
+/// The pool that `cuMemAllocAsync` uses.
+///
+/// # Errors
+///
+/// [`Code::NotInitialized`].
+pub fn current_of(gpu: &'static Gpu) -> Result<Arc<Pool>> {
+    let chosen = gpu.pool.lock().clone();
+    chosen.map_or_else(|| default_of(gpu), Ok)
+}
+
+/// Refuses what pools cannot do.
+///
+/// # Errors
+///
+/// [`Code::NotSupported`] for pools of other processes or of host memory.
+pub fn check_place(kind: u32, handles: u32) -> Result<()> {
+    // CU_MEM_ALLOCATION_TYPE_PINNED; CU_MEM_HANDLE_TYPE_NONE.
+    if kind != 1 {
+        return Err(Failure::invalid(format!("allocation type {kind}")));
+    }
+    if handles != 0 {
+        return Err(Failure::new(Code::NotSupported, "pools for other processes"));
+    }
+    Ok(())
+}

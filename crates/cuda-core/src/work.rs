@@ -1,0 +1,307 @@
+//! Pieces of work: what a stream does, and a graph's node holds.
+
+use core::fmt;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tegra_hcq::{Dim3, MemoryUse, Queue, RawPlane};
+
+use crate::code::{Code, Failure, Result};
+use crate::context::Context;
+use crate::module::Function;
+use crate::shim::B as _;
+use crate::stream::Stream;
+
+/// A piece of work.
+#[derive(Clone, Debug)]
+pub enum Work {
+    /// A kernel.
+    Launch(Launch),
+    /// A copy.
+    Copy(Copy),
+    /// A fill.
+    Fill(Fill),
+    /// A function of the host.
+    Host(HostCall),
+    /// The work of another graph, in order.
+    Sequence(Arc<[Work]>),
+    /// Nothing.
+    Empty,
+}
+
+/// A function that the host runs.
+#[derive(Clone)]
+pub struct HostCall(pub Arc<dyn Fn() + Send + Sync>);
+
+impl fmt::Debug for HostCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HostCall")
+    }
+}
+
+/// A launch of a kernel. Whoever makes one promises that the kernel may run with these parameters.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// The kernel.
+    pub function: Arc<Function>,
+    /// Blocks.
+    pub grid: [u32; 3],
+    /// Threads of a block.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block in bytes.
+    pub shared_bytes: u32,
+    /// The parameter block.
+    pub parameters: SmallVec<[u8; 128]>,
+}
+
+/// A piece of memory in a copy: planes of rows.
+#[derive(Clone, Copy, Debug)]
+pub struct Side {
+    /// Address of the first byte, on the GPU or the CPU.
+    pub address: u64,
+    /// Whether the GPU uses the address; otherwise only the CPU does.
+    pub on_gpu: bool,
+    /// From one row to the next, in bytes.
+    pub pitch: usize,
+    /// From one plane to the next, in bytes.
+    pub plane: usize,
+}
+
+/// A copy. Whoever makes one promises that both sides stay valid until it has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Copy {
+    /// Where to.
+    pub target: Side,
+    /// Where from.
+    pub source: Side,
+    /// Bytes of a row.
+    pub width: usize,
+    /// Rows of a plane.
+    pub height: usize,
+    /// Planes.
+    pub depth: usize,
+}
+
+/// A fill of rows. Whoever makes one promises that the memory stays valid until it has ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Fill {
+    /// First address.
+    pub address: u64,
+    /// From one row to the next, in bytes.
+    pub pitch: usize,
+    /// The element; its low bytes count.
+    pub value: u32,
+    /// Bytes of an element: 1, 2 or 4.
+    pub element: usize,
+    /// Elements of a row.
+    pub width: usize,
+    /// Rows.
+    pub height: usize,
+}
+
+impl Side {
+    /// Side of a copy of consecutive bytes.
+    pub fn line(address: u64, on_gpu: bool) -> Self {
+        Self { address, on_gpu, pitch: 0, plane: 0 }
+    }
+
+    fn rows(self) -> RawPlane {
+        RawPlane { gpu_va: self.address, pitch: self.pitch as u64 }
+    }
+}
+
+impl Copy {
+    /// A copy of consecutive bytes.
+    pub fn line(target: Side, source: Side, bytes: usize) -> Self {
+        Self { target, source, width: bytes, height: 1, depth: 1 }
+    }
+
+    /// Whether it copies nothing.
+    pub fn is_empty(&self) -> bool {
+        self.width == 0 || self.height == 0 || self.depth == 0
+    }
+
+    /// The rows as pairs of addresses: target and source. One row if all bytes are consecutive.
+    fn rows(&self) -> (usize, impl Iterator<Item = (u64, u64)>) {
+        let whole = |side: &Side, rows: usize| {
+            (rows == 1 || side.pitch == self.width) && (self.depth == 1 || side.plane == self.width * rows)
+        };
+        let Self { target, source, height, depth, .. } = *self;
+        let joined = whole(&target, height) && whole(&source, height);
+        let (width, height, depth) =
+            if joined { (self.width * height * depth, 1, 1) } else { (self.width, height, depth) };
+        let at = move |side: Side, plane: usize, row: usize| side.address + (plane * side.plane + row * side.pitch) as u64;
+        let places = (0..depth).flat_map(move |plane| (0..height).map(move |row| (plane, row)));
+        (width, places.map(move |(plane, row)| (at(target, plane, row), at(source, plane, row))))
+    }
+
+    /// Copies at once, after the work of a stream. Waits if a side is pageable memory of the host.
+    ///
+    /// # Errors
+    ///
+    /// The fault of the work; [`Code::InvalidValue`] for bytes outside of an allocation.
+    pub fn now(&self, context: &Context, stream: &Stream) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        if self.target.on_gpu && self.source.on_gpu {
+            return stream.run(context, Work::Copy(*self));
+        }
+        stream.synchronize(context)?;
+        let (width, rows) = self.rows();
+        for (target, source) in rows {
+            // CAST: addresses of this process.
+            let (to, from) = (target as usize as *mut u8, source as usize as *const u8);
+            // SAFETY: whoever made the copy promised that both sides are valid; the work that uses them has ended.
+            unsafe {
+                match (self.target.on_gpu, self.source.on_gpu) {
+                    (true, _) => context.device.write_raw(core::slice::from_raw_parts(from, width), target)?,
+                    (_, true) => context.device.read_raw(source, core::slice::from_raw_parts_mut(to, width))?,
+                    _ => core::ptr::copy(from, to, width),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the copy to a queue.
+    fn encode(&self, context: &Context, queue: &mut Queue) -> Result<()> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        if self.target.on_gpu && self.source.on_gpu && self.height > 1 && self.depth == 1 {
+            let [source, target] = [self.source, self.target].map(Side::rows);
+            // SAFETY: whoever made the copy promised that both sides are valid until it has ended.
+            return Ok(unsafe { queue.copy_raw_2d(source, target, self.width as u64, self.height as u64)? });
+        }
+        let (width, rows) = self.rows();
+        for (target, source) in rows {
+            // SAFETY: as above.
+            unsafe { self.encode_row(context, queue, target, source, width)? }
+        }
+        Ok(())
+    }
+
+    /// Adds the copy of one row.
+    ///
+    /// # Safety
+    ///
+    /// Both sides are valid until the copy has ended.
+    unsafe fn encode_row(
+        &self,
+        context: &Context,
+        queue: &mut Queue,
+        target: u64,
+        source: u64,
+        bytes: usize,
+    ) -> Result<()> {
+        match (self.target.on_gpu, self.source.on_gpu) {
+            // SAFETY: the caller's promise.
+            (true, true) => unsafe { queue.copy_raw(source, target, bytes as u64)? },
+            // SAFETY: the caller's promise.
+            (true, false) => unsafe {
+                let source = core::slice::from_raw_parts(source as usize as *const u8, bytes);
+                queue.upload_raw(source, target)?;
+            },
+            (false, true) => {
+                let staging = context.device.alloc_for::<u8>(bytes, MemoryUse::ReadBack)?;
+                // SAFETY: the caller's promise; the staging memory lives until the function below has run.
+                unsafe { queue.copy_raw(source, staging.gpu_va(), bytes as u64)? };
+                let target = target as usize;
+                queue.host_function(move || {
+                    // SAFETY: the caller's promise covers the target until the copy has ended, which is now.
+                    let target = unsafe { core::slice::from_raw_parts_mut(target as *mut u8, bytes) };
+                    if let Err(error) = staging.copy_to_slice(target) {
+                        tracing::error!(%error, "a copy to the host failed");
+                    }
+                })?;
+            }
+            (false, false) => {
+                let (target, source) = (target as usize, source as usize);
+                // SAFETY: the caller's promise covers both sides until the copy has ended, which is then.
+                queue.host_function(move || unsafe {
+                    core::ptr::copy(source as *const u8, target as *mut u8, bytes);
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Fill {
+    fn encode(&self, queue: &mut Queue) -> Result<()> {
+        let Self { address, pitch, value, element, width, height } = *self;
+        if width == 0 || height == 0 {
+            return Ok(());
+        }
+        let (width, height) =
+            if height > 1 && pitch == width * element { (width * height, 1) } else { (width, height) };
+        let plane = RawPlane { gpu_va: address, pitch: pitch as u64 };
+        // SAFETY: whoever made the fill promised that the memory is valid until it has ended.
+        unsafe {
+            match element {
+                // CAST: the low bytes count.
+                1 => queue.fill_raw_2d(plane, value as u8, width, height)?,
+                2 => queue.fill_raw_2d(plane, value as u16, width, height)?,
+                _ => queue.fill_raw_2d(plane, value, width, height)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Launch {
+    /// Checks what a launch must meet, before anything is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if grid, block or shared memory are too large or zero; [`Code::LaunchOutOfResources`] if
+    /// the kernel's registers do not permit the block.
+    pub fn check(&self) -> Result<()> {
+        use gpu_hal::chip::{MAX_BLOCK, MAX_BLOCK_THREADS, MAX_GRID};
+        let fits = |size: [u32; 3], most: [u32; 3]| (0..3).all(|axis| (1..=most[axis]).contains(&size[axis]));
+        let threads: u64 = self.block.iter().map(|&size| u64::from(size)).product();
+        let (grid, block) = (Dim3::from(self.grid), Dim3::from(self.block));
+        if !fits(self.grid, MAX_GRID) || !fits(self.block, MAX_BLOCK) || threads > u64::from(MAX_BLOCK_THREADS) {
+            return Err(Failure::invalid(format!("a grid of {grid} blocks of {block} threads")));
+        }
+        if threads > u64::from(self.function.attributes.max_threads) {
+            let most = self.function.attributes.max_threads;
+            return Err(Failure::new(
+                Code::LaunchOutOfResources,
+                format!("blocks of {block} threads; the kernel runs with up to {most}"),
+            ));
+        }
+        let most = self.function.max_dynamic_shared();
+        if self.shared_bytes > most {
+            let bytes = self.shared_bytes;
+            return Err(Failure::invalid(format!("{bytes} bytes of dynamic shared memory; up to {most} are set")));
+        }
+        Ok(())
+    }
+
+    fn encode(&self, queue: &mut Queue) -> Result<()> {
+        // SAFETY: whoever made the launch promised that the kernel may run with these parameters.
+        unsafe {
+            queue.launch_raw(&self.function.kernel, self.grid, self.block, self.shared_bytes, &self.parameters)?;
+        }
+        Ok(())
+    }
+}
+
+impl Work {
+    /// Adds the work to a queue.
+    pub(crate) fn encode(&self, context: &Context, queue: &mut Queue) -> Result<()> {
+        match self {
+            Self::Launch(launch) => launch.encode(queue),
+            Self::Copy(copy) => copy.encode(context, queue),
+            Self::Fill(fill) => fill.encode(queue),
+            Self::Host(HostCall(call)) => {
+                let call = Arc::clone(call);
+                Ok(queue.host_function(move || call())?)
+            }
+            Self::Sequence(works) => works.iter().try_for_each(|work| work.encode(context, queue)),
+            Self::Empty => Ok(()),
+        }
+    }
+}

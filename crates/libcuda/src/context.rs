@@ -1,0 +1,219 @@
+//! Contexts.
+
+use core::ffi::c_int;
+use std::sync::Arc;
+
+use orin_cuda_core::context::{current, peek, pop, push, set_current};
+use orin_cuda_core::{Code, Context, Failure, PRIORITIES, Result, VERSION, driver};
+
+use crate::abi::{Handle, In, Ordinal, Out};
+use crate::call::api;
+
+/// The context that a handle names; the current one for NULL.
+fn context_or_current(handle: Handle) -> Result<Arc<Context>> {
+    if handle == 0 { current() } else { driver()?.objects.get::<Context>(handle) }
+}
+
+fn create(place: Out<Handle>, flags: u32, device: Ordinal) -> Result<()> {
+    let place = place.need("the place for the context")?;
+    let context = Context::create(driver()?.gpu(device)?, flags, false)?;
+    place.set(context.handle);
+    push(context)
+}
+
+/// Default of a limit, in the order of `CUlimit`; `None` if there is no such limit.
+fn default_limit(limit: u32) -> Option<usize> {
+    Some(match limit {
+        // Stack of a thread, printf buffer, heap of malloc.
+        0 => 1024,
+        1 => 1 << 20,
+        2 => 8 << 20,
+        // L2 fetch granularity.
+        5 => 64,
+        // Persisting part of the L2.
+        6 => 0,
+        _ => return None,
+    })
+}
+
+fn limit_default(limit: u32) -> Result<usize> {
+    default_limit(limit).ok_or_else(|| match limit {
+        // Those of launches from kernels and of graphics.
+        3 | 4 | 7..=10 => Failure::new(Code::UnsupportedLimit, format!("limit {limit}")),
+        _ => Failure::invalid(format!("there is no limit {limit}")),
+    })
+}
+
+api! {
+    create_2(place: Out<Handle>, flags: u32, device: Ordinal) [cuCtxCreate Legacy] [cuCtxCreate_v2 Legacy] {
+        create(place, flags, device)
+    }
+
+    create_3(place: Out<Handle>, affinity: In<u8>, count: c_int, flags: u32, device: Ordinal) [cuCtxCreate_v3 Legacy] {
+        if count != 0 || !affinity.is_null() {
+            return Err(Failure::new(Code::UnsupportedExecAffinity, "execution affinity"));
+        }
+        create(place, flags, device)
+    }
+
+    create_4(place: Out<Handle>, parameters: In<[usize; 2]>, flags: u32, device: Ordinal) [cuCtxCreate_v4 Legacy] {
+        // CUctxCreateParams: pointers to execution affinity, with a count, and to parameters of graphics.
+        if !parameters.is_null() && parameters.read("the parameters")?[0] != 0 {
+            return Err(Failure::new(Code::UnsupportedExecAffinity, "execution affinity"));
+        }
+        create(place, flags, device)
+    }
+
+    destroy(handle: Handle) [cuCtxDestroy Legacy] [cuCtxDestroy_v2 Legacy] {
+        let context = driver()?.objects.get::<Context>(handle)?;
+        Context::destroy(&context)
+    }
+
+    attach(place: Out<Handle>, flags: u32) [cuCtxAttach Legacy] {
+        let place = place.need("the place for the context")?;
+        if flags != 0 {
+            return Err(Failure::invalid("cuCtxAttach takes the flags 0"));
+        }
+        place.set(current()?.handle);
+        Ok(())
+    }
+
+    detach(handle: Handle) [cuCtxDetach Legacy] {
+        driver()?.objects.get::<Context>(handle).map(drop)
+    }
+
+    push_current(handle: Handle) [cuCtxPushCurrent Legacy] [cuCtxPushCurrent_v2 Legacy] {
+        push(driver()?.objects.get::<Context>(handle)?)
+    }
+
+    pop_current(place: Out<Handle>) [cuCtxPopCurrent Legacy] [cuCtxPopCurrent_v2 Legacy] {
+        place.set(pop()?.handle);
+        Ok(())
+    }
+
+    make_current(handle: Handle) [cuCtxSetCurrent Legacy] {
+        set_current(if handle == 0 { None } else { Some(driver()?.objects.get::<Context>(handle)?) })
+    }
+
+    get_current(place: Out<Handle>) [cuCtxGetCurrent Legacy] {
+        let place = place.need("the place for the context")?;
+        place.set(peek()?.map_or(0, |context| context.handle));
+        Ok(())
+    }
+
+    device(place: Out<Ordinal>) [cuCtxGetDevice Legacy] {
+        let place = place.need("the place for the device")?;
+        // CAST: a machine has few GPUs. A context with a fault still has its device.
+        place.set(peek()?.ok_or(Code::InvalidContext)?.gpu.ordinal as Ordinal);
+        Ok(())
+    }
+
+    device_of(place: Out<Ordinal>, handle: Handle) [cuCtxGetDevice_v2 Legacy] {
+        let place = place.need("the place for the device")?;
+        // CAST: as above.
+        place.set(context_or_current(handle)?.gpu.ordinal as Ordinal);
+        Ok(())
+    }
+
+    flags(place: Out<u32>) [cuCtxGetFlags Legacy] {
+        let place = place.need("the place for the flags")?;
+        place.set(current()?.flags());
+        Ok(())
+    }
+
+    set_flags(flags: u32) [cuCtxSetFlags Legacy] {
+        current()?.set_flags(flags)
+    }
+
+    id(handle: Handle, place: Out<u64>) [cuCtxGetId Legacy] {
+        let place = place.need("the place for the id")?;
+        place.set(context_or_current(handle)?.id);
+        Ok(())
+    }
+
+    api_version(handle: Handle, place: Out<u32>) [cuCtxGetApiVersion Legacy] {
+        let place = place.need("the place for the version")?;
+        context_or_current(handle)?;
+        let _ = VERSION;
+        // The number that NVIDIA's driver gives for contexts of cuCtxCreate_v2 and later.
+        place.set(3020);
+        Ok(())
+    }
+
+    synchronize() [cuCtxSynchronize Legacy] {
+        current()?.synchronize()
+    }
+
+    synchronize_of(handle: Handle) [cuCtxSynchronize_v2 Legacy] {
+        let context = context_or_current(handle)?;
+        context.check()?;
+        context.synchronize()
+    }
+
+    limit(place: Out<usize>, limit: u32) [cuCtxGetLimit Legacy] {
+        let place = place.need("the place for the limit")?;
+        let default = limit_default(limit)?;
+        place.set(current()?.limit(limit, default));
+        Ok(())
+    }
+
+    set_limit(limit: u32, value: usize) [cuCtxSetLimit Legacy] {
+        limit_default(limit)?;
+        current()?.set_limit(limit, value);
+        Ok(())
+    }
+
+    cache(place: Out<u32>) [cuCtxGetCacheConfig Legacy] [cuCtxGetSharedMemConfig Legacy] {
+        let place = place.need("the place for the preference")?;
+        current()?;
+        // CU_FUNC_CACHE_PREFER_NONE; the bank size is fixed since Volta.
+        place.set(0);
+        Ok(())
+    }
+
+    set_cache(preference: u32) [cuCtxSetCacheConfig Legacy] [cuCtxSetSharedMemConfig Legacy] {
+        if preference > 3 {
+            return Err(Failure::invalid(format!("preference {preference}")));
+        }
+        // A hint; the driver chooses by the launches.
+        current().map(drop)
+    }
+
+    priorities(least: Out<c_int>, greatest: Out<c_int>) [cuCtxGetStreamPriorityRange Legacy] {
+        current()?;
+        least.set(PRIORITIES.0);
+        greatest.set(PRIORITIES.1);
+        Ok(())
+    }
+
+    affinity(place: Out<[u32; 2]>, kind: u32) [cuCtxGetExecAffinity Legacy] {
+        let _ = (place.need("the place for the affinity")?, kind);
+        current()?;
+        Err(Code::UnsupportedExecAffinity.into())
+    }
+
+    reset_l2() [cuCtxResetPersistingL2Cache Legacy] {
+        current().map(drop)
+    }
+
+    enable_peer(peer: Handle, flags: u32) [cuCtxEnablePeerAccess Legacy] {
+        if flags != 0 {
+            return Err(Failure::invalid("cuCtxEnablePeerAccess takes the flags 0"));
+        }
+        current()?;
+        driver()?.objects.get::<Context>(peer)?;
+        Err(Code::PeerAccessUnsupported.into())
+    }
+
+    disable_peer(peer: Handle) [cuCtxDisablePeerAccess Legacy] {
+        current()?;
+        driver()?.objects.get::<Context>(peer)?;
+        Err(Code::PeerAccessNotEnabled.into())
+    }
+
+    flush_writes(target: u32, scope: u32) [cuFlushGPUDirectRDMAWrites Legacy] {
+        let _ = (target, scope);
+        current()?;
+        Err(Failure::new(Code::NotSupported, "GPUDirect RDMA"))
+    }
+}

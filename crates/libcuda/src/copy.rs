@@ -1,0 +1,361 @@
+//! Copies and fills.
+
+use core::ffi::c_void;
+
+use orin_cuda_core::{Context, Copy, Failure, Fill, Result, Side, Work};
+
+use crate::abi::{Address, Handle, In};
+use crate::call::{Order, api};
+use crate::memory::find;
+use crate::stream::stream_of;
+
+/// A pointer of which the program has not said where it is.
+fn any(context: &Context, address: u64) -> Side {
+    let memory = &context.gpu.memory;
+    if memory.find(address).is_some() {
+        return Side::line(address, true);
+    }
+    // Registered host memory has an address of its own on the GPU.
+    match memory.find_registered(address) {
+        Some(found) => Side::line(found.base + (address - found.host as u64), true),
+        None => Side::line(address, false),
+    }
+}
+
+/// A pointer that the program says is the GPU's.
+fn on_gpu(context: &Context, address: u64) -> Result<Side> {
+    let side = any(context, address);
+    if side.on_gpu { Ok(side) } else { Err(Failure::invalid(format!("no memory of the GPU at {address:#x}"))) }
+}
+
+/// Does a copy of consecutive bytes; at once, or in the order of a stream.
+fn line(
+    order: Order,
+    stream: Option<Handle>,
+    bytes: usize,
+    sides: impl FnOnce(&Context) -> Result<(Side, Side)>,
+) -> Result<()> {
+    let (context, queue) = stream_of(order, stream.unwrap_or(0))?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    let (target, source) = sides(&context)?;
+    for side in [target, source] {
+        check_end(&context, side, bytes)?;
+    }
+    let copy = Copy::line(target, source, bytes);
+    submit(&context, &queue, copy, stream.is_some())
+}
+
+/// Refuses a copy that ends after the allocation in which it begins.
+fn check_end(context: &Context, side: Side, bytes: usize) -> Result<()> {
+    let Some(found) = find(context, side.address).filter(|_| side.on_gpu) else { return Ok(()) };
+    let left = found.base + found.bytes as u64 - side.address;
+    if bytes as u64 > left {
+        let address = side.address;
+        return Err(Failure::invalid(format!("{bytes} bytes at {address:#x}, where {left} are allocated")));
+    }
+    Ok(())
+}
+
+fn submit(context: &Context, stream: &orin_cuda_core::Stream, copy: Copy, later: bool) -> Result<()> {
+    let pageable = !copy.target.on_gpu || !copy.source.on_gpu;
+    // As CUDA does, a copy to pageable memory ends before the call returns.
+    if !later || (pageable && !copy.target.on_gpu && stream.captured()?.is_none()) {
+        return copy.now(context, stream);
+    }
+    stream.run(context, Work::Copy(copy))
+}
+
+/// `CUDA_MEMCPY2D`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Copy2d {
+    source_x: usize,
+    source_y: usize,
+    source_type: u32,
+    source_host: u64,
+    source_device: u64,
+    source_array: u64,
+    source_pitch: usize,
+    target_x: usize,
+    target_y: usize,
+    target_type: u32,
+    target_host: u64,
+    target_device: u64,
+    target_array: u64,
+    target_pitch: usize,
+    width: usize,
+    height: usize,
+}
+
+/// `CUDA_MEMCPY3D`; `CUDA_MEMCPY3D_PEER` has contexts in the places of the reserved fields.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Copy3d {
+    source: Side3d,
+    target: Side3d,
+    width: usize,
+    height: usize,
+    depth: usize,
+}
+
+/// One side of a [`Copy3d`].
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct Side3d {
+    x: usize,
+    y: usize,
+    z: usize,
+    level: usize,
+    kind: u32,
+    host: u64,
+    device: u64,
+    array: u64,
+    reserved: u64,
+    pitch: usize,
+    rows: usize,
+}
+
+impl Side3d {
+    fn resolve(self, context: &Context, width: usize, height: usize, depth: usize) -> Result<Side> {
+        let overflow = || Failure::invalid("the offsets of the copy overflow");
+        let pitch = if self.pitch == 0 { self.x + width } else { self.pitch };
+        let rows = if self.rows == 0 { self.y + height } else { self.rows };
+        if (height > 1 || depth > 1) && pitch < width || depth > 1 && rows < height {
+            return Err(Failure::invalid(format!("a pitch of {pitch} bytes for rows of {width}")));
+        }
+        let plane = pitch.checked_mul(rows).ok_or_else(overflow)?;
+        let offset = plane.checked_mul(self.z).and_then(|z| z.checked_add(self.y.checked_mul(pitch)? + self.x));
+        let offset = offset.ok_or_else(overflow)? as u64;
+        // CU_MEMORYTYPE_HOST, _DEVICE, _ARRAY, _UNIFIED.
+        let base = match self.kind {
+            1 => any(context, self.host),
+            2 => on_gpu(context, self.device)?,
+            4 => any(context, self.device),
+            3 => return Err(Failure::new(orin_cuda_core::Code::NotSupported, "arrays")),
+            kind => return Err(Failure::invalid(format!("memory type {kind}"))),
+        };
+        if base.address == 0 {
+            return Err(Failure::invalid("a side of the copy is NULL"));
+        }
+        let side = Side { address: base.address + offset, pitch, plane, ..base };
+        let end = (depth - 1) * plane + (height - 1) * pitch + width;
+        check_end(context, side, end)?;
+        Ok(side)
+    }
+}
+
+impl Copy3d {
+    /// The copy with what its pointers name in a context.
+    pub(crate) fn resolve(self, context: &Context) -> Result<Copy> {
+        let Self { width, height, depth, .. } = self;
+        if width == 0 || height == 0 || depth == 0 {
+            let nothing = Side::line(0, false);
+            return Ok(Copy { target: nothing, source: nothing, width, height, depth });
+        }
+        let target = self.target.resolve(context, width, height, depth)?;
+        let source = self.source.resolve(context, width, height, depth)?;
+        Ok(Copy { target, source, width, height, depth })
+    }
+}
+
+impl From<Copy2d> for Copy3d {
+    fn from(copy: Copy2d) -> Self {
+        let side = |x, y, kind, host, device, array, pitch| Side3d {
+            x, y, z: 0, level: 0, kind, host, device, array, reserved: 0, pitch, rows: 0,
+        };
+        Self {
+            source: side(
+                copy.source_x, copy.source_y, copy.source_type, copy.source_host, copy.source_device,
+                copy.source_array, copy.source_pitch,
+            ),
+            target: side(
+                copy.target_x, copy.target_y, copy.target_type, copy.target_host, copy.target_device,
+                copy.target_array, copy.target_pitch,
+            ),
+            width: copy.width,
+            height: copy.height,
+            depth: 1,
+        }
+    }
+}
+
+fn region(order: Order, stream: Option<Handle>, copy: Copy3d) -> Result<()> {
+    let (context, queue) = stream_of(order, stream.unwrap_or(0))?;
+    let copy = copy.resolve(&context)?;
+    submit(&context, &queue, copy, stream.is_some())
+}
+
+/// A fill of rows; at once, or in the order of a stream.
+#[derive(Clone, Copy)]
+struct Rows {
+    address: Address,
+    pitch: usize,
+    value: u32,
+    element: usize,
+    width: usize,
+    height: usize,
+}
+
+fn fill(order: Order, stream: Option<Handle>, rows: Rows) -> Result<()> {
+    let Rows { address, pitch, value, element, width, height } = rows;
+    let (context, queue) = stream_of(order, stream.unwrap_or(0))?;
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    let side = on_gpu(&context, address)?;
+    let line = width.checked_mul(element).filter(|line| height == 1 || *line <= pitch);
+    let line = line.ok_or_else(|| Failure::invalid(format!("{width} elements in a pitch of {pitch} bytes")))?;
+    if !side.address.is_multiple_of(element as u64) || height > 1 && !pitch.is_multiple_of(element) {
+        return Err(Failure::invalid(format!("{address:#x} is not aligned to {element} bytes")));
+    }
+    let end = pitch.checked_mul(height - 1).and_then(|rest| rest.checked_add(line));
+    check_end(&context, side, end.ok_or_else(|| Failure::invalid("the fill is too large"))?)?;
+    queue.run(&context, Work::Fill(Fill { address: side.address, pitch, value, element, width, height }))
+}
+
+/// A fill of consecutive elements.
+fn row(address: Address, value: u32, element: usize, count: usize) -> Rows {
+    Rows { address, pitch: 0, value, element, width: count, height: 1 }
+}
+
+api! {
+    copy(order @ target: u64, source: u64, bytes: usize) [cuMemcpy Legacy] [cuMemcpy_ptds PerThread] {
+        line(order, None, bytes, |context| Ok((any(context, target), any(context, source))))
+    }
+
+    copy_async(order @ target: u64, source: u64, bytes: usize, stream: Handle)
+    [cuMemcpyAsync Legacy] [cuMemcpyAsync_ptsz PerThread] {
+        line(order, Some(stream), bytes, |context| Ok((any(context, target), any(context, source))))
+    }
+
+    peer(order @ target: u64, target_context: Handle, source: u64, source_context: Handle, bytes: usize)
+    [cuMemcpyPeer Legacy] [cuMemcpyPeer_ptds PerThread] {
+        let _ = (target_context, source_context);
+        line(order, None, bytes, |context| Ok((on_gpu(context, target)?, on_gpu(context, source)?)))
+    }
+
+    peer_async(
+        order @ target: u64, target_context: Handle, source: u64, source_context: Handle, bytes: usize, stream: Handle,
+    ) [cuMemcpyPeerAsync Legacy] [cuMemcpyPeerAsync_ptsz PerThread] {
+        let _ = (target_context, source_context);
+        line(order, Some(stream), bytes, |context| Ok((on_gpu(context, target)?, on_gpu(context, source)?)))
+    }
+
+    to_device(order @ target: Address, source: *const c_void, bytes: usize)
+    [cuMemcpyHtoD_v2 Legacy] [cuMemcpyHtoD_v2_ptds PerThread] {
+        line(order, None, bytes, |context| Ok((on_gpu(context, target)?, host(context, source.addr() as u64)?)))
+    }
+
+    to_device_async(order @ target: Address, source: *const c_void, bytes: usize, stream: Handle)
+    [cuMemcpyHtoDAsync_v2 Legacy] [cuMemcpyHtoDAsync_v2_ptsz PerThread] {
+        line(order, Some(stream), bytes, |context| Ok((on_gpu(context, target)?, host(context, source.addr() as u64)?)))
+    }
+
+    to_host(order @ target: *mut c_void, source: Address, bytes: usize)
+    [cuMemcpyDtoH_v2 Legacy] [cuMemcpyDtoH_v2_ptds PerThread] {
+        line(order, None, bytes, |context| Ok((host(context, target.addr() as u64)?, on_gpu(context, source)?)))
+    }
+
+    to_host_async(order @ target: *mut c_void, source: Address, bytes: usize, stream: Handle)
+    [cuMemcpyDtoHAsync_v2 Legacy] [cuMemcpyDtoHAsync_v2_ptsz PerThread] {
+        line(order, Some(stream), bytes, |context| Ok((host(context, target.addr() as u64)?, on_gpu(context, source)?)))
+    }
+
+    on_device(order @ target: Address, source: Address, bytes: usize)
+    [cuMemcpyDtoD_v2 Legacy] [cuMemcpyDtoD_v2_ptds PerThread] {
+        line(order, None, bytes, |context| Ok((on_gpu(context, target)?, on_gpu(context, source)?)))
+    }
+
+    on_device_async(order @ target: Address, source: Address, bytes: usize, stream: Handle)
+    [cuMemcpyDtoDAsync_v2 Legacy] [cuMemcpyDtoDAsync_v2_ptsz PerThread] {
+        line(order, Some(stream), bytes, |context| Ok((on_gpu(context, target)?, on_gpu(context, source)?)))
+    }
+
+    copy_2d(order @ copy: In<Copy2d>)
+    [cuMemcpy2D_v2 Legacy] [cuMemcpy2D_v2_ptds PerThread]
+    [cuMemcpy2DUnaligned_v2 Legacy] [cuMemcpy2DUnaligned_v2_ptds PerThread] {
+        region(order, None, copy.read("the copy")?.into())
+    }
+
+    copy_2d_async(order @ copy: In<Copy2d>, stream: Handle)
+    [cuMemcpy2DAsync_v2 Legacy] [cuMemcpy2DAsync_v2_ptsz PerThread] {
+        region(order, Some(stream), copy.read("the copy")?.into())
+    }
+
+    copy_3d(order @ copy: In<Copy3d>)
+    [cuMemcpy3D_v2 Legacy] [cuMemcpy3D_v2_ptds PerThread] [cuMemcpy3DPeer Legacy] [cuMemcpy3DPeer_ptds PerThread] {
+        region(order, None, copy.read("the copy")?)
+    }
+
+    copy_3d_async(order @ copy: In<Copy3d>, stream: Handle)
+    [cuMemcpy3DAsync_v2 Legacy] [cuMemcpy3DAsync_v2_ptsz PerThread]
+    [cuMemcpy3DPeerAsync Legacy] [cuMemcpy3DPeerAsync_ptsz PerThread] {
+        region(order, Some(stream), copy.read("the copy")?)
+    }
+
+    fill_8(order @ address: Address, value: u8, count: usize) [cuMemsetD8_v2 Legacy] [cuMemsetD8_v2_ptds PerThread] {
+        fill(order, None, row(address, value.into(), 1, count))
+    }
+
+    fill_16(order @ address: Address, value: u16, count: usize)
+    [cuMemsetD16_v2 Legacy] [cuMemsetD16_v2_ptds PerThread] {
+        fill(order, None, row(address, value.into(), 2, count))
+    }
+
+    fill_32(order @ address: Address, value: u32, count: usize)
+    [cuMemsetD32_v2 Legacy] [cuMemsetD32_v2_ptds PerThread] {
+        fill(order, None, row(address, value, 4, count))
+    }
+
+    fill_8_async(order @ address: Address, value: u8, count: usize, stream: Handle)
+    [cuMemsetD8Async Legacy] [cuMemsetD8Async_ptsz PerThread] {
+        fill(order, Some(stream), row(address, value.into(), 1, count))
+    }
+
+    fill_16_async(order @ address: Address, value: u16, count: usize, stream: Handle)
+    [cuMemsetD16Async Legacy] [cuMemsetD16Async_ptsz PerThread] {
+        fill(order, Some(stream), row(address, value.into(), 2, count))
+    }
+
+    fill_32_async(order @ address: Address, value: u32, count: usize, stream: Handle)
+    [cuMemsetD32Async Legacy] [cuMemsetD32Async_ptsz PerThread] {
+        fill(order, Some(stream), row(address, value, 4, count))
+    }
+
+    fill_2d_8(order @ address: Address, pitch: usize, value: u8, width: usize, height: usize)
+    [cuMemsetD2D8_v2 Legacy] [cuMemsetD2D8_v2_ptds PerThread] {
+        fill(order, None, Rows { address, pitch, value: value.into(), element: 1, width, height })
+    }
+
+    fill_2d_16(order @ address: Address, pitch: usize, value: u16, width: usize, height: usize)
+    [cuMemsetD2D16_v2 Legacy] [cuMemsetD2D16_v2_ptds PerThread] {
+        fill(order, None, Rows { address, pitch, value: value.into(), element: 2, width, height })
+    }
+
+    fill_2d_32(order @ address: Address, pitch: usize, value: u32, width: usize, height: usize)
+    [cuMemsetD2D32_v2 Legacy] [cuMemsetD2D32_v2_ptds PerThread] {
+        fill(order, None, Rows { address, pitch, value, element: 4, width, height })
+    }
+
+    fill_2d_8_async(order @ address: Address, pitch: usize, value: u8, width: usize, height: usize, stream: Handle)
+    [cuMemsetD2D8Async Legacy] [cuMemsetD2D8Async_ptsz PerThread] {
+        fill(order, Some(stream), Rows { address, pitch, value: value.into(), element: 1, width, height })
+    }
+
+    fill_2d_16_async(order @ address: Address, pitch: usize, value: u16, width: usize, height: usize, stream: Handle)
+    [cuMemsetD2D16Async Legacy] [cuMemsetD2D16Async_ptsz PerThread] {
+        fill(order, Some(stream), Rows { address, pitch, value: value.into(), element: 2, width, height })
+    }
+
+    fill_2d_32_async(order @ address: Address, pitch: usize, value: u32, width: usize, height: usize, stream: Handle)
+    [cuMemsetD2D32Async Legacy] [cuMemsetD2D32Async_ptsz PerThread] {
+        fill(order, Some(stream), Rows { address, pitch, value, element: 4, width, height })
+    }
+}
+
+/// A pointer that the program says is the host's; the GPU may see it too.
+fn host(context: &Context, address: u64) -> Result<Side> {
+    if address == 0 { Err(Failure::invalid("the host's address is NULL")) } else { Ok(any(context, address)) }
+}

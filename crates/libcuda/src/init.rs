@@ -1,0 +1,117 @@
+//! `cuInit`, versions, errors, and how programs find functions.
+
+use core::ffi::{c_char, c_int, c_void};
+
+use orin_cuda_core::{Code, Failure, VERSION, driver, init};
+
+use crate::abi::{In, Out, Text};
+use crate::call::{Order, api, early_api};
+use crate::table::{TABLE, find};
+
+early_api! {
+    initialise(flags: u32) [cuInit] {
+        init(flags)
+    }
+
+    version(version: Out<c_int>) [cuDriverGetVersion] {
+        version.need("the place for the version")?.set(VERSION);
+        Ok(())
+    }
+
+    error_name(code: u32, text: Out<*const c_char>) [cuGetErrorName] {
+        describe(code, text, |code| code.name().as_ptr())
+    }
+
+    error_text(code: u32, text: Out<*const c_char>) [cuGetErrorString] {
+        describe(code, text, |code| code.text().as_ptr())
+    }
+
+    proc_address(symbol: Text, function: Out<*const c_void>, version: c_int, flags: u64) [cuGetProcAddress] {
+        look_up(symbol, function, version, flags, None)
+    }
+
+    proc_address_2(
+        symbol: Text,
+        function: Out<*const c_void>,
+        version: c_int,
+        flags: u64,
+        status: Out<u32>,
+    ) [cuGetProcAddress_v2] {
+        look_up(symbol, function, version, flags, Some(status))
+    }
+
+    export_table(table: Out<*const c_void>, id: In<[u8; 16]>) [cuGetExportTable] {
+        let table = table.need("the place for the table")?;
+        let id = id.read("the table's id")?;
+        table.set(core::ptr::null());
+        if id == RUNTIME_CHECK {
+            static ONCE: std::sync::Once = std::sync::Once::new();
+            ONCE.call_once(|| eprintln!(
+                "libcuda (orin): this program contains NVIDIA's CUDA runtime, which works with NVIDIA's driver only: \
+                 build it against the driver API (nvcc -cudart none), see docs/cuda.md"
+            ));
+        }
+        Err(Failure::new(Code::NotFound, "a table of NVIDIA's own libraries"))
+    }
+}
+
+/// The table that NVIDIA's runtime asks for to see that the driver is NVIDIA's. It is not answered.
+const RUNTIME_CHECK: [u8; 16] =
+    [0x55, 0x20, 0x08, 0xd4, 0xde, 0xbd, 0x4b, 0x70, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2];
+
+fn describe(
+    code: u32,
+    text: Out<*const c_char>,
+    of: impl FnOnce(Code) -> *const c_char,
+) -> orin_cuda_core::Result<()> {
+    let text = text.need("the place for the text")?;
+    let known = Code::from_number(code);
+    text.set(known.map_or(core::ptr::null(), of));
+    known.map(drop).ok_or_else(|| Failure::invalid(format!("there is no result {code}")))
+}
+
+/// CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM.
+const PER_THREAD: u64 = 2;
+
+fn look_up(
+    symbol: Text,
+    function: Out<*const c_void>,
+    version: c_int,
+    flags: u64,
+    status: Option<Out<u32>>,
+) -> orin_cuda_core::Result<()> {
+    let symbol = symbol.get("the name of the function")?;
+    let function = function.need("the place for the function")?;
+    function.set(core::ptr::null());
+    if flags > PER_THREAD {
+        return Err(Failure::invalid(format!("flags {flags:#x} of a look-up")));
+    }
+    let order = if flags == PER_THREAD { Order::PerThread } else { Order::Legacy };
+    let found = find(symbol, version, order);
+    // CU_GET_PROC_ADDRESS_SUCCESS, _SYMBOL_NOT_FOUND, _VERSION_NOT_SUFFICIENT.
+    let answer = match &found {
+        Some(_) => 0,
+        None if TABLE.iter().any(|entry| entry.base == symbol) => 2,
+        None => 1,
+    };
+    if let Some(status) = status {
+        status.set(answer);
+    }
+    match found {
+        Some(entry) => {
+            function.set(entry.address());
+            Ok(())
+        }
+        None if status.is_some_and(|status| !status.is_null()) => Ok(()),
+        None => Err(Failure::new(Code::NotFound, format!("{symbol} of version {version}"))),
+    }
+}
+
+api! {
+    device_of(device: Out<i32>, ordinal: c_int) [cuDeviceGet Legacy] {
+        let device = device.need("the place for the device")?;
+        driver()?.gpu(ordinal)?;
+        device.set(ordinal);
+        Ok(())
+    }
+}

@@ -1,0 +1,318 @@
+//! Launches and occupancy.
+
+use core::ffi::c_int;
+use std::sync::Arc;
+
+use orin_cuda_core::{Code, Context, Failure, Function, Launch, Result, Work, function};
+use smallvec::SmallVec;
+
+use crate::abi::{Handle, In, Out};
+use crate::call::{Order, api};
+use crate::module::function_of;
+use crate::stream::stream_of;
+
+/// The parameters of a launch: an array of pointers, or a list that names a ready block.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Parameters {
+    /// A pointer to each parameter.
+    pub(crate) pointers: In<In<u8>>,
+    /// CU_LAUNCH_PARAM_BUFFER_POINTER and _SIZE with their values, up to CU_LAUNCH_PARAM_END.
+    pub(crate) extra: In<usize>,
+}
+
+impl Parameters {
+    /// The parameter block of a function.
+    pub(crate) fn read(self, function: &Function) -> Result<SmallVec<[u8; 128]>> {
+        if !self.extra.is_null() {
+            return self.read_block(function);
+        }
+        let mut block = SmallVec::from_elem(0, function.parameter_bytes);
+        if function.parameters.is_empty() {
+            return Ok(block);
+        }
+        if self.pointers.is_null() {
+            return Err(Failure::invalid(format!("the parameters of {} are NULL", function.kernel.name())));
+        }
+        for (index, &(offset, size)) in function.parameters.iter().enumerate() {
+            self.pointers.at(index).read("a parameter")?.copy_to(&mut block[offset..offset + size])?;
+        }
+        Ok(block)
+    }
+
+    fn read_block(self, function: &Function) -> Result<SmallVec<[u8; 128]>> {
+        let (mut data, mut size) = (In::none(), 0);
+        let mut at = 0;
+        loop {
+            let value = |at| self.extra.at(at).read("the list of a parameter block");
+            match value(at)? {
+                0 => break,
+                1 => data = In::at_address(value(at + 1)?),
+                2 => size = In::<usize>::at_address(value(at + 1)?).read("the size of a parameter block")?,
+                other => return Err(Failure::invalid(format!("{other:#x} in the list of a parameter block"))),
+            }
+            at += 2;
+        }
+        if size < function.parameter_bytes {
+            let (name, wanted) = (function.kernel.name(), function.parameter_bytes);
+            return Err(Failure::invalid(format!("{size} bytes of parameters; {name} has {wanted}")));
+        }
+        let mut block = SmallVec::from_elem(0, function.parameter_bytes);
+        data.copy_to(&mut block)?;
+        Ok(block)
+    }
+}
+
+/// Grid, block and dynamic shared memory of a launch.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Size {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+}
+
+/// A checked launch.
+pub(crate) fn launch_of(function: Arc<Function>, size: Size, parameters: Parameters) -> Result<Launch> {
+    let Size { grid, block, shared_bytes } = size;
+    let parameters = parameters.read(&function)?;
+    let launch = Launch { function, grid, block, shared_bytes, parameters };
+    launch.check()?;
+    Ok(launch)
+}
+
+fn start(order: Order, handle: Handle, size: Size, stream: Handle, parameters: Parameters) -> Result<()> {
+    let (context, stream) = stream_of(order, stream)?;
+    let function = function(&context, handle)?;
+    let launch = launch_of(function, size, parameters)?;
+    stream.run(&context, Work::Launch(launch))
+}
+
+/// Refuses a grid that cannot be resident at once.
+fn check_cooperative(context: &Context, function: &Function, size: Size) -> Result<()> {
+    let blocks: u64 = size.grid.iter().map(|&blocks| u64::from(blocks)).product();
+    let per_sm = function.kernel.occupancy(size.block, size.shared_bytes)?.blocks_per_sm;
+    let most = u64::from(per_sm) * u64::from(context.device.info().sm_count);
+    if blocks > most {
+        return Err(Failure::new(
+            Code::CooperativeLaunchTooLarge,
+            format!("{blocks} blocks; the GPU holds {most} of {} at a time", function.kernel.name()),
+        ));
+    }
+    Ok(())
+}
+
+/// `CUlaunchConfig`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Config {
+    size: Size,
+    stream: Handle,
+    attributes: In<Attribute>,
+    count: u32,
+}
+
+/// `CUlaunchAttribute`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Attribute {
+    id: u32,
+    pad: u32,
+    value: [u32; 16],
+}
+
+/// What the attributes of a launch ask for.
+fn is_cooperative(attributes: &[Attribute]) -> Result<bool> {
+    let mut cooperative = false;
+    for attribute in attributes {
+        match (attribute.id, attribute.value) {
+            (2, [flag, ..]) => cooperative = flag != 0,
+            (4 | 11, [1, 1, 1, ..]) => {}
+            (4 | 11, [x, y, z, ..]) => {
+                return Err(Failure::new(Code::InvalidClusterSize, format!("clusters of {x} x {y} x {z} blocks")));
+            }
+            // CU_LAUNCH_ATTRIBUTE_IGNORE, and hints: access policy, synchronisation, scheduling, early start of the
+            // next launch, priority, memory domains, shared memory.
+            (0 | 1 | 3 | 5 | 6 | 8 | 9 | 10 | 14 | 15, _) => {}
+            (7 | 12 | 13, _) => {
+                return Err(Failure::new(Code::NotSupported, format!("launch attribute {}", attribute.id)));
+            }
+            (id, _) => return Err(Failure::invalid(format!("there is no launch attribute {id}"))),
+        }
+    }
+    Ok(cooperative)
+}
+
+/// Block size for the highest occupancy, and blocks that fill the GPU.
+fn best_block(
+    function: &Function,
+    context: &Context,
+    shared: impl Fn(u32) -> usize,
+    limit: c_int,
+) -> Result<(u32, u32)> {
+    let most = function.attributes.max_threads;
+    let most = u32::try_from(limit).ok().filter(|limit| (1..most).contains(limit)).unwrap_or(most);
+    let mut best = (0, 0, 0);
+    let mut threads = most.next_multiple_of(32);
+    while threads > 0 {
+        let block = threads.min(most);
+        let bytes = u32::try_from(shared(block)).unwrap_or(u32::MAX);
+        if let Ok(occupancy) = function.kernel.occupancy(block, bytes) {
+            let resident = occupancy.blocks_per_sm * block;
+            if resident > best.0 {
+                best = (resident, block, occupancy.blocks_per_sm);
+            }
+        }
+        threads -= 32;
+    }
+    let (_, block, blocks) = best;
+    if block == 0 {
+        return Err(Failure::invalid(format!("no block of {} fits", function.kernel.name())));
+    }
+    Ok((blocks * context.device.info().sm_count, block))
+}
+
+type SharedOfBlock = unsafe extern "C" fn(c_int) -> usize;
+
+fn potential(
+    grid: Out<c_int>,
+    block: Out<c_int>,
+    handle: Handle,
+    shared: Option<SharedOfBlock>,
+    bytes: usize,
+    limit: c_int,
+) -> Result<()> {
+    let (grid, block) = (grid.need("the place for the grid")?, block.need("the place for the block")?);
+    let context = orin_cuda_core::context::current()?;
+    let function = function(&context, handle)?;
+    // CAST: a block has at most 1024 threads. SAFETY: the program gave the function for this call.
+    let of_block = |threads: u32| shared.map_or(bytes, |shared| unsafe { shared(threads as c_int) });
+    let best = best_block(&function, &context, of_block, limit)?;
+    // CAST: blocks and threads of one GPU.
+    grid.set(best.0 as c_int);
+    block.set(best.1 as c_int);
+    Ok(())
+}
+
+fn active(count: Out<c_int>, handle: Handle, block: c_int, bytes: usize) -> Result<()> {
+    let count = count.need("the place for the count")?;
+    let function = function_of(handle)?;
+    let block = u32::try_from(block).ok().filter(|block| *block > 0);
+    let block = block.ok_or_else(|| Failure::invalid("a block has at least one thread"))?;
+    let bytes = u32::try_from(bytes).map_err(|_| Failure::invalid("too much shared memory"))?;
+    // CAST: an SM holds few blocks. A block that does not fit is no error here.
+    count.set(function.kernel.occupancy(block, bytes).map_or(0, |occupancy| occupancy.blocks_per_sm as c_int));
+    Ok(())
+}
+
+api! {
+    kernel(
+        order @ handle: Handle,
+        grid_x: u32, grid_y: u32, grid_z: u32,
+        block_x: u32, block_y: u32, block_z: u32,
+        shared_bytes: u32,
+        stream: Handle,
+        pointers: In<In<u8>>,
+        extra: In<usize>,
+    ) [cuLaunchKernel Legacy] [cuLaunchKernel_ptsz PerThread] {
+        let size = Size { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
+        start(order, handle, size, stream, Parameters { pointers, extra })
+    }
+
+    cooperative(
+        order @ handle: Handle,
+        grid_x: u32, grid_y: u32, grid_z: u32,
+        block_x: u32, block_y: u32, block_z: u32,
+        shared_bytes: u32,
+        stream: Handle,
+        pointers: In<In<u8>>,
+    ) [cuLaunchCooperativeKernel Legacy] [cuLaunchCooperativeKernel_ptsz PerThread] {
+        let size = Size { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
+        let (context, _) = stream_of(order, stream)?;
+        check_cooperative(&context, &*function(&context, handle)?, size)?;
+        start(order, handle, size, stream, Parameters { pointers, extra: In::none() })
+    }
+
+    kernel_ex(order @ config: In<Config>, handle: Handle, pointers: In<In<u8>>, extra: In<usize>)
+    [cuLaunchKernelEx Legacy] [cuLaunchKernelEx_ptsz PerThread] {
+        let Config { size, stream, attributes, count } = config.read("the configuration")?;
+        let cooperative = is_cooperative(&attributes.list(count as usize, "the attributes")?)?;
+        if cooperative {
+            let (context, _) = stream_of(order, stream)?;
+            check_cooperative(&context, &*function(&context, handle)?, size)?;
+        }
+        start(order, handle, size, stream, Parameters { pointers, extra })
+    }
+
+    active_blocks(count: Out<c_int>, handle: Handle, block: c_int, bytes: usize)
+    [cuOccupancyMaxActiveBlocksPerMultiprocessor Legacy] {
+        active(count, handle, block, bytes)
+    }
+
+    active_blocks_with_flags(count: Out<c_int>, handle: Handle, block: c_int, bytes: usize, flags: u32)
+    [cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags Legacy] {
+        if flags > 1 {
+            return Err(Failure::invalid(format!("flags {flags}")));
+        }
+        active(count, handle, block, bytes)
+    }
+
+    potential_block(
+        grid: Out<c_int>,
+        block: Out<c_int>,
+        handle: Handle,
+        shared: Option<SharedOfBlock>,
+        bytes: usize,
+        limit: c_int,
+    ) [cuOccupancyMaxPotentialBlockSize Legacy] {
+        potential(grid, block, handle, shared, bytes, limit)
+    }
+
+    potential_block_with_flags(
+        grid: Out<c_int>,
+        block: Out<c_int>,
+        handle: Handle,
+        shared: Option<SharedOfBlock>,
+        bytes: usize,
+        limit: c_int,
+        flags: u32,
+    ) [cuOccupancyMaxPotentialBlockSizeWithFlags Legacy] {
+        if flags > 1 {
+            return Err(Failure::invalid(format!("flags {flags}")));
+        }
+        potential(grid, block, handle, shared, bytes, limit)
+    }
+
+    available_shared(bytes: Out<usize>, handle: Handle, blocks: c_int, threads: c_int)
+    [cuOccupancyAvailableDynamicSMemPerBlock Legacy] {
+        let place = bytes.need("the place for the size")?;
+        let function = function_of(handle)?;
+        let wrong = || Failure::invalid(format!("{blocks} blocks of {threads} threads"));
+        let blocks = u32::try_from(blocks).ok().filter(|blocks| *blocks > 0).ok_or_else(wrong)?;
+        let threads = u32::try_from(threads).ok().filter(|threads| *threads > 0).ok_or_else(wrong)?;
+        let fits = |bytes| function.kernel.occupancy(threads, bytes).is_ok_and(|found| found.blocks_per_sm >= blocks);
+        if !fits(0) {
+            return Err(wrong());
+        }
+        // The largest size with which the blocks fit.
+        let (mut low, mut high) = (0, function.attributes.max_dynamic_shared_bytes + 1);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if fits(middle) { low = middle } else { high = middle }
+        }
+        place.set(low as usize);
+        Ok(())
+    }
+
+    active_clusters(count: Out<c_int>, handle: Handle, config: In<Config>) [cuOccupancyMaxActiveClusters Legacy] {
+        let count = count.need("the place for the count")?;
+        let Config { size, attributes, count: listed, .. } = config.read("the configuration")?;
+        is_cooperative(&attributes.list(listed as usize, "the attributes")?)?;
+        let context = orin_cuda_core::context::current()?;
+        let function = function(&context, handle)?;
+        let blocks = function.kernel.occupancy(size.block, size.shared_bytes)?.blocks_per_sm;
+        // CAST: blocks of one GPU. A cluster is one block.
+        count.set((blocks * context.device.info().sm_count) as c_int);
+        Ok(())
+    }
+}

@@ -1,0 +1,28 @@
+#![doc = include_str!("../README.md")]
+
+mod abi;
+mod call;
+mod context;
+mod copy;
+mod device;
+mod graph;
+mod init;
+mod jit;
+mod launch;
+mod memory;
+mod module;
+mod pool;
+mod stream;
+mod table;
+
+pub use context::*;
+pub use copy::*;
+pub use device::*;
+pub use graph::*;
+pub use init::*;
+pub use launch::*;
+pub use memory::*;
+pub use module::*;
+pub use pool::*;
+pub use stream::*;
+pub use table::*;

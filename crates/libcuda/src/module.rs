@@ -1,0 +1,357 @@
+//! Modules, libraries, functions and their attributes.
+
+use core::ffi::{c_char, c_int, c_void};
+use std::sync::Arc;
+
+use orin_cuda_core::context::current;
+use orin_cuda_core::image::{Compiled, bytes_at, compile};
+use orin_cuda_core::{Code, Context, Failure, Function, Library, LibraryKernel, Module, Result, driver, function};
+
+use crate::abi::{Address, Handle, In, Ordinal, Out, Text};
+use crate::call::api;
+use crate::jit::Jit;
+
+fn module_of(handle: Handle) -> Result<Arc<Module>> {
+    driver()?.objects.get::<Module>(handle)
+}
+
+fn library_of(handle: Handle) -> Result<Arc<Library>> {
+    driver()?.objects.get::<Library>(handle)
+}
+
+fn kernel_of(handle: Handle) -> Result<Arc<LibraryKernel>> {
+    driver()?.objects.get::<LibraryKernel>(handle)
+}
+
+/// The function of a handle, in the current context.
+pub(crate) fn function_of(handle: Handle) -> Result<Arc<Function>> {
+    function(&*current()?, handle)
+}
+
+/// The bytes of an image.
+fn image_at<'a>(image: *const c_void) -> Result<&'a [u8]> {
+    if image.is_null() {
+        return Err(Failure::invalid("the image is NULL"));
+    }
+    // SAFETY: the program promised (as `cuda.h` documents) a whole image of one of the kinds.
+    unsafe { bytes_at(image.cast()) }
+}
+
+fn file(path: Text) -> Result<Vec<u8>> {
+    let path = path.get("the path")?;
+    std::fs::read(path).map_err(|error| {
+        let code =
+            if error.kind() == std::io::ErrorKind::NotFound { Code::FileNotFound } else { Code::OperatingSystem };
+        Failure::new(code, format!("{path}: {error}"))
+    })
+}
+
+fn build(context: &Context, image: &[u8], jit: &Jit) -> Result<Compiled> {
+    let result = compile(context, image, &jit.options);
+    jit.report(&result);
+    result
+}
+
+fn load(place: Out<Handle>, image: &[u8], jit: &Jit) -> Result<()> {
+    let context = current()?;
+    let compiled = build(&context, image, jit)?;
+    place.set(Module::load(&context, &compiled.cubin)?.handle());
+    Ok(())
+}
+
+fn load_library(place: Out<Handle>, image: &[u8], jit: &Jit) -> Result<()> {
+    let context = match orin_cuda_core::context::peek()? {
+        Some(context) => context,
+        // A library is compiled for the first device if no context is current.
+        None => driver()?.gpu(0)?.retain_primary()?,
+    };
+    place.set(Library::load(build(&context, image, jit)?.cubin)?.handle());
+    Ok(())
+}
+
+/// A function attribute (`CUfunction_attribute`).
+fn attribute_of(function: &Function, attribute: u32) -> Result<c_int> {
+    let of = &function.attributes;
+    let (major, minor) = of.binary_version;
+    // CAST: sizes and counts of a kernel are below 2^31.
+    Ok(match attribute {
+        0 => of.max_threads as c_int,
+        1 => of.static_shared_bytes as c_int,
+        2 => of.constant_bytes as c_int,
+        3 => of.local_bytes as c_int,
+        4 => of.registers as c_int,
+        5 | 6 => (major * 10 + minor) as c_int,
+        7 => 0,
+        8 => function.max_dynamic_shared() as c_int,
+        9 => function.carveout().cast_signed(),
+        10..=15 => 0,
+        _ => return Err(Failure::invalid(format!("there is no function attribute {attribute}"))),
+    })
+}
+
+fn set_attribute_of(function: &Function, attribute: u32, value: c_int) -> Result<()> {
+    match attribute {
+        8 => function.set_max_dynamic_shared(value),
+        9 => function.set_carveout(value),
+        // Clusters, which the compiler sets for kernels that need them.
+        10..=15 => Err(Failure::new(Code::NotSupported, "cluster attributes")),
+        _ => Err(Failure::invalid(format!("function attribute {attribute} cannot be set"))),
+    }
+}
+
+fn parameter_of(function: &Function, index: usize, offset: Out<usize>, size: Out<usize>) -> Result<()> {
+    let found = function.parameters.get(index).copied();
+    let (at, bytes) = found.ok_or_else(|| {
+        Failure::invalid(format!("parameter {index} of {} has {}", function.kernel.name(), function.parameters.len()))
+    })?;
+    offset.set(at);
+    size.set(bytes);
+    Ok(())
+}
+
+fn cache_preference(preference: u32) -> Result<()> {
+    // A hint; the driver chooses by the launches.
+    if preference > 3 { Err(Failure::invalid(format!("preference {preference}"))) } else { Ok(()) }
+}
+
+api! {
+    load_file(place: Out<Handle>, path: Text) [cuModuleLoad Legacy] {
+        let place = place.need("the place for the module")?;
+        load(place, &file(path)?, &Jit::default())
+    }
+
+    load_data(place: Out<Handle>, image: *const c_void) [cuModuleLoadData Legacy] [cuModuleLoadFatBinary Legacy] {
+        let place = place.need("the place for the module")?;
+        load(place, image_at(image)?, &Jit::default())
+    }
+
+    load_data_ex(
+        place: Out<Handle>,
+        image: *const c_void,
+        count: u32,
+        options: In<u32>,
+        values: Out<*mut c_void>,
+    ) [cuModuleLoadDataEx Legacy] {
+        let place = place.need("the place for the module")?;
+        load(place, image_at(image)?, &Jit::read(count, options, values)?)
+    }
+
+    unload(handle: Handle) [cuModuleUnload Legacy] {
+        let context = current()?;
+        let module = module_of(handle)?;
+        // The code may be running.
+        context.synchronize()?;
+        module.unload(&context)
+    }
+
+    loading_mode(mode: Out<u32>) [cuModuleGetLoadingMode Legacy] {
+        // CU_MODULE_EAGER_LOADING.
+        mode.need("the place for the mode")?.set(1);
+        Ok(())
+    }
+
+    get_function(place: Out<Handle>, module: Handle, name: Text) [cuModuleGetFunction Legacy] {
+        let (place, name) = (place.need("the place for the function")?, name.get("the name")?);
+        current()?;
+        place.set(module_of(module)?.function(name)?.handle());
+        Ok(())
+    }
+
+    function_count(count: Out<u32>, module: Handle) [cuModuleGetFunctionCount Legacy] {
+        let count = count.need("the place for the count")?;
+        // CAST: a module has few kernels.
+        count.set(module_of(module)?.program.kernel_names().count() as u32);
+        Ok(())
+    }
+
+    functions(places: Out<Handle>, room: u32, module: Handle) [cuModuleEnumerateFunctions Legacy] {
+        let places = places.need("the places for the functions")?;
+        let module = module_of(module)?;
+        let names: Vec<_> = module.program.kernel_names().take(room as usize).map(str::to_owned).collect();
+        let handles = names.iter().map(|name| Ok(module.function(name)?.handle())).collect::<Result<Vec<_>>>()?;
+        places.fill(&handles);
+        Ok(())
+    }
+
+    global(address: Out<Address>, bytes: Out<usize>, module: Handle, name: Text) [cuModuleGetGlobal_v2 Legacy] {
+        let name = name.get("the name")?;
+        if address.is_null() && bytes.is_null() {
+            return Err(Failure::invalid("both places are NULL"));
+        }
+        current()?;
+        let (at, size) = module_of(module)?.variable(name)?;
+        address.set(at);
+        bytes.set(size);
+        Ok(())
+    }
+
+    attribute(value: Out<c_int>, attribute: u32, handle: Handle) [cuFuncGetAttribute Legacy] {
+        let value = value.need("the place for the attribute")?;
+        value.set(attribute_of(&*function_of(handle)?, attribute)?);
+        Ok(())
+    }
+
+    set_attribute(handle: Handle, attribute: u32, value: c_int) [cuFuncSetAttribute Legacy] {
+        set_attribute_of(&*function_of(handle)?, attribute, value)
+    }
+
+    set_cache(handle: Handle, preference: u32) [cuFuncSetCacheConfig Legacy] [cuFuncSetSharedMemConfig Legacy] {
+        cache_preference(preference)?;
+        function_of(handle).map(drop)
+    }
+
+    module(place: Out<Handle>, handle: Handle) [cuFuncGetModule Legacy] {
+        let place = place.need("the place for the module")?;
+        place.set(function_of(handle)?.module);
+        Ok(())
+    }
+
+    name(place: Out<*const c_char>, handle: Handle) [cuFuncGetName Legacy] {
+        let place = place.need("the place for the name")?;
+        place.set(function_of(handle)?.c_name.as_ptr());
+        Ok(())
+    }
+
+    parameter(handle: Handle, index: usize, offset: Out<usize>, size: Out<usize>)
+    [cuFuncGetParamInfo Legacy] [cuKernelGetParamInfo Legacy] {
+        let offset = offset.need("the place for the offset")?;
+        parameter_of(&*function_of(handle)?, index, offset, size)
+    }
+
+    parameters(handle: Handle, count: Out<usize>) [cuFuncGetParamCount Legacy] [cuKernelGetParamCount Legacy] {
+        let count = count.need("the place for the count")?;
+        count.set(function_of(handle)?.parameters.len());
+        Ok(())
+    }
+
+    is_loaded(state: Out<u32>, handle: Handle) [cuFuncIsLoaded Legacy] {
+        let state = state.need("the place for the state")?;
+        function_of(handle)?;
+        // CU_FUNCTION_LOADING_STATE_LOADED.
+        state.set(1);
+        Ok(())
+    }
+
+    load_function(handle: Handle) [cuFuncLoad Legacy] {
+        function_of(handle).map(drop)
+    }
+
+    library_data(
+        place: Out<Handle>,
+        image: *const c_void,
+        options: In<u32>,
+        values: Out<*mut c_void>,
+        count: u32,
+        library_options: In<u32>,
+        library_values: Out<*mut c_void>,
+        library_count: u32,
+    ) [cuLibraryLoadData Legacy] {
+        let place = place.need("the place for the library")?;
+        let _ = (library_options, library_values, library_count);
+        load_library(place, image_at(image)?, &Jit::read(count, options, values)?)
+    }
+
+    library_file(
+        place: Out<Handle>,
+        path: Text,
+        options: In<u32>,
+        values: Out<*mut c_void>,
+        count: u32,
+        library_options: In<u32>,
+        library_values: Out<*mut c_void>,
+        library_count: u32,
+    ) [cuLibraryLoadFromFile Legacy] {
+        let place = place.need("the place for the library")?;
+        let _ = (library_options, library_values, library_count);
+        load_library(place, &file(path)?, &Jit::read(count, options, values)?)
+    }
+
+    unload_library(handle: Handle) [cuLibraryUnload Legacy] {
+        let library = library_of(handle)?;
+        if let Some(context) = orin_cuda_core::context::peek()? {
+            context.synchronize()?;
+        }
+        library.unload()
+    }
+
+    library_kernel(place: Out<Handle>, library: Handle, name: Text) [cuLibraryGetKernel Legacy] {
+        let (place, name) = (place.need("the place for the kernel")?, name.get("the name")?);
+        place.set(library_of(library)?.kernel(name)?.handle());
+        Ok(())
+    }
+
+    library_kernel_count(count: Out<u32>, library: Handle) [cuLibraryGetKernelCount Legacy] {
+        let count = count.need("the place for the count")?;
+        // CAST: a library has few kernels.
+        count.set(library_of(library)?.names().len() as u32);
+        Ok(())
+    }
+
+    library_kernels(places: Out<Handle>, room: u32, library: Handle) [cuLibraryEnumerateKernels Legacy] {
+        let places = places.need("the places for the kernels")?;
+        let library = library_of(library)?;
+        let names = library.names().iter().take(room as usize);
+        let handles = names.map(|name| Ok(library.kernel(name)?.handle())).collect::<Result<Vec<_>>>()?;
+        places.fill(&handles);
+        Ok(())
+    }
+
+    library_module(place: Out<Handle>, library: Handle) [cuLibraryGetModule Legacy] {
+        let place = place.need("the place for the module")?;
+        let context = current()?;
+        place.set(library_of(library)?.module(&context)?.handle());
+        Ok(())
+    }
+
+    library_global(address: Out<Address>, bytes: Out<usize>, library: Handle, name: Text)
+    [cuLibraryGetGlobal Legacy] {
+        let name = name.get("the name")?;
+        if address.is_null() && bytes.is_null() {
+            return Err(Failure::invalid("both places are NULL"));
+        }
+        let context = current()?;
+        let (at, size) = library_of(library)?.module(&context)?.variable(name)?;
+        address.set(at);
+        bytes.set(size);
+        Ok(())
+    }
+
+    kernel_function(place: Out<Handle>, kernel: Handle) [cuKernelGetFunction Legacy] {
+        let place = place.need("the place for the function")?;
+        let context = current()?;
+        place.set(kernel_of(kernel)?.function(&context)?.handle());
+        Ok(())
+    }
+
+    kernel_library(place: Out<Handle>, kernel: Handle) [cuKernelGetLibrary Legacy] {
+        let place = place.need("the place for the library")?;
+        place.set(kernel_of(kernel)?.library()?.handle());
+        Ok(())
+    }
+
+    kernel_name(place: Out<*const c_char>, kernel: Handle) [cuKernelGetName Legacy] {
+        let place = place.need("the place for the name")?;
+        place.set(function_of(kernel)?.c_name.as_ptr());
+        Ok(())
+    }
+
+    kernel_attribute(value: Out<c_int>, attribute: u32, kernel: Handle, device: Ordinal)
+    [cuKernelGetAttribute Legacy] {
+        let value = value.need("the place for the attribute")?;
+        driver()?.gpu(device)?;
+        value.set(attribute_of(&*function_of(kernel)?, attribute)?);
+        Ok(())
+    }
+
+    set_kernel_attribute(attribute: u32, value: c_int, kernel: Handle, device: Ordinal)
+    [cuKernelSetAttribute Legacy] {
+        driver()?.gpu(device)?;
+        set_attribute_of(&*function_of(kernel)?, attribute, value)
+    }
+
+    set_kernel_cache(kernel: Handle, preference: u32, device: Ordinal) [cuKernelSetCacheConfig Legacy] {
+        cache_preference(preference)?;
+        driver()?.gpu(device)?;
+        kernel_of(kernel).map(drop)
+    }
+}
