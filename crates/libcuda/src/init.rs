@@ -108,6 +108,11 @@ fn look_up(
 }
 
 api! {
+    profile() [cuProfilerStart Legacy] [cuProfilerStop Legacy] {
+        // Marks for profilers of NVIDIA's driver.
+        orin_cuda_core::context::current().map(drop)
+    }
+
     device_of(device: Out<i32>, ordinal: c_int) [cuDeviceGet Legacy] {
         let device = device.need("the place for the device")?;
         driver()?.gpu(ordinal)?;
