@@ -208,7 +208,11 @@ impl From<tegra_hcq::Error> for Failure {
             E::Range(_) | E::Launch(_) | E::Arguments { .. } | E::OtherDevice(_) => Code::InvalidValue,
             E::Cubin(error) => of_cubin(error),
             E::Compilation { .. } => Code::InvalidPtx,
-            E::NoNvJitLink { .. } | E::NoNvrtc { .. } => Code::JitCompilerNotFound,
+            E::UnsupportedPtx { .. } => Code::UnsupportedPtxVersion,
+            E::UnresolvedSymbols { .. } => Code::SharedObjectSymbolNotFound,
+            E::NotAnImage { .. } => Code::InvalidImage,
+            E::CompileRequest(_) => Code::InvalidValue,
+            E::NoNvJitLink { .. } | E::NoPtxas { .. } | E::StaticProgram { .. } => Code::JitCompilerNotFound,
             E::Texture { .. } => Code::NotSupported,
             E::NoSuchDevice { .. } | E::UnknownKind(_) => Code::InvalidDevice,
             E::NoSoftwareOrin | E::NoDriver { .. } | E::SoftwareOrin(_) => Code::NoDevice,
@@ -222,7 +226,7 @@ impl From<tegra_hcq::Error> for Failure {
 fn of_cubin(error: &cubin::Error) -> Code {
     match error {
         cubin::Error::NoSuchKernel { .. } | cubin::Error::NoSuchVariable { .. } => Code::NotFound,
-        cubin::Error::WrongArchitecture { .. } => Code::NoBinaryForGpu,
+        cubin::Error::WrongArchitecture { .. } | cubin::Error::NoFittingEntry { .. } => Code::NoBinaryForGpu,
         _ => Code::InvalidImage,
     }
 }

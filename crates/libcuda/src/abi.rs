@@ -136,6 +136,11 @@ impl In<u8> {
 pub struct Text(*const c_char);
 
 impl Text {
+    /// The text at an address; `None` for NULL, or if it is not UTF-8.
+    pub(crate) fn of<'a>(text: *const c_char) -> Option<&'a str> {
+        Self(text).get("").ok()
+    }
+
     /// The text.
     pub(crate) fn get<'a>(self, what: &str) -> Result<&'a str> {
         if self.0.is_null() {

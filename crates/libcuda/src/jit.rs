@@ -2,8 +2,8 @@
 
 use core::ffi::c_void;
 
-use orin_cuda_core::image::{Compiled, Options};
 use orin_cuda_core::{Failure, Result};
+use tegra_hcq::{Compiled, JitOptions};
 
 use crate::abi::{In, Out};
 
@@ -18,10 +18,13 @@ struct Log {
     used: Out<*mut c_void>,
 }
 
+// SAFETY: `cuda.h` documents that the rooms of a link's logs stay valid until the link is destroyed, for any thread.
+unsafe impl Send for Log {}
+
 /// What the program has asked for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Jit {
-    pub(crate) options: Options,
+    pub(crate) options: JitOptions,
     information: Option<Log>,
     errors: Option<Log>,
 }
@@ -55,7 +58,7 @@ impl Jit {
                 7 => return Err(Failure::invalid(format!("optimisation level {small}"))),
                 11 => jit.options.debug = small != 0,
                 12 => jit.options.verbose = small != 0,
-                13 => jit.options.lines = small != 0,
+                13 => jit.options.line_info = small != 0,
                 _ if option < OPTIONS => {}
                 _ => return Err(Failure::invalid(format!("there is no compiler option {option}"))),
             }
@@ -68,7 +71,7 @@ impl Jit {
     }
 
     /// Writes the logs of a compilation.
-    pub(crate) fn report(&self, result: &Result<Compiled>) {
+    pub(crate) fn report<'r>(&self, result: core::result::Result<&'r Compiled, &'r Failure>) {
         let (information, errors) = match result {
             Ok(compiled) => (compiled.log.as_str(), ""),
             Err(failure) => ("", failure.reason.as_str()),

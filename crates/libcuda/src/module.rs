@@ -4,8 +4,10 @@ use core::ffi::{c_char, c_int, c_void};
 use std::sync::Arc;
 
 use orin_cuda_core::context::current;
-use orin_cuda_core::image::{Compiled, bytes_at, compile};
+use orin_cuda_core::image::{bytes_at, link};
 use orin_cuda_core::{Code, Context, Failure, Function, Library, LibraryKernel, Module, Result, driver, function};
+
+use tegra_hcq::{Compiled, LinkInput};
 
 use crate::abi::{Address, Handle, In, Ordinal, Out, Text};
 use crate::call::api;
@@ -29,7 +31,7 @@ pub(crate) fn function_of(handle: Handle) -> Result<Arc<Function>> {
 }
 
 /// The bytes of an image.
-fn image_at<'a>(image: *const c_void) -> Result<&'a [u8]> {
+pub(crate) fn image_at<'a>(image: *const c_void) -> Result<&'a [u8]> {
     if image.is_null() {
         return Err(Failure::invalid("the image is NULL"));
     }
@@ -37,7 +39,7 @@ fn image_at<'a>(image: *const c_void) -> Result<&'a [u8]> {
     unsafe { bytes_at(image.cast()) }
 }
 
-fn file(path: Text) -> Result<Vec<u8>> {
+pub(crate) fn file(path: Text) -> Result<Vec<u8>> {
     let path = path.get("the path")?;
     std::fs::read(path).map_err(|error| {
         let code =
@@ -47,8 +49,8 @@ fn file(path: Text) -> Result<Vec<u8>> {
 }
 
 fn build(context: &Context, image: &[u8], jit: &Jit) -> Result<Compiled> {
-    let result = compile(context, image, &jit.options);
-    jit.report(&result);
+    let result = link(context, &[LinkInput { name: "image", data: image }], &jit.options);
+    jit.report(result.as_ref());
     result
 }
 
