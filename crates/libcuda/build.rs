@@ -39,9 +39,8 @@ fn main() {
         )
         .expect("a string grows");
     }
-    let text = format!(
-        "absent! {{ {missing} }}\n/// All functions.\npub static TABLE: &[Entry] = &[{table}];\n"
-    );
+    let text =
+        format!("absent! {{ {missing} }}\n/// All functions.\npub static TABLE: &[Entry] = &[{table}];\n");
     let folder = env::var("OUT_DIR").expect("cargo sets OUT_DIR");
     fs::write(Path::new(&folder).join("table.rs"), text).expect("the folder for generated files is writable");
 }

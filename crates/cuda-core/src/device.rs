@@ -117,7 +117,13 @@ impl Gpu {
             76 => properties.sm_version.1,
             81 => shared.largest(),
             // SINGLE_TO_DOUBLE_PRECISION_PERF_RATIO.
-            87 => if matches!(properties.sm_version, (8 | 9, 0)) { 2 } else { 64 },
+            87 => {
+                if matches!(properties.sm_version, (8 | 9, 0)) {
+                    2
+                } else {
+                    64
+                }
+            }
             // COOPERATIVE_LAUNCH.
             95 => 1,
             97 => most_shared,

@@ -97,7 +97,10 @@ pub fn init(flags: u32) -> Result<()> {
         return Err(Failure::invalid(format!("cuInit takes the flags 0, not {flags}")));
     }
     if FORKED.load(Ordering::Relaxed) {
-        return Err(Failure::new(Code::NotInitialized, "CUDA was initialised before this process was forked"));
+        return Err(Failure::new(
+            Code::NotInitialized,
+            "CUDA was initialised before this process was forked",
+        ));
     }
     let _first = FIRST.lock();
     if DRIVER.get().is_none() {
@@ -120,13 +123,19 @@ fn names() -> Result<Vec<DeviceName>> {
     }
     let all = Device::list(DeviceKind::Auto)?;
     // A board has one GPU, and so has the software Orin unless several are asked for.
-    Ok(all.into_iter().enumerate().filter(|(at, name)| *at == 0 || name.kind != DeviceKind::Sim).map(|(_, name)| name).collect())
+    Ok(all
+        .into_iter()
+        .enumerate()
+        .filter(|(at, name)| *at == 0 || name.kind != DeviceKind::Sim)
+        .map(|(_, name)| name)
+        .collect())
 }
 
 /// The devices that [`VISIBLE`] leaves: those before the first entry that names none.
 fn visible(names: Vec<DeviceName>, chosen: Option<&str>) -> Vec<DeviceName> {
     let Some(chosen) = chosen else { return names };
-    let entries = chosen.split(',').map_while(|entry| names.get(entry.trim().parse::<usize>().ok()?).copied());
+    let entries =
+        chosen.split(',').map_while(|entry| names.get(entry.trim().parse::<usize>().ok()?).copied());
     entries.collect()
 }
 
@@ -137,7 +146,10 @@ fn visible(names: Vec<DeviceName>, chosen: Option<&str>) -> Vec<DeviceName> {
 /// [`Code::NotInitialized`] before [`init`], and in a process that was forked after it.
 pub fn driver() -> Result<&'static Driver> {
     if FORKED.load(Ordering::Relaxed) {
-        return Err(Failure::new(Code::NotInitialized, "CUDA was initialised before this process was forked"));
+        return Err(Failure::new(
+            Code::NotInitialized,
+            "CUDA was initialised before this process was forked",
+        ));
     }
     DRIVER.get().ok_or_else(|| Code::NotInitialized.into())
 }
@@ -168,7 +180,9 @@ mod tests {
     #[test]
     fn visible_devices_end_at_the_first_entry_that_names_none() {
         let names: Vec<_> = (0..3).map(|index| DeviceKind::Nvrm.nth(index)).collect();
-        let of = |chosen: &str| visible(names.clone(), Some(chosen)).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let of = |chosen: &str| {
+            visible(names.clone(), Some(chosen)).iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
         assert_eq!(visible(names.clone(), None), names);
         assert_eq!(of("2, 0"), ["nvrm:2", "nvrm"]);
         assert_eq!(of("1,7,0"), ["nvrm:1"]);

@@ -155,14 +155,23 @@ impl Graph {
 
     /// Handles of the nodes that depend on none.
     pub fn roots(&self) -> Vec<u64> {
-        self.entries.lock().iter().flatten().filter(|entry| entry.after.is_empty()).map(|entry| entry.handle).collect()
+        self.entries
+            .lock()
+            .iter()
+            .flatten()
+            .filter(|entry| entry.after.is_empty())
+            .map(|entry| entry.handle)
+            .collect()
     }
 
     /// Pairs of handles: a node and one that depends on it.
     pub fn edges(&self) -> Vec<(u64, u64)> {
         let entries = self.entries.lock();
         let of = |index: usize| entries[index].as_ref().map_or(0, |entry| entry.handle);
-        let edges = entries.iter().flatten().flat_map(|entry| entry.after.iter().map(move |&from| (from, entry.handle)));
+        let edges = entries
+            .iter()
+            .flatten()
+            .flat_map(|entry| entry.after.iter().map(move |&from| (from, entry.handle)));
         edges.map(|(from, to)| (of(from), to)).collect()
     }
 
@@ -274,9 +283,11 @@ fn replace(entries: &mut [Option<Entry>], index: usize, work: Work) -> Result<()
 
 /// The places of the entries, each after those that it depends on.
 fn sort(entries: &[Option<Entry>]) -> Result<Vec<usize>> {
-    let mut missing: Vec<_> = entries.iter().map(|entry| entry.as_ref().map_or(0, |entry| entry.after.len())).collect();
+    let mut missing: Vec<_> =
+        entries.iter().map(|entry| entry.as_ref().map_or(0, |entry| entry.after.len())).collect();
     let mut order = Vec::with_capacity(entries.len());
-    let mut ready: std::collections::VecDeque<_> = (0..entries.len()).filter(|&at| missing[at] == 0).collect();
+    let mut ready: std::collections::VecDeque<_> =
+        (0..entries.len()).filter(|&at| missing[at] == 0).collect();
     while let Some(at) = ready.pop_front() {
         order.push(at);
         for (other, entry) in entries.iter().enumerate() {
@@ -372,7 +383,10 @@ impl Executable {
         }
         let (entries, order) = (self.entries.lock(), self.order.lock());
         let encode = |queue: &mut tegra_hcq::Queue| {
-            order.iter().filter_map(|&at| entries[at].as_ref()).try_for_each(|entry| entry.work.encode(context, queue))
+            order
+                .iter()
+                .filter_map(|&at| entries[at].as_ref())
+                .try_for_each(|entry| entry.work.encode(context, queue))
         };
         stream.work(context, encode).map(drop)
     }
@@ -402,7 +416,8 @@ impl Graph {
     pub fn sequence(&self) -> Result<Work> {
         let entries = self.entries.lock();
         let order = sort(&entries)?;
-        let works: Vec<_> = order.iter().filter_map(|&at| entries[at].as_ref()).map(|entry| entry.work.clone()).collect();
+        let works: Vec<_> =
+            order.iter().filter_map(|&at| entries[at].as_ref()).map(|entry| entry.work.clone()).collect();
         Ok(Work::Sequence(works.into()))
     }
 }

@@ -13,7 +13,6 @@ use tegra_hcq::{Buffer, Program};
 use crate::code::{Code, Failure, Result};
 use crate::context::{Context, next_id};
 use crate::pool::Pool;
-use crate::shim::A as _;
 
 /// How memory was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +89,10 @@ impl Memory {
         pool: Option<Arc<Pool>>,
     ) -> Result<Arc<Allocation>> {
         let host = match kind {
-            Kind::Host | Kind::Managed => buffer.gpu_va() as usize,
+            // The CPU's mapping, at the same address.
+            Kind::Host | Kind::Managed => {
+                buffer.cpu_address()?.map_or(0, |address| address.as_ptr().expose_provenance())
+            }
             _ => 0,
         };
         let allocation = Arc::new(Allocation {
@@ -122,7 +124,13 @@ impl Memory {
     /// # Errors
     ///
     /// As [`Memory::allocate`].
-    pub fn allocate_unified(&self, context: &Context, bytes: usize, kind: Kind, flags: u32) -> Result<Arc<Allocation>> {
+    pub fn allocate_unified(
+        &self,
+        context: &Context,
+        bytes: usize,
+        kind: Kind,
+        flags: u32,
+    ) -> Result<Arc<Allocation>> {
         self.enter(context, context.device.alloc_unified(some(bytes)?)?, kind, flags, None)
     }
 

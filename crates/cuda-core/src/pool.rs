@@ -86,15 +86,22 @@ impl Pool {
     /// # Errors
     ///
     /// [`Code::InvalidValue`] for no bytes, [`Code::OutOfMemory`].
-    pub fn allocate(self: &Arc<Self>, context: &Context, stream: &Stream, bytes: usize) -> Result<Arc<Allocation>> {
+    pub fn allocate(
+        self: &Arc<Self>,
+        context: &Context,
+        stream: &Stream,
+        bytes: usize,
+    ) -> Result<Arc<Allocation>> {
         let size = bytes.checked_next_multiple_of(UNIT).filter(|size| *size > 0);
         let size = size.ok_or_else(|| Failure::invalid(format!("{bytes} bytes are asked for")))?;
-        let fits = |block: &Block| block.stream == stream.id || block.last.as_ref().is_none_or(Fence::is_done);
+        let fits =
+            |block: &Block| block.stream == stream.id || block.last.as_ref().is_none_or(Fence::is_done);
         let kept = {
             let mut state = self.state.lock();
-            let kept = state.free.get_mut(&size).and_then(|blocks| {
-                blocks.iter().rposition(fits).map(|at| blocks.swap_remove(at))
-            });
+            let kept = state
+                .free
+                .get_mut(&size)
+                .and_then(|blocks| blocks.iter().rposition(fits).map(|at| blocks.swap_remove(at)));
             if kept.is_some() {
                 state.figures.used += size as u64;
                 state.figures.used_high = state.figures.used_high.max(state.figures.used);

@@ -1,6 +1,12 @@
 //! Temporary.
 use tegra_hcq::*;
-pub(crate) trait A { fn alloc_unified(&self, len: usize) -> Result<Buffer<u8>>; }
-impl A for Device { fn alloc_unified(&self, len: usize) -> Result<Buffer<u8>> { self.alloc(len) } }
-pub(crate) trait B { fn host_function(&mut self, f: impl FnOnce() + Send + 'static) -> Result<()>; }
-impl B for Queue { fn host_function(&mut self, f: impl FnOnce() + Send + 'static) -> Result<()> { self.submit()?.wait(DEFAULT_TIMEOUT)?; f(); Ok(()) } }
+pub(crate) trait B {
+    fn host_function(&mut self, f: impl FnOnce() + Send + 'static) -> Result<()>;
+}
+impl B for Queue {
+    fn host_function(&mut self, f: impl FnOnce() + Send + 'static) -> Result<()> {
+        self.submit()?.wait(DEFAULT_TIMEOUT)?;
+        f();
+        Ok(())
+    }
+}

@@ -175,7 +175,8 @@ impl Stream {
             Some(queue) => queue,
             None => slot.insert(context.open_queue()?),
         };
-        let fence = self.order(context, queue).and_then(|()| encode(queue)).and_then(|()| Ok(queue.submit()?));
+        let fence =
+            self.order(context, queue).and_then(|()| encode(queue)).and_then(|()| Ok(queue.submit()?));
         let fence = fence.map_err(|failure| context.keep(failure))?;
         *self.last.lock() = Some(fence.clone());
         self.used.store(true, Ordering::Release);
@@ -389,11 +390,17 @@ impl Stream {
                 Err(Code::StreamCaptureMerge.into())
             }
             Some(part) => {
-                part.frontier.extend(frontier.iter().filter(|node| !part.frontier.contains(node)).copied().collect::<Vec<_>>());
+                part.frontier.extend(
+                    frontier.iter().filter(|node| !part.frontier.contains(node)).copied().collect::<Vec<_>>(),
+                );
                 Ok(())
             }
             None => {
-                *part = Some(Capturing { capture: Arc::clone(capture), origin: false, frontier: frontier.to_vec() });
+                *part = Some(Capturing {
+                    capture: Arc::clone(capture),
+                    origin: false,
+                    frontier: frontier.to_vec(),
+                });
                 self.capturing.store(true, Ordering::Release);
                 Ok(())
             }

@@ -130,7 +130,9 @@ impl Copy {
         let joined = whole(&target, height) && whole(&source, height);
         let (width, height, depth) =
             if joined { (self.width * height * depth, 1, 1) } else { (self.width, height, depth) };
-        let at = move |side: Side, plane: usize, row: usize| side.address + (plane * side.plane + row * side.pitch) as u64;
+        let at = move |side: Side, plane: usize, row: usize| {
+            side.address + (plane * side.plane + row * side.pitch) as u64
+        };
         let places = (0..depth).flat_map(move |plane| (0..height).map(move |row| (plane, row)));
         (width, places.map(move |(plane, row)| (at(target, plane, row), at(source, plane, row))))
     }
@@ -155,8 +157,12 @@ impl Copy {
             // SAFETY: whoever made the copy promised that both sides are valid; the work that uses them has ended.
             unsafe {
                 match (self.target.on_gpu, self.source.on_gpu) {
-                    (true, _) => context.device.write_raw(core::slice::from_raw_parts(from, width), target)?,
-                    (_, true) => context.device.read_raw(source, core::slice::from_raw_parts_mut(to, width))?,
+                    (true, _) => {
+                        context.device.write_raw(core::slice::from_raw_parts(from, width), target)?
+                    }
+                    (_, true) => {
+                        context.device.read_raw(source, core::slice::from_raw_parts_mut(to, width))?
+                    }
                     _ => core::ptr::copy(from, to, width),
                 }
             }
@@ -262,7 +268,10 @@ impl Launch {
         let fits = |size: [u32; 3], most: [u32; 3]| (0..3).all(|axis| (1..=most[axis]).contains(&size[axis]));
         let threads: u64 = self.block.iter().map(|&size| u64::from(size)).product();
         let (grid, block) = (Dim3::from(self.grid), Dim3::from(self.block));
-        if !fits(self.grid, MAX_GRID) || !fits(self.block, MAX_BLOCK) || threads > u64::from(MAX_BLOCK_THREADS) {
+        if !fits(self.grid, MAX_GRID)
+            || !fits(self.block, MAX_BLOCK)
+            || threads > u64::from(MAX_BLOCK_THREADS)
+        {
             return Err(Failure::invalid(format!("a grid of {grid} blocks of {block} threads")));
         }
         if threads > u64::from(self.function.attributes.max_threads) {
@@ -275,7 +284,9 @@ impl Launch {
         let most = self.function.max_dynamic_shared();
         if self.shared_bytes > most {
             let bytes = self.shared_bytes;
-            return Err(Failure::invalid(format!("{bytes} bytes of dynamic shared memory; up to {most} are set")));
+            return Err(Failure::invalid(format!(
+                "{bytes} bytes of dynamic shared memory; up to {most} are set"
+            )));
         }
         Ok(())
     }
@@ -283,7 +294,13 @@ impl Launch {
     fn encode(&self, queue: &mut Queue) -> Result<()> {
         // SAFETY: whoever made the launch promised that the kernel may run with these parameters.
         unsafe {
-            queue.launch_raw(&self.function.kernel, self.grid, self.block, self.shared_bytes, &self.parameters)?;
+            queue.launch_raw(
+                &self.function.kernel,
+                self.grid,
+                self.block,
+                self.shared_bytes,
+                &self.parameters,
+            )?;
         }
         Ok(())
     }

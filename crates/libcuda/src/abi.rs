@@ -59,7 +59,10 @@ impl<T: Copy> Out<T> {
         if !self.0.is_null() {
             // SAFETY: as in `set`; the caller promised room for as many elements as it asked for, or as the
             // documentation of the call names.
-            values.iter().enumerate().for_each(|(at, value)| unsafe { self.0.add(at).write_unaligned(*value) });
+            values
+                .iter()
+                .enumerate()
+                .for_each(|(at, value)| unsafe { self.0.add(at).write_unaligned(*value) });
         }
     }
 

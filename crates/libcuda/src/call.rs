@@ -31,17 +31,18 @@ struct Trace {
 static TRACING: OnceLock<Option<Trace>> = OnceLock::new();
 
 fn trace() -> Option<&'static Trace> {
-    TRACING.get_or_init(|| {
-        let path = std::env::var_os(TRACE).filter(|path| !path.is_empty())?;
-        match File::options().create(true).append(true).open(&path) {
-            Ok(file) => Some(Trace { file: Mutex::new(file), start: Instant::now() }),
-            Err(error) => {
-                eprintln!("libcuda (orin): {TRACE}: {}: {error}", path.display());
-                None
+    TRACING
+        .get_or_init(|| {
+            let path = std::env::var_os(TRACE).filter(|path| !path.is_empty())?;
+            match File::options().create(true).append(true).open(&path) {
+                Ok(file) => Some(Trace { file: Mutex::new(file), start: Instant::now() }),
+                Err(error) => {
+                    eprintln!("libcuda (orin): {TRACE}: {}: {error}", path.display());
+                    None
+                }
             }
-        }
-    })
-    .as_ref()
+        })
+        .as_ref()
 }
 
 /// Functions that were called and are missing, with the number of calls.
@@ -50,7 +51,8 @@ static MISSING: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new())
 /// Does the work of a function that may be called before `cuInit`.
 pub(crate) fn early(symbol: &'static str, work: impl FnOnce() -> Result<()>) -> u32 {
     let result = catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        let text =
+            panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
         Err(Failure::new(Code::Unknown, format!("a bug of this library: {}", text.unwrap_or("a panic"))))
     });
     if let Some(trace) = trace() {
@@ -90,7 +92,9 @@ pub(crate) fn missing(symbol: &'static str, area: &'static str) -> u32 {
             *count == 1
         };
         if first {
-            eprintln!("libcuda (orin): {symbol} is not supported ({area}); it returns CUDA_ERROR_NOT_SUPPORTED");
+            eprintln!(
+                "libcuda (orin): {symbol} is not supported ({area}); it returns CUDA_ERROR_NOT_SUPPORTED"
+            );
         }
         Err(Failure::new(Code::NotSupported, area))
     })

@@ -25,7 +25,11 @@ fn any(context: &Context, address: u64) -> Side {
 /// A pointer that the program says is the GPU's.
 fn on_gpu(context: &Context, address: u64) -> Result<Side> {
     let side = any(context, address);
-    if side.on_gpu { Ok(side) } else { Err(Failure::invalid(format!("no memory of the GPU at {address:#x}"))) }
+    if side.on_gpu {
+        Ok(side)
+    } else {
+        Err(Failure::invalid(format!("no memory of the GPU at {address:#x}")))
+    }
 }
 
 /// Does a copy of consecutive bytes; at once, or in the order of a stream.
@@ -126,7 +130,8 @@ impl Side3d {
             return Err(Failure::invalid(format!("a pitch of {pitch} bytes for rows of {width}")));
         }
         let plane = pitch.checked_mul(rows).ok_or_else(overflow)?;
-        let offset = plane.checked_mul(self.z).and_then(|z| z.checked_add(self.y.checked_mul(pitch)? + self.x));
+        let offset =
+            plane.checked_mul(self.z).and_then(|z| z.checked_add(self.y.checked_mul(pitch)? + self.x));
         let offset = offset.ok_or_else(overflow)? as u64;
         // CU_MEMORYTYPE_HOST, _DEVICE, _ARRAY, _UNIFIED.
         let base = match self.kind {
@@ -163,16 +168,36 @@ impl Copy3d {
 impl From<Copy2d> for Copy3d {
     fn from(copy: Copy2d) -> Self {
         let side = |x, y, kind, host, device, array, pitch| Side3d {
-            x, y, z: 0, level: 0, kind, host, device, array, reserved: 0, pitch, rows: 0,
+            x,
+            y,
+            z: 0,
+            level: 0,
+            kind,
+            host,
+            device,
+            array,
+            reserved: 0,
+            pitch,
+            rows: 0,
         };
         Self {
             source: side(
-                copy.source_x, copy.source_y, copy.source_type, copy.source_host, copy.source_device,
-                copy.source_array, copy.source_pitch,
+                copy.source_x,
+                copy.source_y,
+                copy.source_type,
+                copy.source_host,
+                copy.source_device,
+                copy.source_array,
+                copy.source_pitch,
             ),
             target: side(
-                copy.target_x, copy.target_y, copy.target_type, copy.target_host, copy.target_device,
-                copy.target_array, copy.target_pitch,
+                copy.target_x,
+                copy.target_y,
+                copy.target_type,
+                copy.target_host,
+                copy.target_device,
+                copy.target_array,
+                copy.target_pitch,
             ),
             width: copy.width,
             height: copy.height,
@@ -206,7 +231,8 @@ fn fill(order: Order, stream: Option<Handle>, rows: Rows) -> Result<()> {
     }
     let side = on_gpu(&context, address)?;
     let line = width.checked_mul(element).filter(|line| height == 1 || *line <= pitch);
-    let line = line.ok_or_else(|| Failure::invalid(format!("{width} elements in a pitch of {pitch} bytes")))?;
+    let line =
+        line.ok_or_else(|| Failure::invalid(format!("{width} elements in a pitch of {pitch} bytes")))?;
     if !side.address.is_multiple_of(element as u64) || height > 1 && !pitch.is_multiple_of(element) {
         return Err(Failure::invalid(format!("{address:#x} is not aligned to {element} bytes")));
     }

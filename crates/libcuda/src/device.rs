@@ -16,7 +16,8 @@ fn uuid(gpu: &Gpu) -> Result<[u8; 16]> {
     let (domain, bus, slot) = gpu.pci()?;
     let mut bytes = *b"orin-gpu\0\0\0\0\0\0\0\0";
     let name = gpu.name.to_string();
-    let sum = name.bytes().fold(0xcbf2_9ce4_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let sum =
+        name.bytes().fold(0xcbf2_9ce4_u32, |sum, byte| (sum ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     bytes[6] = 0x80;
     bytes[8..12].copy_from_slice(&sum.to_le_bytes());
     bytes[8] = bytes[8] & 0x3f | 0x80;

@@ -25,12 +25,22 @@ fn node_of(handle: Handle) -> Result<(Arc<Graph>, usize)> {
 fn places(graph: &Graph, nodes: In<Handle>, count: usize) -> Result<Vec<usize>> {
     let place = |handle: Handle| {
         let node = driver()?.objects.get::<Node>(handle)?;
-        if node.graph == graph.handle() { Ok(node.index) } else { Err(Failure::invalid("a node of another graph")) }
+        if node.graph == graph.handle() {
+            Ok(node.index)
+        } else {
+            Err(Failure::invalid("a node of another graph"))
+        }
     };
     nodes.list(count, "the list of nodes")?.into_iter().map(place).collect()
 }
 
-fn add(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, work: impl FnOnce() -> Result<Work>) -> Result<()> {
+fn add(
+    place: Out<Handle>,
+    graph: Handle,
+    after: In<Handle>,
+    count: usize,
+    work: impl FnOnce() -> Result<Work>,
+) -> Result<()> {
     let place = place.need("the place for the node")?;
     let graph = graph_of(graph)?;
     let after = places(&graph, after, count)?;

@@ -49,7 +49,9 @@ impl Parameters {
                 0 => break,
                 1 => data = In::at_address(value(at + 1)?),
                 2 => size = In::<usize>::at_address(value(at + 1)?).read("the size of a parameter block")?,
-                other => return Err(Failure::invalid(format!("{other:#x} in the list of a parameter block"))),
+                other => {
+                    return Err(Failure::invalid(format!("{other:#x} in the list of a parameter block")));
+                }
             }
             at += 2;
         }
@@ -129,7 +131,10 @@ fn is_cooperative(attributes: &[Attribute]) -> Result<bool> {
             (2, [flag, ..]) => cooperative = flag != 0,
             (4 | 11, [1, 1, 1, ..]) => {}
             (4 | 11, [x, y, z, ..]) => {
-                return Err(Failure::new(Code::InvalidClusterSize, format!("clusters of {x} x {y} x {z} blocks")));
+                return Err(Failure::new(
+                    Code::InvalidClusterSize,
+                    format!("clusters of {x} x {y} x {z} blocks"),
+                ));
             }
             // CU_LAUNCH_ATTRIBUTE_IGNORE, and hints: access policy, synchronisation, scheduling, early start of the
             // next launch, priority, memory domains, shared memory.
@@ -201,7 +206,8 @@ fn active(count: Out<c_int>, handle: Handle, block: c_int, bytes: usize) -> Resu
     let block = block.ok_or_else(|| Failure::invalid("a block has at least one thread"))?;
     let bytes = u32::try_from(bytes).map_err(|_| Failure::invalid("too much shared memory"))?;
     // CAST: an SM holds few blocks. A block that does not fit is no error here.
-    count.set(function.kernel.occupancy(block, bytes).map_or(0, |occupancy| occupancy.blocks_per_sm as c_int));
+    count
+        .set(function.kernel.occupancy(block, bytes).map_or(0, |occupancy| occupancy.blocks_per_sm as c_int));
     Ok(())
 }
 

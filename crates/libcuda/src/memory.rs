@@ -28,7 +28,8 @@ pub(crate) fn find(context: &Context, address: Address) -> Option<Arc<Allocation
 }
 
 fn known(context: &Context, address: Address) -> Result<Arc<Allocation>> {
-    find(context, address).ok_or_else(|| Failure::invalid(format!("{address:#x} is in no memory of this library")))
+    find(context, address)
+        .ok_or_else(|| Failure::invalid(format!("{address:#x} is in no memory of this library")))
 }
 
 fn allocate_host(place: Out<*mut c_void>, bytes: usize, flags: u32) -> Result<()> {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use orin_cuda_core::context::current;
 use orin_cuda_core::image::{bytes_at, link};
-use orin_cuda_core::{Code, Context, Failure, Function, Library, LibraryKernel, Module, Result, driver, function};
+use orin_cuda_core::{
+    Code, Context, Failure, Function, Library, LibraryKernel, Module, Result, driver, function,
+};
 
 use tegra_hcq::{Compiled, LinkInput};
 
@@ -42,8 +44,11 @@ pub(crate) fn image_at<'a>(image: *const c_void) -> Result<&'a [u8]> {
 pub(crate) fn file(path: Text) -> Result<Vec<u8>> {
     let path = path.get("the path")?;
     std::fs::read(path).map_err(|error| {
-        let code =
-            if error.kind() == std::io::ErrorKind::NotFound { Code::FileNotFound } else { Code::OperatingSystem };
+        let code = if error.kind() == std::io::ErrorKind::NotFound {
+            Code::FileNotFound
+        } else {
+            Code::OperatingSystem
+        };
         Failure::new(code, format!("{path}: {error}"))
     })
 }
@@ -104,7 +109,11 @@ fn set_attribute_of(function: &Function, attribute: u32, value: c_int) -> Result
 fn parameter_of(function: &Function, index: usize, offset: Out<usize>, size: Out<usize>) -> Result<()> {
     let found = function.parameters.get(index).copied();
     let (at, bytes) = found.ok_or_else(|| {
-        Failure::invalid(format!("parameter {index} of {} has {}", function.kernel.name(), function.parameters.len()))
+        Failure::invalid(format!(
+            "parameter {index} of {} has {}",
+            function.kernel.name(),
+            function.parameters.len()
+        ))
     })?;
     offset.set(at);
     size.set(bytes);

@@ -17,7 +17,13 @@ fn pool_of(handle: Handle) -> Result<Arc<Pool>> {
     driver()?.objects.get::<Pool>(handle)
 }
 
-fn allocate(order: Order, place: Out<Address>, bytes: usize, pool: Option<Handle>, stream: Handle) -> Result<()> {
+fn allocate(
+    order: Order,
+    place: Out<Address>,
+    bytes: usize,
+    pool: Option<Handle>,
+    stream: Handle,
+) -> Result<()> {
     let place = place.need("the place for the address")?;
     if bytes == 0 {
         return Err(Failure::invalid("no bytes are asked for"));

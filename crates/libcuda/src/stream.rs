@@ -120,14 +120,24 @@ fn capture_info(
     Ok(())
 }
 
-fn update_dependencies(order: Order, stream: Handle, nodes: In<Handle>, count: usize, flags: u32) -> Result<()> {
+fn update_dependencies(
+    order: Order,
+    stream: Handle,
+    nodes: In<Handle>,
+    count: usize,
+    flags: u32,
+) -> Result<()> {
     let handles = nodes.list(count, "the list of nodes")?;
     let (_, stream) = stream_of(order, stream)?;
     let part = stream.captured()?;
     let (capture, _) = part.ok_or_else(|| Failure::new(Code::IllegalState, "the stream is not capturing"))?;
     let place = |handle: &Handle| -> Result<usize> {
         let node = driver()?.objects.get::<Node>(*handle)?;
-        if node.graph == capture.graph.handle() { Ok(node.index) } else { Err(Failure::invalid("a node of another graph")) }
+        if node.graph == capture.graph.handle() {
+            Ok(node.index)
+        } else {
+            Err(Failure::invalid("a node of another graph"))
+        }
     };
     let places = handles.iter().map(place).collect::<Result<Vec<_>>>()?;
     // CU_STREAM_ADD_CAPTURE_DEPENDENCIES, CU_STREAM_SET_CAPTURE_DEPENDENCIES.

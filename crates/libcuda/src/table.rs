@@ -39,7 +39,8 @@ include!(concat!(env!("OUT_DIR"), "/table.rs"));
 /// gets the form for them if there is one.
 pub(crate) fn find(base: &str, version: c_int, order: Order) -> Option<&'static Entry> {
     let newest = |order: Order| {
-        let forms = TABLE.iter().filter(|entry| entry.base == base && entry.order == order && entry.since <= version);
+        let forms =
+            TABLE.iter().filter(|entry| entry.base == base && entry.order == order && entry.since <= version);
         forms.max_by_key(|entry| entry.since)
     };
     let per_thread = if order == Order::PerThread { newest(Order::PerThread) } else { None };
