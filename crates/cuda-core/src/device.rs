@@ -106,8 +106,8 @@ impl Gpu {
                 let (domain, bus, slot) = self.pci()?;
                 [bus, slot, domain][[33, 34, 50].iter().position(|&other| other == attribute).unwrap_or(0)]
             }
-            // MEMORY_CLOCK_RATE in kHz and GLOBAL_MEMORY_BUS_WIDTH in bits, as CUDA reports them on an AGX Orin; unknown
-            // on cards.
+            // MEMORY_CLOCK_RATE in kHz and GLOBAL_MEMORY_BUS_WIDTH in bits, as CUDA reports them on an AGX Orin;
+            // unknown on cards.
             36 if unified => 1_300_000,
             37 if unified => 256,
             38 => u32::try_from(properties.l2_bytes).unwrap_or(u32::MAX),

@@ -1,4 +1,14 @@
 #![doc = include_str!("../README.md")]
+//! # Where to find what
+//!
+//! - The process: [`init`], [`driver`], [`Driver`], [`Gpu`], [`DEVICES`], [`VERSION`]; handles: [`Objects`],
+//!   [`Object`], [`Kind`].
+//! - Results: [`Code`], [`Failure`], [`Result`].
+//! - Contexts: [`Context`], [`Primary`], and each thread's stack of them in [`context`].
+//! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`Copy`], [`Side`], [`Fill`],
+//!   [`HostCall`]; graphs: [`Graph`], [`Node`], [`Executable`], [`Capture`], [`Mode`].
+//! - Memory: [`memory`], [`pool`], [`Pool`].
+//! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`].
 
 mod code;
 pub mod context;

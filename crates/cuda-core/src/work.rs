@@ -178,7 +178,8 @@ impl Copy {
         if self.target.on_gpu && self.source.on_gpu && self.height > 1 && self.depth == 1 {
             let [source, target] = [self.source, self.target].map(Side::rows);
             // SAFETY: whoever made the copy promised that both sides are valid until it has ended.
-            return Ok(unsafe { queue.copy_raw_2d(source, target, self.width as u64, self.height as u64)? });
+            unsafe { queue.copy_raw_2d(source, target, self.width as u64, self.height as u64)? };
+            return Ok(());
         }
         let (width, rows) = self.rows();
         for (target, source) in rows {

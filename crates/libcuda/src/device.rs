@@ -193,7 +193,9 @@ api! {
         gpu(device)?;
         match (attribute, value.read("the attribute")?) {
             (1 | 3, 0) => Ok(()),
-            (attribute, value) => Err(Failure::invalid(format!("attribute {attribute} of graph memory set to {value}"))),
+            (attribute, value) => {
+                Err(Failure::invalid(format!("attribute {attribute} of graph memory set to {value}")))
+            }
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use orin_cuda_core::context::current;
 use orin_cuda_core::{
     Code, Context, Event, Failure, Graph, HostCall, Mode, Node, Result, Stream, StreamKind, Work, driver,
+    memory,
 };
 
 use crate::abi::{Handle, In, Ordinal, Out};
@@ -46,7 +47,8 @@ struct Callback<F> {
     argument: *mut c_void,
 }
 
-// SAFETY: CUDA's interface calls the function with the argument on a thread of the driver; the program has agreed to it.
+// SAFETY: CUDA's interface calls the function with the argument on a thread of the driver; the program has agreed to
+// that.
 unsafe impl<F: Send> Send for Callback<F> {}
 // SAFETY: as above.
 unsafe impl<F: Sync> Sync for Callback<F> {}
@@ -65,7 +67,10 @@ pub(crate) fn host_call(function: Option<HostFunction>, argument: *mut c_void) -
     }))))
 }
 
-fn capture_status(stream: &Stream) -> (u32, Option<(Arc<orin_cuda_core::Capture>, Vec<usize>)>) {
+/// A capture, and the nodes that the next one depends on.
+type Captured = (Arc<orin_cuda_core::Capture>, Vec<usize>);
+
+fn capture_status(stream: &Stream) -> (u32, Option<Captured>) {
     // CU_STREAM_CAPTURE_STATUS_NONE, _ACTIVE, _INVALIDATED.
     match stream.captured() {
         Ok(None) => (0, None),
@@ -191,7 +196,8 @@ api! {
         stream.wait_event(&context, &event)
     }
 
-    priority(order @ handle: Handle, place: Out<c_int>) [cuStreamGetPriority Legacy] [cuStreamGetPriority_ptsz PerThread] {
+    priority(order @ handle: Handle, place: Out<c_int>)
+    [cuStreamGetPriority Legacy] [cuStreamGetPriority_ptsz PerThread] {
         let place = place.need("the place for the priority")?;
         place.set(stream_of(order, handle)?.1.priority);
         Ok(())
@@ -261,7 +267,8 @@ api! {
         }
         let _ = bytes;
         let (context, _) = stream_of(order, handle)?;
-        let known = context.gpu.memory.find(address).is_some_and(|found| found.kind == orin_cuda_core::memory::Kind::Managed);
+        let found = context.gpu.memory.find(address);
+        let known = found.is_some_and(|found| found.kind == memory::Kind::Managed);
         if known { Ok(()) } else { Err(Failure::invalid(format!("no managed memory at {address:#x}"))) }
     }
 

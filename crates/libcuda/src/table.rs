@@ -28,7 +28,7 @@ unsafe impl Sync for Pointer {}
 
 impl Entry {
     /// The address of the function.
-    pub(crate) fn address(&self) -> *const c_void {
+    pub fn address(&self) -> *const c_void {
         self.address.0
     }
 }

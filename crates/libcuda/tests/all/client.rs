@@ -1,0 +1,166 @@
+//! What programs do: launches, copies, streams, events, graphs, memory of each kind.
+
+use core::ffi::c_void;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use crate::support::*;
+
+#[test]
+fn vectors_are_added_in_device_managed_pinned_and_pooled_memory() {
+    let setup = Setup::new();
+    let ones: Vec<f32> = (0..1000).map(|index| index as f32).collect();
+    let bytes = size_of_val(&ones[..]);
+    let a = upload(&ones);
+    // SAFETY: places and elements are valid; each memory is used inside its bounds until it is freed.
+    unsafe {
+        let managed: u64 = made(|place| cuMemAllocManaged(place, bytes, 1));
+        let mut pinned: *mut c_void = core::ptr::null_mut();
+        ok(cuMemHostAlloc(&raw mut pinned, bytes, 0));
+        // One address for CPU and GPU.
+        let managed_elements = core::slice::from_raw_parts_mut(managed as usize as *mut f32, 1000);
+        managed_elements.copy_from_slice(&ones);
+        ok(setup.add(0, [a, managed, pinned.addr() as u64], 1000));
+        ok(cuCtxSynchronize());
+        let sums = core::slice::from_raw_parts(pinned.cast::<f32>(), 1000);
+        assert!(sums.iter().zip(&ones).all(|(sum, one)| *sum == 2.0 * one));
+        let pooled: u64 = made(|place| cuMemAllocAsync(place, bytes, 0));
+        ok(setup.add(0, [a, pinned.addr() as u64, pooled], 1000));
+        assert_eq!(download::<f32>(pooled, 1000)[999], 3.0 * 999.0);
+        ok(cuMemFreeAsync(pooled, 0));
+        assert_eq!(
+            made::<u64>(|place| cuMemAllocAsync(place, bytes, 0)),
+            pooled,
+            "the stream gets its block back"
+        );
+        let mut kind = 0_u32;
+        ok(cuPointerGetAttribute((&raw mut kind).cast(), 2, pinned.addr() as u64 + 8));
+        assert_eq!(kind, 1, "CU_MEMORYTYPE_HOST");
+        ok(cuMemFreeHost(pinned));
+        ok(cuMemFree_v2(managed));
+        ok(cuMemFree_v2(a));
+        gives(cuMemFree_v2(a), 1);
+    }
+}
+
+#[test]
+fn streams_order_their_work_and_events_order_streams() {
+    let setup = Setup::new();
+    let (a, b) = (upload(&[1.0; 512]), upload(&[2.0; 512]));
+    let c = upload(&[0.0; 512]);
+    let calls = AtomicU32::new(0);
+    unsafe extern "C" fn count(calls: *mut c_void) {
+        // SAFETY: the counter of the test, which outlives the stream's work.
+        unsafe { &*calls.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
+    }
+    // SAFETY: places are valid; the memory and the counter outlive the work, which is waited for.
+    unsafe {
+        let [first, second] = [0, 1].map(|flags| made::<Handle>(|place| cuStreamCreate(place, flags)));
+        let [start, middle] = [0, 0].map(|flags| made::<Handle>(|place| cuEventCreate(place, flags)));
+        ok(cuEventRecord(start, first));
+        ok(setup.add(first, [a, b, c], 512));
+        ok(cuLaunchHostFunc(first, Some(count), (&raw const calls).cast_mut().cast()));
+        ok(cuEventRecord(middle, first));
+        ok(cuStreamWaitEvent(second, middle, 0));
+        ok(setup.add(second, [c, b, c], 512));
+        ok(cuStreamSynchronize(second));
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "the host's function runs in the stream's order");
+        assert_eq!(download::<f32>(c, 512), [5.0; 512]);
+        ok(cuEventSynchronize(middle));
+        assert!(made::<f32>(|place| cuEventElapsedTime(place, start, middle)) > 0.0);
+        // The legacy stream waits for blocking streams.
+        ok(setup.add(first, [a, a, c], 512));
+        ok(setup.add(0, [c, b, c], 512));
+        assert_eq!(download::<f32>(c, 512), [4.0; 512]);
+        for stream in [first, second] {
+            ok(cuStreamDestroy_v2(stream));
+            gives(cuStreamDestroy_v2(stream), 400);
+        }
+        ok(cuEventDestroy_v2(start));
+        gives(cuEventRecord(start, 0), 400);
+    }
+}
+
+#[test]
+fn a_captured_graph_repeats_its_work() {
+    let setup = Setup::new();
+    let (a, b) = (upload(&[1.0; 256]), upload(&[0.0; 256]));
+    let host = [3.0_f32; 256];
+    // SAFETY: places are valid; the memory and the host's elements outlive the graph's work.
+    unsafe {
+        let stream: Handle = made(|place| cuStreamCreate(place, 1));
+        ok(cuStreamBeginCapture_v2(stream, 0));
+        gives(cuStreamSynchronize(stream), 900);
+        let mut graph = 0;
+        gives(cuStreamEndCapture(stream, &raw mut graph), 901);
+        ok(cuStreamBeginCapture_v2(stream, 0));
+        ok(cuMemcpyHtoDAsync_v2(b, host.as_ptr().cast(), 1024, stream));
+        ok(setup.add(stream, [a, b, b], 256));
+        ok(setup.add(stream, [b, b, b], 256));
+        let graph: Handle = made(|place| cuStreamEndCapture(stream, place));
+        assert_eq!(download::<f32>(b, 256), [0.0; 256], "a capture does nothing");
+        let mut count = 0;
+        ok(cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count));
+        assert_eq!(count, 3);
+        let executable: Handle = made(|place| cuGraphInstantiateWithFlags(place, graph, 0));
+        ok(cuGraphDestroy(graph));
+        for _ in 0..3 {
+            ok(cuGraphLaunch(executable, stream));
+        }
+        ok(cuStreamSynchronize(stream));
+        assert_eq!(download::<f32>(b, 256), [8.0; 256]);
+    }
+}
+
+#[test]
+fn fills_and_rectangles() {
+    let _setup = Setup::new();
+    // SAFETY: places are valid, and all accesses lie in the allocations.
+    unsafe {
+        let memory: u64 = made(|place| cuMemAlloc_v2(place, 4096));
+        ok(cuMemsetD16_v2(memory, 0xabcd, 2048));
+        ok(cuMemsetD2D32_v2(memory + 256, 512, 7, 16, 3));
+        let words: Vec<u32> = download(memory, 1024);
+        let filled = |at: usize| (64..512).contains(&at) && (at - 64) % 128 < 16 && at < 64 + 3 * 128;
+        assert!(words.iter().enumerate().all(|(at, word)| *word == if filled(at) { 7 } else { 0xabcd_abcd }));
+        let mut rows = [[0_u32; 16]; 3];
+        // CUDA_MEMCPY2D: from the device at x = 256 with a pitch of 512, to the host without gaps.
+        let target = rows.as_mut_ptr().expose_provenance() as u64;
+        let copy = [256, 0, 2, 0, memory, 0, 512, 0, 0, 1, target, 0, 0, 64, 64, 3];
+        ok(cuMemcpy2D_v2(&raw const copy));
+        assert_eq!(rows, [[7; 16]; 3]);
+        gives(cuMemsetD16_v2(memory + 4000, 0, 100), 1);
+    }
+}
+
+#[test]
+fn variables_and_attributes() {
+    let _setup = Setup::new();
+    let image = include_bytes!("../../../tegra-hcq/kernels/globals.cubin");
+    // SAFETY: places and the image are valid.
+    unsafe {
+        let module: Handle = made(|place| cuModuleLoadData(place, image.as_ptr().cast()));
+        let mut bytes = 0;
+        let taps: u64 = made(|place| cuModuleGetGlobal_v2(place, &raw mut bytes, module, c"taps".as_ptr()));
+        assert_eq!(bytes, 20);
+        assert_eq!(download::<f32>(taps, 5), [0.0625, 0.25, 0.375, 0.25, 0.0625]);
+        ok(cuModuleUnload(module));
+        gives(cuModuleUnload(module), 400);
+        gives(cuMemcpyDtoH_v2((&raw mut bytes).cast(), taps, 4), 1);
+        assert_eq!(made::<i32>(|place| cuDeviceGetAttribute(place, 75, 0)), 8);
+        assert_eq!(made::<i32>(|place| cuDeviceGetAttribute(place, 76, 0)), 7);
+    }
+}
+
+#[test]
+fn a_copy_to_pageable_memory_has_ended_when_the_call_returns() {
+    let setup = Setup::new();
+    let (a, b) = (upload(&[1.0; 256]), upload(&[1.0; 256]));
+    let mut sums = [0.0_f32; 256];
+    // SAFETY: places are valid, and the room outlives the copy.
+    unsafe {
+        let stream: Handle = made(|place| cuStreamCreate(place, 1));
+        ok(setup.add(stream, [a, b, b], 256));
+        ok(cuMemcpyDtoHAsync_v2(sums.as_mut_ptr().cast(), b, 1024, stream));
+    }
+    assert_eq!(sums, [2.0; 256]);
+}

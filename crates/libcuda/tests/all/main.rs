@@ -1,0 +1,8 @@
+//! The library as a C program uses it, on the software Orin.
+
+use cuda as _;
+
+mod client;
+mod hostile;
+mod support;
+mod table;

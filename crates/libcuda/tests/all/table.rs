@@ -1,0 +1,75 @@
+//! The table of functions: exports, look-ups, and the list in the documents.
+
+use core::ffi::c_void;
+use core::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use cuda::TABLE;
+
+use crate::support::*;
+
+#[test]
+fn every_function_is_exported_once() {
+    let test = std::env::current_exe().expect("a test knows its path");
+    // SAFETY: the library of this build; its constructors only prepare Rust's run time.
+    let library =
+        unsafe { libloading::Library::new(test.with_file_name("libcuda.so")) }.expect("the library loads");
+    let mut seen = BTreeSet::new();
+    for entry in TABLE {
+        assert!(seen.insert(entry.symbol), "{} is in the table twice", entry.symbol);
+        // SAFETY: only the address is asked for.
+        let found = unsafe { library.get::<*const c_void>(entry.symbol) };
+        assert!(found.is_ok(), "{} is not exported", entry.symbol);
+    }
+    assert!(seen.len() > 700);
+}
+
+/// What a look-up finds: the symbol, or the status.
+fn look_up(name: &std::ffi::CStr, version: i32, flags: u64) -> Result<&'static str, u32> {
+    let (mut function, mut status) = (core::ptr::null_mut(), 9);
+    // SAFETY: name and places are valid.
+    ok(unsafe { cuGetProcAddress_v2(name.as_ptr(), &raw mut function, version, flags, &raw mut status) });
+    if function.is_null() {
+        return Err(status);
+    }
+    assert_eq!(status, 0);
+    let symbol = |entry: &&cuda::Entry| core::ptr::eq(entry.address(), function);
+    Ok(TABLE.iter().find(symbol).expect("the table has the function").symbol)
+}
+
+#[test]
+fn look_ups_get_the_form_of_the_version() {
+    assert_eq!(look_up(c"cuInit", 12060, 0), Ok("cuInit"));
+    assert_eq!(look_up(c"cuCtxCreate", 12060, 0), Ok("cuCtxCreate_v4"));
+    assert_eq!(look_up(c"cuCtxCreate", 11000, 0), Ok("cuCtxCreate_v2"));
+    assert_eq!(look_up(c"cuMemcpyHtoD", 12060, 2), Ok("cuMemcpyHtoD_v2_ptds"));
+    assert_eq!(look_up(c"cuMemcpyHtoD", 12060, 0), Ok("cuMemcpyHtoD_v2"));
+    assert_eq!(look_up(c"cuGraphAddNode", 13050, 0), Ok("cuGraphAddNode_v3"));
+    assert_eq!(look_up(c"cuLibraryLoadData", 11000, 0), Err(2), "the version is too old");
+    assert_eq!(look_up(c"cuNobody", 12060, 0), Err(1));
+}
+
+/// The list of what is missing, by reason.
+fn missing() -> String {
+    let mut reasons: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for entry in TABLE {
+        if let Some(reason) = entry.missing {
+            reasons.entry(reason).or_default().insert(entry.base);
+        }
+    }
+    let mut text = String::from("| missing | functions |\n|---|---|\n");
+    for (reason, bases) in reasons {
+        let first = bases.iter().next().expect("a reason has a function");
+        writeln!(text, "| {reason} | {}, for example `{first}` |", bases.len()).expect("a string grows");
+    }
+    text
+}
+
+#[test]
+fn the_document_lists_what_is_missing() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cuda.md");
+    let document = std::fs::read_to_string(&path).expect("the document is there");
+    let wanted = missing();
+    assert!(document.contains(&wanted), "docs/cuda.md needs this table:\n{wanted}");
+}
