@@ -14,6 +14,9 @@ use crate::code::{Code, Failure, Result};
 use crate::context::{Context, next_id};
 use crate::pool::Pool;
 
+/// Size of a page in bytes.
+const PAGE: usize = 4096;
+
 /// How memory was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -160,10 +163,13 @@ impl Memory {
         if self.find(host as u64).is_some() {
             return Err(Code::HostMemoryAlreadyRegistered.into());
         }
-        // SAFETY: the caller's promise.
-        let buffer = unsafe { context.device.import_raw(pointer, bytes)? };
+        // The GPU maps whole pages.
+        let before = host % PAGE;
+        let whole = (before + bytes).next_multiple_of(PAGE);
+        // SAFETY: the caller's promise: a page of mapped memory is mapped as a whole.
+        let buffer = unsafe { context.device.import_raw(pointer.byte_sub(before), whole)? };
         let allocation = Arc::new(Allocation {
-            base: buffer.gpu_va(),
+            base: buffer.gpu_va() + before as u64,
             bytes,
             kind: Kind::Registered,
             id: next_id(),

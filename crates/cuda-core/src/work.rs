@@ -61,6 +61,8 @@ pub struct Side {
     pub address: u64,
     /// Whether the GPU uses the address; otherwise only the CPU does.
     pub on_gpu: bool,
+    /// Whether the CPU sees the memory too.
+    pub on_host: bool,
     /// From one row to the next, in bytes.
     pub pitch: usize,
     /// From one plane to the next, in bytes.
@@ -101,8 +103,8 @@ pub struct Fill {
 
 impl Side {
     /// Side of a copy of consecutive bytes.
-    pub fn line(address: u64, on_gpu: bool) -> Self {
-        Self { address, on_gpu, pitch: 0, plane: 0 }
+    pub fn line(address: u64, on_gpu: bool, on_host: bool) -> Self {
+        Self { address, on_gpu, on_host, pitch: 0, plane: 0 }
     }
 
     fn rows(self) -> RawPlane {
@@ -147,7 +149,10 @@ impl Copy {
             return Ok(());
         }
         if self.target.on_gpu && self.source.on_gpu {
-            return stream.run(context, Work::Copy(*self));
+            stream.run(context, Work::Copy(*self))?;
+            // The program may look at memory of the host at once.
+            let seen = self.target.on_host || self.source.on_host;
+            return if seen { stream.synchronize(context) } else { Ok(()) };
         }
         stream.synchronize(context)?;
         let (width, rows) = self.rows();

@@ -12,13 +12,13 @@ use crate::stream::stream_of;
 /// A pointer of which the program has not said where it is.
 fn any(context: &Context, address: u64) -> Side {
     let memory = &context.gpu.memory;
-    if memory.find(address).is_some() {
-        return Side::line(address, true);
+    if let Some(found) = memory.find(address) {
+        return Side::line(address, true, found.host != 0);
     }
     // Registered host memory has an address of its own on the GPU.
     match memory.find_registered(address) {
-        Some(found) => Side::line(found.base + (address - found.host as u64), true),
-        None => Side::line(address, false),
+        Some(found) => Side::line(found.base + (address - found.host as u64), true, true),
+        None => Side::line(address, false, true),
     }
 }
 
@@ -156,7 +156,7 @@ impl Copy3d {
     pub(crate) fn resolve(self, context: &Context) -> Result<Copy> {
         let Self { width, height, depth, .. } = self;
         if width == 0 || height == 0 || depth == 0 {
-            let nothing = Side::line(0, false);
+            let nothing = Side::line(0, false, false);
             return Ok(Copy { target: nothing, source: nothing, width, height, depth });
         }
         let target = self.target.resolve(context, width, height, depth)?;
@@ -238,7 +238,9 @@ fn fill(order: Order, stream: Option<Handle>, rows: Rows) -> Result<()> {
     }
     let end = pitch.checked_mul(height - 1).and_then(|rest| rest.checked_add(line));
     check_end(&context, side, end.ok_or_else(|| Failure::invalid("the fill is too large"))?)?;
-    queue.run(&context, Work::Fill(Fill { address: side.address, pitch, value, element, width, height }))
+    queue.run(&context, Work::Fill(Fill { address: side.address, pitch, value, element, width, height }))?;
+    // The program may look at memory of the host at once.
+    if stream.is_none() && side.on_host { queue.synchronize(&context) } else { Ok(()) }
 }
 
 /// A fill of consecutive elements.
