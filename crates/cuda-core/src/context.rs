@@ -4,8 +4,8 @@
 //! modules and allocations, and keeps the first fault of its work.
 
 use core::cell::RefCell;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::collections::HashMap;
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
@@ -16,7 +16,9 @@ use crate::code::{Code, Failure, Result};
 use crate::driver::{Gpu, driver};
 use crate::event::Event;
 use crate::graph::{Executable, Graph};
+use crate::ids::next_id;
 use crate::module::Module;
+use crate::objects::Kind;
 use crate::stream::{self, Stream};
 
 /// Scheduling flags that `cuCtxCreate` takes: the kind of wait (7), mapped host memory (8), unlimited local memory
@@ -27,7 +29,7 @@ const SCHEDULE: u32 = 7;
 
 /// The primary context of a GPU.
 #[derive(Debug, Default)]
-pub struct Primary {
+struct Primary {
     context: Option<Arc<Context>>,
     retained: usize,
     flags: u32,
@@ -63,13 +65,8 @@ pub struct Context {
     fault_reason: Mutex<String>,
 }
 
-/// Ids of contexts, streams, modules and allocations.
-static IDS: AtomicU64 = AtomicU64::new(1);
-
-/// A number that no object of the process has yet.
-pub(crate) fn next_id() -> u64 {
-    IDS.fetch_add(1, Ordering::Relaxed)
-}
+/// The primary contexts by ordinal.
+static PRIMARIES: Mutex<BTreeMap<usize, Primary>> = Mutex::new(BTreeMap::new());
 
 thread_local! {
     static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
@@ -144,6 +141,10 @@ fn check_flags(flags: u32) -> Result<()> {
         return Err(Failure::invalid(format!("{flags:#x} is no combination of context flags")));
     }
     Ok(())
+}
+
+impl Kind for Context {
+    const UNKNOWN: Code = Code::InvalidContext;
 }
 
 impl Context {
@@ -324,7 +325,8 @@ impl Gpu {
     ///
     /// If the GPU cannot be opened.
     pub fn retain_primary(&'static self) -> Result<Arc<Context>> {
-        let mut primary = self.primary.lock();
+        let mut primaries = PRIMARIES.lock();
+        let primary = primaries.entry(self.ordinal).or_default();
         let context = match &primary.context {
             Some(context) => Arc::clone(context),
             None => Context::create(self, primary.flags, true)?,
@@ -341,7 +343,8 @@ impl Gpu {
     /// [`Code::InvalidContext`] if it has no users.
     pub fn release_primary(&self) -> Result<()> {
         let ended = {
-            let mut primary = self.primary.lock();
+            let mut primaries = PRIMARIES.lock();
+            let primary = primaries.entry(self.ordinal).or_default();
             if primary.retained == 0 {
                 return Err(Failure::new(Code::InvalidContext, "the primary context is not retained"));
             }
@@ -358,7 +361,8 @@ impl Gpu {
     /// If the GPU cannot be recovered.
     pub fn reset_primary(&self) -> Result<()> {
         let ended = {
-            let mut primary = self.primary.lock();
+            let mut primaries = PRIMARIES.lock();
+            let primary = primaries.entry(self.ordinal).or_default();
             primary.retained = 0;
             primary.context.take()
         };
@@ -367,7 +371,8 @@ impl Gpu {
 
     /// Flags of the primary context, and whether it exists.
     pub fn primary_state(&self) -> (u32, bool) {
-        let primary = self.primary.lock();
+        let mut primaries = PRIMARIES.lock();
+        let primary = primaries.entry(self.ordinal).or_default();
         (primary.context.as_ref().map_or(primary.flags, |context| context.flags()), primary.context.is_some())
     }
 
@@ -378,7 +383,8 @@ impl Gpu {
     /// If they are invalid.
     pub fn set_primary_flags(&self, flags: u32) -> Result<()> {
         check_flags(flags)?;
-        let mut primary = self.primary.lock();
+        let mut primaries = PRIMARIES.lock();
+        let primary = primaries.entry(self.ordinal).or_default();
         primary.flags = flags;
         primary.context.as_ref().map_or(Ok(()), |context| context.set_flags(flags))
     }

@@ -2,16 +2,14 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::env;
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 
 use parking_lot::Mutex;
 use tegra_hcq::{Device, DeviceKind, DeviceName};
 
 use crate::code::{Code, Failure, Result};
-use crate::context::{Context, Primary};
 use crate::memory::Memory;
 use crate::objects::Objects;
-use crate::pool::Pool;
 
 /// Environment variable that names the devices: `sim`, `nvgpu`, `nvrm:1`, several with commas.
 pub const DEVICES: &str = "ORIN_CUDA_DEVICE";
@@ -26,27 +24,13 @@ pub struct Gpu {
     /// Its name.
     pub name: DeviceName,
     device: Mutex<Option<Device>>,
-    /// The primary context.
-    pub primary: Mutex<Primary>,
     /// Allocations and what else pointers can name.
     pub memory: Memory,
-    /// The default pool.
-    pub(crate) default_pool: Mutex<Option<Arc<Pool>>>,
-    /// The pool that the program has chosen instead.
-    pub pool: Mutex<Option<Arc<Pool>>>,
 }
 
 impl Gpu {
     fn new(ordinal: usize, name: DeviceName) -> Self {
-        Self {
-            ordinal,
-            name,
-            device: Mutex::default(),
-            primary: Mutex::default(),
-            memory: Memory::default(),
-            default_pool: Mutex::default(),
-            pool: Mutex::default(),
-        }
+        Self { ordinal, name, device: Mutex::default(), memory: Memory::default() }
     }
 
     /// The GPU, opened at the first call.
@@ -165,11 +149,6 @@ impl Driver {
         found.ok_or_else(|| {
             Failure::new(Code::InvalidDevice, format!("device {ordinal} of {}", self.gpus.len()))
         })
-    }
-
-    /// All contexts of a GPU.
-    pub fn contexts_of(&self, ordinal: usize) -> Vec<Arc<Context>> {
-        self.objects.all(|context: &Context| context.gpu.ordinal == ordinal)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::driver;
 use crate::graph::Capture;
+use crate::objects::Kind;
 use crate::stream::{Stream, wait};
 
 /// CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING.
@@ -39,6 +40,8 @@ pub(crate) enum State {
     /// A capture, at these nodes.
     Captured(Arc<Capture>, Vec<usize>),
 }
+
+impl Kind for Event {}
 
 impl Event {
     /// Creates an event.

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::code::{Code, Failure, Result};
-use crate::context::{Context, next_id};
+use crate::context::Context;
 use crate::driver::driver;
+use crate::ids::next_id;
+use crate::objects::Kind;
 use crate::stream::Stream;
 use crate::work::Work;
 
@@ -82,6 +84,10 @@ pub struct Node {
     pub index: usize,
 }
 
+impl Kind for Node {
+    const UNKNOWN: Code = Code::InvalidValue;
+}
+
 impl Node {
     /// Its handle.
     pub fn handle(&self) -> u64 {
@@ -105,6 +111,10 @@ pub struct Graph {
     context: u64,
     /// `None` in the place of a node that was removed.
     entries: Mutex<Vec<Option<Entry>>>,
+}
+
+impl Kind for Graph {
+    const UNKNOWN: Code = Code::InvalidValue;
 }
 
 impl Graph {
@@ -314,6 +324,10 @@ pub struct Executable {
     pub flags: u64,
     entries: Mutex<Vec<Option<Entry>>>,
     order: Mutex<Vec<usize>>,
+}
+
+impl Kind for Executable {
+    const UNKNOWN: Code = Code::InvalidValue;
 }
 
 impl Executable {

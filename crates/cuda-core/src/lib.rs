@@ -2,9 +2,9 @@
 //! # Where to find what
 //!
 //! - The process: [`init`], [`driver`], [`Driver`], [`Gpu`], [`DEVICES`], [`VERSION`]; handles: [`Objects`],
-//!   [`Object`], [`Kind`].
+//!   [`Kind`].
 //! - Results: [`Code`], [`Failure`], [`Result`].
-//! - Contexts: [`Context`], [`Primary`], and each thread's stack of them in [`context`].
+//! - Contexts: [`Context`], and each thread's stack of them in [`context`].
 //! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`Copy`], [`Side`], [`Fill`],
 //!   [`HostCall`]; graphs: [`Graph`], [`Node`], [`Executable`], [`Capture`], [`Mode`].
 //! - Memory: [`memory`], [`pool`], [`Pool`].
@@ -16,6 +16,7 @@ mod device;
 mod driver;
 mod event;
 mod graph;
+mod ids;
 pub mod image;
 mod link;
 pub mod memory;
@@ -27,14 +28,14 @@ mod stream;
 mod work;
 
 pub use code::{Code, Failure, Result};
-pub use context::{Context, Primary};
+pub use context::Context;
 pub use device::VERSION;
 pub use driver::{DEVICES, Driver, Gpu, driver, init};
 pub use event::Event;
 pub use graph::{Capture, Executable, Graph, Mode, Node};
 pub use link::Link;
 pub use module::{Function, Library, LibraryKernel, Module, function};
-pub use objects::{Kind, Object, Objects};
+pub use objects::{Kind, Objects};
 pub use pool::Pool;
 pub use stream::{Kind as StreamKind, PRIORITIES, Stream};
 pub use work::{Copy, Fill, HostCall, Launch, Side, Work};

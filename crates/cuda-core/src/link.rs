@@ -9,6 +9,7 @@ use crate::code::Result;
 use crate::context::Context;
 use crate::driver::driver;
 use crate::image;
+use crate::objects::Kind;
 
 /// A link in progress.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub struct Link {
     /// The result, which the program reads until the link is destroyed.
     cubin: Mutex<Arc<[u8]>>,
 }
+
+impl Kind for Link {}
 
 impl Link {
     /// Begins a link.

@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::RwLock;
-use tegra_hcq::{Buffer, Program};
+use tegra_hcq::{Buffer, Device, Program};
 
 use crate::code::{Code, Failure, Result};
-use crate::context::{Context, next_id};
-use crate::pool::Pool;
+use crate::ids::next_id;
 
 /// Size of a page in bytes.
 const PAGE: usize = 4096;
@@ -51,8 +50,8 @@ pub struct Allocation {
     pub flags: u32,
     /// First address on the CPU; 0 if the CPU does not see it.
     pub host: usize,
-    /// The pool that it returns to.
-    pub pool: Option<Arc<Pool>>,
+    /// Handle of the pool that it returns to; 0 without.
+    pub pool: u64,
     /// What keeps it allocated.
     pub(crate) owner: Owner,
 }
@@ -85,11 +84,11 @@ impl Memory {
     /// Enters a buffer.
     pub(crate) fn enter(
         &self,
-        context: &Context,
+        context: u64,
         buffer: Buffer<u8>,
         kind: Kind,
         flags: u32,
-        pool: Option<Arc<Pool>>,
+        pool: u64,
     ) -> Result<Arc<Allocation>> {
         let host = match kind {
             // The CPU's mapping, at the same address.
@@ -103,7 +102,7 @@ impl Memory {
             bytes: buffer.len(),
             kind,
             id: next_id(),
-            context: context.handle,
+            context,
             flags,
             host,
             pool,
@@ -118,8 +117,8 @@ impl Memory {
     /// # Errors
     ///
     /// [`Code::InvalidValue`] for no bytes, [`Code::OutOfMemory`].
-    pub fn allocate(&self, context: &Context, bytes: usize) -> Result<Arc<Allocation>> {
-        self.enter(context, context.device.alloc(some(bytes)?)?, Kind::Device, 0, None)
+    pub fn allocate(&self, context: u64, device: &Device, bytes: usize) -> Result<Arc<Allocation>> {
+        self.enter(context, device.alloc(some(bytes)?)?, Kind::Device, 0, 0)
     }
 
     /// Allocates memory that CPU and GPU see at one address.
@@ -129,12 +128,13 @@ impl Memory {
     /// As [`Memory::allocate`].
     pub fn allocate_unified(
         &self,
-        context: &Context,
+        context: u64,
+        device: &Device,
         bytes: usize,
         kind: Kind,
         flags: u32,
     ) -> Result<Arc<Allocation>> {
-        self.enter(context, context.device.alloc_unified(some(bytes)?)?, kind, flags, None)
+        self.enter(context, device.alloc_unified(some(bytes)?)?, kind, flags, 0)
     }
 
     /// Maps host memory for the GPU.
@@ -148,7 +148,8 @@ impl Memory {
     /// `bytes` bytes at `pointer` stay mapped and writable until the registration ends.
     pub unsafe fn register(
         &self,
-        context: &Context,
+        context: u64,
+        device: &Device,
         pointer: NonNull<u8>,
         bytes: usize,
         flags: u32,
@@ -167,16 +168,16 @@ impl Memory {
         let before = host % PAGE;
         let whole = (before + bytes).next_multiple_of(PAGE);
         // SAFETY: the caller's promise: a page of mapped memory is mapped as a whole.
-        let buffer = unsafe { context.device.import_raw(pointer.byte_sub(before), whole)? };
+        let buffer = unsafe { device.import_raw(pointer.byte_sub(before), whole)? };
         let allocation = Arc::new(Allocation {
             base: buffer.gpu_va() + before as u64,
             bytes,
             kind: Kind::Registered,
             id: next_id(),
-            context: context.handle,
+            context,
             flags,
             host,
-            pool: None,
+            pool: 0,
             owner: Owner::Buffer(buffer),
         });
         registered.insert(host as u64, Arc::clone(&allocation));
@@ -221,7 +222,7 @@ impl Memory {
     }
 
     /// Enters the variables of a program.
-    pub(crate) fn enter_variables(&self, context: &Context, program: &Program) -> Result<()> {
+    pub(crate) fn enter_variables(&self, context: u64, program: &Program) -> Result<()> {
         for name in program.variable_names() {
             let variable = program.variable::<u8>(name)?;
             let allocation = Allocation {
@@ -229,10 +230,10 @@ impl Memory {
                 bytes: variable.len(),
                 kind: Kind::Variable,
                 id: next_id(),
-                context: context.handle,
+                context,
                 flags: 0,
                 host: 0,
-                pool: None,
+                pool: 0,
                 owner: Owner::Program(program.clone()),
             };
             self.by_address.write().insert(allocation.base, Arc::new(allocation));

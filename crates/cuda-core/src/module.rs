@@ -13,6 +13,7 @@ use tegra_hcq::{Attributes, Kernel, Program};
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::driver;
+use crate::objects::Kind;
 
 /// Bytes of dynamic shared memory that a launch may have without `cuFuncSetAttribute`, static memory included.
 const USUAL_SHARED: u32 = 48 << 10;
@@ -49,6 +50,8 @@ pub struct Function {
     pub c_name: std::ffi::CString,
 }
 
+impl Kind for Module {}
+
 impl Module {
     /// Loads a cubin.
     ///
@@ -57,7 +60,7 @@ impl Module {
     /// [`Code::InvalidImage`], [`Code::NoBinaryForGpu`], [`Code::OutOfMemory`] and others, with the loader's reason.
     pub fn load(context: &Context, cubin: &[u8]) -> Result<Arc<Self>> {
         let program = Program::load(&context.device, cubin)?;
-        context.gpu.memory.enter_variables(context, &program)?;
+        context.gpu.memory.enter_variables(context.handle, &program)?;
         driver()?.objects.insert(|handle| {
             Ok(Self { handle, context: context.handle, program, functions: Mutex::default() })
         })
@@ -114,6 +117,8 @@ impl Module {
         Ok(())
     }
 }
+
+impl Kind for Function {}
 
 impl Function {
     fn of(handle: u64, module: &Module, kernel: Kernel) -> Result<Self> {
@@ -197,6 +202,8 @@ pub struct LibraryKernel {
     name: String,
 }
 
+impl Kind for Library {}
+
 impl Library {
     /// Keeps a cubin.
     ///
@@ -276,6 +283,8 @@ impl Library {
         Ok(())
     }
 }
+
+impl Kind for LibraryKernel {}
 
 impl LibraryKernel {
     /// Its handle.

@@ -3,7 +3,7 @@
 //! A freed block is kept with the stream that freed it and that stream's last work. The same stream gets it back at
 //! once, because its order protects the block; another stream gets it when that work has ended.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -12,7 +12,8 @@ use tegra_hcq::{Buffer, Fence};
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::{Gpu, driver};
-use crate::memory::{Allocation, Kind, Owner};
+use crate::memory::{self, Allocation, Owner};
+use crate::objects::Kind;
 use crate::stream::Stream;
 
 /// Blocks are multiples of this, in bytes.
@@ -54,6 +55,10 @@ struct Block {
     buffer: Buffer<u8>,
     stream: u64,
     last: Option<Fence>,
+}
+
+impl Kind for Pool {
+    const UNKNOWN: Code = Code::InvalidValue;
 }
 
 impl Pool {
@@ -123,7 +128,7 @@ impl Pool {
                 buffer
             }
         };
-        self.gpu.memory.enter(context, buffer, Kind::Pooled, 0, Some(Arc::clone(self)))
+        self.gpu.memory.enter(context.handle, buffer, memory::Kind::Pooled, 0, self.handle)
     }
 
     /// Takes memory back after the work of a stream so far.
@@ -173,14 +178,26 @@ impl Pool {
     }
 }
 
+/// The pools of a GPU.
+#[derive(Debug, Default)]
+struct Pools {
+    default: Option<Arc<Pool>>,
+    /// The one that the program has chosen instead.
+    chosen: Option<Arc<Pool>>,
+}
+
+/// The pools of each GPU, by ordinal.
+static POOLS: Mutex<BTreeMap<usize, Pools>> = Mutex::new(BTreeMap::new());
+
 /// The default pool of a GPU, created at the first call.
 ///
 /// # Errors
 ///
 /// [`Code::NotInitialized`].
 pub fn default_of(gpu: &'static Gpu) -> Result<Arc<Pool>> {
-    let mut pool = gpu.default_pool.lock();
-    match &*pool {
+    let mut pools = POOLS.lock();
+    let pool = &mut pools.entry(gpu.ordinal).or_default().default;
+    match pool {
         Some(pool) => Ok(Arc::clone(pool)),
         None => Ok(Arc::clone(pool.insert(Pool::create(gpu)?))),
     }
@@ -192,8 +209,13 @@ pub fn default_of(gpu: &'static Gpu) -> Result<Arc<Pool>> {
 ///
 /// [`Code::NotInitialized`].
 pub fn current_of(gpu: &'static Gpu) -> Result<Arc<Pool>> {
-    let chosen = gpu.pool.lock().clone();
+    let chosen = POOLS.lock().get(&gpu.ordinal).and_then(|pools| pools.chosen.clone());
     chosen.map_or_else(|| default_of(gpu), Ok)
+}
+
+/// Chooses the pool that `cuMemAllocAsync` uses; `None` for the default one.
+pub fn choose(gpu: &Gpu, pool: Option<Arc<Pool>>) {
+    POOLS.lock().entry(gpu.ordinal).or_default().chosen = pool;
 }
 
 /// Refuses what pools cannot do.

@@ -12,10 +12,12 @@ use parking_lot::Mutex;
 use tegra_hcq::{Fence, Queue};
 
 use crate::code::{Code, Failure, Result};
-use crate::context::{Context, next_id};
+use crate::context::Context;
 use crate::driver::driver;
 use crate::event::Event;
 use crate::graph::{Capture, Mode};
+use crate::ids::next_id;
+use crate::objects::Kind as ObjectKind;
 use crate::work::Work;
 
 /// CU_STREAM_NON_BLOCKING.
@@ -75,6 +77,8 @@ struct Capturing {
 pub(crate) fn wait(context: &Context, fence: &Fence) -> Result<()> {
     fence.wait(LONGEST).map_err(|error| context.keep(error.into()))
 }
+
+impl ObjectKind for Stream {}
 
 impl Stream {
     fn new(handle: u64, context: u64, kind: Kind, flags: u32, priority: i32) -> Self {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use orin_cuda_core::context::current;
 use orin_cuda_core::memory::{Allocation, Kind};
-use orin_cuda_core::{Code, Context, Failure, Result};
+use orin_cuda_core::{Code, Context, Failure, Pool, Result, driver};
 
 use crate::abi::{Address, Handle, In, Ordinal, Out};
 use crate::call::{Order, api};
@@ -38,7 +38,8 @@ fn allocate_host(place: Out<*mut c_void>, bytes: usize, flags: u32) -> Result<()
         return Err(Failure::invalid(format!("flags {flags:#x} of host memory")));
     }
     let context = current()?;
-    let allocation = context.gpu.memory.allocate_unified(&context, bytes, Kind::Host, flags)?;
+    let allocation =
+        context.gpu.memory.allocate_unified(context.handle, &context.device, bytes, Kind::Host, flags)?;
     // CAST: an address of this process.
     place.set(allocation.host as *mut c_void);
     Ok(())
@@ -91,7 +92,7 @@ fn write_attribute(context: &Context, data: Out<u64>, attribute: u32, pointer: A
         14 => data.set(0),
         // CU_MEM_ACCESS_FLAGS_PROT_READWRITE.
         16 => data.cast::<u32>().set(3),
-        17 => data.set(found.pool.as_ref().map_or(0, |pool| pool.handle())),
+        17 => data.set(found.pool),
         19 => data.set(base),
         5 => return Err(Failure::new(Code::NotSupported, "tokens for other devices")),
         _ => return Err(Failure::invalid(format!("there is no pointer attribute {attribute}"))),
@@ -114,7 +115,7 @@ api! {
             return Err(Failure::invalid("no bytes are asked for"));
         }
         let context = current()?;
-        place.set(context.gpu.memory.allocate(&context, bytes)?.base);
+        place.set(context.gpu.memory.allocate(context.handle, &context.device, bytes)?.base);
         Ok(())
     }
 
@@ -128,7 +129,7 @@ api! {
         let bytes = row.and_then(|row| row.checked_mul(height)).filter(|bytes| *bytes > 0);
         let bytes = bytes.ok_or_else(|| Failure::invalid(format!("{height} rows of {width} bytes")))?;
         let context = current()?;
-        place.set(context.gpu.memory.allocate(&context, bytes)?.base);
+        place.set(context.gpu.memory.allocate(context.handle, &context.device, bytes)?.base);
         pitch.set(bytes / height);
         Ok(())
     }
@@ -142,8 +143,8 @@ api! {
         let allocation = context.gpu.memory.remove(address, &kinds)?;
         // CUDA's free waits for the work that may use the memory.
         context.synchronize()?;
-        if let Some(pool) = &allocation.pool {
-            let pool = Arc::clone(pool);
+        // Without its pool, the block is freed.
+        if let Ok(pool) = driver()?.objects.get::<Pool>(allocation.pool) {
             pool.free(allocation, &context.legacy);
         }
         Ok(())
@@ -184,7 +185,7 @@ api! {
             return Err(Failure::invalid(format!("flags {flags} of managed memory")));
         }
         let context = current()?;
-        place.set(context.gpu.memory.allocate_unified(&context, bytes, Kind::Managed, flags)?.base);
+        place.set(context.gpu.memory.allocate_unified(context.handle, &context.device, bytes, Kind::Managed, flags)?.base);
         Ok(())
     }
 
@@ -198,7 +199,7 @@ api! {
             return Err(Failure::new(Code::NotSupported, "registered memory that is read-only or of a device"));
         }
         // SAFETY: the program promised (as `cuda.h` documents) that the memory stays mapped until it is unregistered.
-        unsafe { context.gpu.memory.register(&context, pointer, bytes, flags) }.map(drop)
+        unsafe { context.gpu.memory.register(context.handle, &context.device, pointer, bytes, flags) }.map(drop)
     }
 
     unregister(pointer: u64) [cuMemHostUnregister Legacy] {

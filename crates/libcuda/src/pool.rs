@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orin_cuda_core::memory::Kind;
-use orin_cuda_core::pool::{check_place, current_of, default_of};
+use orin_cuda_core::pool::{check_place, choose, current_of, default_of};
 use orin_cuda_core::{Code, Failure, Pool, Result, driver};
 
 use crate::abi::{Address, Handle, In, Ordinal, Out};
@@ -60,15 +60,11 @@ api! {
             return Ok(());
         }
         let allocation = context.gpu.memory.remove(address, &[Kind::Pooled, Kind::Device])?;
-        match &allocation.pool {
-            Some(pool) => {
-                let pool = Arc::clone(pool);
-                pool.free(allocation, &stream);
-                Ok(())
-            }
-            // Memory of cuMemAlloc: the buffer waits for all queues by itself.
-            None => Ok(()),
+        // Memory of cuMemAlloc, or of a pool that is gone: the buffer waits for all queues by itself.
+        if let Ok(pool) = pool_of(allocation.pool) {
+            pool.free(allocation, &stream);
         }
+        Ok(())
     }
 
     create(place: Out<Handle>, properties: In<Properties>) [cuMemPoolCreate Legacy] {
@@ -88,11 +84,9 @@ api! {
         if Arc::ptr_eq(&pool, &default_of(pool.gpu)?) {
             return Err(Failure::invalid("the default pool is not destroyed"));
         }
-        let mut chosen = pool.gpu.pool.lock();
-        if chosen.as_ref().is_some_and(|chosen| Arc::ptr_eq(chosen, &pool)) {
-            *chosen = None;
+        if Arc::ptr_eq(&pool, &current_of(pool.gpu)?) {
+            choose(pool.gpu, None);
         }
-        drop(chosen);
         pool.destroy()
     }
 
@@ -113,7 +107,7 @@ api! {
         if pool.gpu.ordinal != gpu.ordinal {
             return Err(Failure::invalid("the pool belongs to another device"));
         }
-        *gpu.pool.lock() = Some(pool);
+        choose(gpu, Some(pool));
         Ok(())
     }
 
