@@ -23,7 +23,6 @@ pub mod memory;
 mod module;
 mod objects;
 pub mod pool;
-mod shim;
 mod stream;
 mod work;
 

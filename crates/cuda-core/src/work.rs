@@ -9,7 +9,6 @@ use tegra_hcq::{Dim3, MemoryUse, Queue, RawPlane};
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::module::Function;
-use crate::shim::B as _;
 use crate::stream::Stream;
 
 /// A piece of work.
