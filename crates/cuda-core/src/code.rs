@@ -278,6 +278,7 @@ fn of_fault(fault: &tegra_hcq::Fault) -> Code {
     use tegra_hcq::{FaultKind, WarpError};
     match fault.kind {
         FaultKind::Mmu => Code::IllegalAddress,
+        FaultKind::Assert => Code::Assert,
         FaultKind::LaunchDescriptor => Code::LaunchOutOfResources,
         FaultKind::Sm(error) => match error {
             WarpError::IllegalInstruction => Code::IllegalInstruction,

@@ -98,8 +98,8 @@ impl Gpu {
             14 | 30 => 512,
             51 => 32,
             // GPU_OVERLAP, CONCURRENT_KERNELS, UNIFIED_ADDRESSING, CAN_MAP_HOST_MEMORY, stream priorities, L1 caches,
-            // managed memory, preemption, registered host memory, memory pools.
-            15 | 31 | 41 | 19 | 78 | 79 | 80 | 83 | 90 | 99 | 115 => 1,
+            // managed memory (also while kernels run: it is coherent), preemption, registered host memory, pools.
+            15 | 31 | 41 | 19 | 78 | 79 | 80 | 83 | 89 | 90 | 99 | 115 => 1,
             16 => properties.sm_count,
             18 => yes_if(unified),
             33 | 34 | 50 => {

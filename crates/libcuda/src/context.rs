@@ -24,10 +24,9 @@ fn create(place: Out<Handle>, flags: u32, device: Ordinal) -> Result<()> {
 /// Default of a limit, in the order of `CUlimit`; `None` if there is no such limit.
 fn default_limit(limit: u32) -> Option<usize> {
     Some(match limit {
-        // Stack of a thread, printf buffer, heap of malloc.
+        // Stack of a thread; the device has the printf buffer and the heap of malloc.
         0 => 1024,
-        1 => 1 << 20,
-        2 => 8 << 20,
+        1 | 2 => 0,
         // L2 fetch granularity.
         5 => 64,
         // Persisting part of the L2.
@@ -153,13 +152,25 @@ api! {
     limit(place: Out<usize>, limit: u32) [cuCtxGetLimit Legacy] {
         let place = place.need("the place for the limit")?;
         let default = limit_default(limit)?;
-        place.set(current()?.limit(limit, default));
+        let context = current()?;
+        // CAST: usize has 64 bits.
+        place.set(match limit {
+            1 => context.device.printf_bytes() as usize,
+            2 => context.device.kernel_heap_bytes() as usize,
+            _ => context.limit(limit, default),
+        });
         Ok(())
     }
 
     set_limit(limit: u32, value: usize) [cuCtxSetLimit Legacy] {
         limit_default(limit)?;
-        current()?.set_limit(limit, value);
+        let context = current()?;
+        // CU_LIMIT_PRINTF_FIFO_SIZE, CU_LIMIT_MALLOC_HEAP_SIZE.
+        match limit {
+            1 => context.device.set_printf_bytes(value as u64)?,
+            2 => context.device.set_kernel_heap_bytes(value as u64)?,
+            _ => context.set_limit(limit, value),
+        }
         Ok(())
     }
 

@@ -53,7 +53,7 @@ fn prefetch(order: Order, address: Address, bytes: usize, stream: Handle) -> Res
     }
     // Memory is coherent and does not move.
     let _ = stream;
-    Err(Failure::new(Code::InvalidDevice, "concurrent managed access is not available on this GPU"))
+    Ok(())
 }
 
 fn advise(address: Address, bytes: usize, advice: u32) -> Result<()> {
@@ -66,7 +66,7 @@ fn advise(address: Address, bytes: usize, advice: u32) -> Result<()> {
     Ok(())
 }
 
-/// Writes a pointer attribute; returns `false` for one that is not there.
+/// Writes a pointer attribute.
 fn write_attribute(context: &Context, data: Out<u64>, attribute: u32, pointer: Address) -> Result<()> {
     let Some(found) = find(context, pointer) else {
         return Err(Failure::invalid(format!("{pointer:#x} is in no memory of this library")));
@@ -185,11 +185,15 @@ api! {
             return Err(Failure::invalid(format!("flags {flags} of managed memory")));
         }
         let context = current()?;
-        place.set(context.gpu.memory.allocate_unified(context.handle, &context.device, bytes, Kind::Managed, flags)?.base);
+        let memory = &context.gpu.memory;
+        let allocation =
+            memory.allocate_unified(context.handle, &context.device, bytes, Kind::Managed, flags)?;
+        place.set(allocation.base);
         Ok(())
     }
 
-    register(pointer: *mut u8, bytes: usize, flags: u32) [cuMemHostRegister Legacy] [cuMemHostRegister_v2 Legacy] {
+    register(pointer: *mut u8, bytes: usize, flags: u32)
+    [cuMemHostRegister Legacy] [cuMemHostRegister_v2 Legacy] {
         let pointer = NonNull::new(pointer).ok_or_else(|| Failure::invalid("the address is NULL"))?;
         if flags & !REGISTER_FLAGS != 0 || bytes == 0 {
             return Err(Failure::invalid(format!("{bytes} bytes with the flags {flags:#x}")));
@@ -198,7 +202,8 @@ api! {
         if flags & REGISTER_UNSUPPORTED != 0 {
             return Err(Failure::new(Code::NotSupported, "registered memory that is read-only or of a device"));
         }
-        // SAFETY: the program promised (as `cuda.h` documents) that the memory stays mapped until it is unregistered.
+        // SAFETY: the program promised, as `cuda.h` documents, that the memory stays mapped until it is
+        // unregistered.
         unsafe { context.gpu.memory.register(context.handle, &context.device, pointer, bytes, flags) }.map(drop)
     }
 

@@ -128,6 +128,24 @@ fn a_fault_stays_with_its_context_only() {
 }
 
 #[test]
+fn a_failed_assertion_is_the_context_s_fault() {
+    let _setup = Setup::new();
+    let image = include_bytes!("../../../../kernels/device_calls.cubin");
+    // SAFETY: places, image and parameters are valid.
+    unsafe {
+        let module: Handle = made(|place| cuModuleLoadData(place, image.as_ptr().cast()));
+        let kernel: Handle = made(|place| cuModuleGetFunction(place, module, c"assert_all".as_ptr()));
+        let mut out: u64 = made(|place| cuMemAlloc_v2(place, 128));
+        for (mut wrong, result) in [(-1_i32, 0), (7, 710)] {
+            let mut parameters: [*mut c_void; 2] = [(&raw mut wrong).cast(), (&raw mut out).cast()];
+            ok(cuLaunchKernel(kernel, 1, 1, 1, 32, 1, 1, 0, 0, parameters.as_mut_ptr(), null_mut()));
+            gives(cuCtxSynchronize(), result);
+        }
+        gives(cuMemFree_v2(out), 710);
+    }
+}
+
+#[test]
 fn sixteen_threads_call_at_once() {
     let threads = (0..16).map(|thread| {
         std::thread::spawn(move || {
