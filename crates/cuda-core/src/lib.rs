@@ -5,8 +5,8 @@
 //!   [`Kind`].
 //! - Results: [`Code`], [`Failure`], [`Result`].
 //! - Contexts: [`Context`], and each thread's stack of them in [`context`].
-//! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`Copy`], [`Side`], [`Fill`],
-//!   [`HostCall`]; graphs: [`Graph`], [`Node`], [`Executable`], [`Capture`], [`Mode`].
+//! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`MemoryCopy`], [`Side`],
+//!   [`Fill`], [`HostCall`]; graphs: [`Graph`], [`Node`], [`Executable`], [`Capture`], [`Mode`].
 //! - Memory: [`memory`], [`pool`], [`Pool`].
 //! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`].
 
@@ -37,4 +37,4 @@ pub use module::{Function, Library, LibraryKernel, Module, function};
 pub use objects::{Kind, Objects};
 pub use pool::Pool;
 pub use stream::{Kind as StreamKind, PRIORITIES, Stream};
-pub use work::{Copy, Fill, HostCall, Launch, Side, Work};
+pub use work::{Fill, HostCall, Launch, MemoryCopy, Side, Work};

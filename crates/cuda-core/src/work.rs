@@ -17,7 +17,7 @@ pub enum Work {
     /// A kernel.
     Launch(Launch),
     /// A copy.
-    Copy(Copy),
+    Copy(MemoryCopy),
     /// A fill.
     Fill(Fill),
     /// A function of the host.
@@ -70,7 +70,7 @@ pub struct Side {
 
 /// A copy. Whoever makes one promises that both sides stay valid until it has ended.
 #[derive(Clone, Copy, Debug)]
-pub struct Copy {
+pub struct MemoryCopy {
     /// Where to.
     pub target: Side,
     /// Where from.
@@ -111,7 +111,7 @@ impl Side {
     }
 }
 
-impl Copy {
+impl MemoryCopy {
     /// A copy of consecutive bytes.
     pub fn line(target: Side, source: Side, bytes: usize) -> Self {
         Self { target, source, width: bytes, height: 1, depth: 1 }

@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 
-use orin_cuda_core::{Context, Copy, Failure, Fill, Result, Side, Work};
+use orin_cuda_core::{Context, Failure, Fill, MemoryCopy, Result, Side, Work};
 
 use crate::abi::{Address, Handle, In};
 use crate::call::{Order, api};
@@ -47,7 +47,7 @@ fn line(
     for side in [target, source] {
         check_end(&context, side, bytes)?;
     }
-    let copy = Copy::line(target, source, bytes);
+    let copy = MemoryCopy::line(target, source, bytes);
     submit(&context, &queue, copy, stream.is_some())
 }
 
@@ -62,7 +62,7 @@ fn check_end(context: &Context, side: Side, bytes: usize) -> Result<()> {
     Ok(())
 }
 
-fn submit(context: &Context, stream: &orin_cuda_core::Stream, copy: Copy, later: bool) -> Result<()> {
+fn submit(context: &Context, stream: &orin_cuda_core::Stream, copy: MemoryCopy, later: bool) -> Result<()> {
     let pageable = !copy.target.on_gpu || !copy.source.on_gpu;
     // As CUDA does, a copy to pageable memory ends before the call returns.
     if !later || (pageable && !copy.target.on_gpu && stream.captured()?.is_none()) {
@@ -153,15 +153,15 @@ impl Side3d {
 
 impl Copy3d {
     /// The copy with what its pointers name in a context.
-    pub(crate) fn resolve(self, context: &Context) -> Result<Copy> {
+    pub(crate) fn resolve(self, context: &Context) -> Result<MemoryCopy> {
         let Self { width, height, depth, .. } = self;
         if width == 0 || height == 0 || depth == 0 {
             let nothing = Side::line(0, false, false);
-            return Ok(Copy { target: nothing, source: nothing, width, height, depth });
+            return Ok(MemoryCopy { target: nothing, source: nothing, width, height, depth });
         }
         let target = self.target.resolve(context, width, height, depth)?;
         let source = self.source.resolve(context, width, height, depth)?;
-        Ok(Copy { target, source, width, height, depth })
+        Ok(MemoryCopy { target, source, width, height, depth })
     }
 }
 
