@@ -1,11 +1,10 @@
 //! What a file is, by its first bytes.
 
+use alloc::format;
+use alloc::string::String;
 use core::fmt;
 
 use crate::fatbin;
-
-/// Longest part of a file that is examined, in bytes: a comment at its start may be long.
-const EXAMINED: usize = 1 << 16;
 
 /// What a file is, by its first bytes, for errors about files of the wrong kind. Displays as its name and the command
 /// that reads it.
@@ -60,9 +59,12 @@ const LTO_IR_MAGIC: u32 = 0x7f4e_43ed;
 const ARCHIVES: [&[u8]; 5] = [b"\x1f\x8b\x08", b"PK\x03\x04", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd", b"BZh"];
 
 impl FileKind {
-    /// Examines the first bytes of a file. All of them are not needed: 64 KiB are enough.
+    /// Longest part of a file that is examined, in bytes: a comment at its start may be long.
+    pub const EXAMINED: usize = 1 << 16;
+
+    /// Examines the first bytes of a file, at most [`FileKind::EXAMINED`].
     pub fn of(bytes: &[u8]) -> Self {
-        let start = &bytes[..bytes.len().min(EXAMINED)];
+        let start = &bytes[..bytes.len().min(Self::EXAMINED)];
         if start.is_empty() {
             return Self::Empty;
         }
@@ -132,6 +134,17 @@ impl FileKind {
     /// The command that reads such a file; empty if there is none.
     pub fn advice(self) -> &'static str {
         self.row().1
+    }
+
+    /// Whether the bytes show a format: they are neither other text nor other binary data, which may be anything.
+    pub fn has_format(self) -> bool {
+        !matches!(self, Self::Empty | Self::Text | Self::Binary)
+    }
+
+    /// The text of an error: what a file is, what was wanted, and the command that reads the file.
+    pub fn instead_of(self, wanted: &str) -> String {
+        let (name, advice) = self.row();
+        format!("{name}, not {wanted}{}{advice}", if advice.is_empty() { "" } else { "; " })
     }
 
     fn row(self) -> (&'static str, &'static str) {
@@ -217,6 +230,8 @@ mod tests {
         ] {
             assert_eq!(FileKind::of(bytes), kind, "{:?}", &bytes[..bytes.len().min(40)]);
             assert!(!kind.name().is_empty() && kind.to_string().starts_with(kind.name()));
+            let unknown = ["an empty file", "text", "binary data"].contains(&kind.name());
+            assert_eq!(kind.has_format(), !unknown);
         }
     }
 }

@@ -75,7 +75,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
         return ExitStatus::Success.into();
     }
     let text = format!("{error:#}");
-    // EMFILE, of any call in any library.
+    // EMFILE, of any call in any library. Most errors have the cause in their text and not as their source.
     let is_descriptors = text.contains("(os error 24)") || text.contains("Too many open files");
     let cure = match is_descriptors && !text.contains("ulimit") {
         true => "; raise the limit of open files, for example with ulimit -n 4096",

@@ -147,27 +147,35 @@ pub(crate) fn run(input: &Input) -> Result<ExitCode> {
     match input {
         Input::Strace(options) => strace(options),
         Input::Pushbuf(PushbufOptions { file, class, base, json }) => {
-            whole(file, ("words of a pushbuffer", WORDS), |bytes, output| {
+            whole(file, ("words of a pushbuffer", FileKind::has_format), |bytes, output| {
                 commands::pushbuf(bytes, output, *class, *base, *json)
             })
         }
         Input::Qmd(QmdOptions { file, version, json }) => {
-            whole(file, ("words of a launch descriptor", WORDS), |bytes, output| {
+            whole(file, ("words of a launch descriptor", FileKind::has_format), |bytes, output| {
                 commands::qmd(bytes, output, *version, *json)
             })
         }
         Input::Gpfifo(GpfifoOptions { file, json }) => {
-            whole(file, ("entries of a ring", WORDS), |bytes, output| commands::gpfifo(bytes, output, *json))
+            whole(file, ("entries of a ring", FileKind::has_format), |bytes, output| {
+                commands::gpfifo(bytes, output, *json)
+            })
         }
         Input::Sass(SassOptions { file, json }) => {
-            whole(file, ("a cubin or machine code", CODE), |bytes, output| code::sass(bytes, output, *json))
+            // Lines of JSON may contain code.
+            let refused =
+                |kind: FileKind| kind.has_format() && !matches!(kind, FileKind::Cubin | FileKind::Json);
+            whole(file, ("a cubin or machine code", refused), |bytes, output| {
+                code::sass(bytes, output, *json)
+            })
         }
-        // Says itself what a file is, and lists what it can of a damaged one.
         Input::Cubin(CubinOptions { file, entry: None, json }) => {
-            whole(file, ("a cubin", &[]), |bytes, output| code::cubin(bytes, output, *json))
+            // Other bytes may be a damaged cubin.
+            let refused = |kind| !matches!(kind, FileKind::Cubin | FileKind::FatBinary | FileKind::Binary);
+            whole(file, ("a cubin", refused), |bytes, output| code::cubin(bytes, output, *json))
         }
         Input::Cubin(CubinOptions { file, entry: Some(entry), json }) => {
-            whole(file, ("a fat binary", NOT_FAT), |bytes, output| {
+            whole(file, ("a fat binary", |kind| NOT_FAT.contains(&kind)), |bytes, output| {
                 code::fat_entry(bytes, *entry, output, *json)
             })
         }
@@ -188,36 +196,6 @@ fn open(path: &Path) -> Result<Box<dyn Read>> {
     Ok(Box::new(file))
 }
 
-/// Kinds of files that contain no words.
-const WORDS: &[FileKind] = &[
-    FileKind::Cubin,
-    FileKind::Elf,
-    FileKind::FatBinary,
-    FileKind::Library,
-    FileKind::LtoIr,
-    FileKind::Ptx,
-    FileKind::Cuda,
-    FileKind::Gguf,
-    FileKind::Archive,
-    FileKind::Record,
-    FileKind::Profiles,
-    FileKind::Json,
-];
-
-/// Kinds of files that contain no machine code. Lines of JSON may contain some.
-const CODE: &[FileKind] = &[
-    FileKind::Elf,
-    FileKind::FatBinary,
-    FileKind::Library,
-    FileKind::LtoIr,
-    FileKind::Ptx,
-    FileKind::Cuda,
-    FileKind::Gguf,
-    FileKind::Archive,
-    FileKind::Record,
-    FileKind::Profiles,
-];
-
 /// Kinds of files that have no entries.
 const NOT_FAT: &[FileKind] = &[
     FileKind::Cubin,
@@ -229,22 +207,10 @@ const NOT_FAT: &[FileKind] = &[
     FileKind::Archive,
 ];
 
-/// Kinds of files that are no text.
-const TRACE: &[FileKind] = &[
-    FileKind::Cubin,
-    FileKind::Elf,
-    FileKind::FatBinary,
-    FileKind::Library,
-    FileKind::LtoIr,
-    FileKind::Gguf,
-    FileKind::Archive,
-    FileKind::Record,
-];
-
 /// Reads a whole file and decodes it to standard output. Refuses files of some kinds, which are not what is wanted.
 fn whole(
     path: &Path,
-    (wanted, others): (&str, &[FileKind]),
+    (wanted, is_refused): (&str, impl Fn(FileKind) -> bool),
     decode: impl FnOnce(&[u8], BufWriter<Plain>) -> io::Result<Verdict>,
 ) -> Result<ExitCode> {
     let mut bytes = Vec::new();
@@ -258,7 +224,7 @@ fn whole(
         );
     }
     let kind = FileKind::of(&bytes);
-    if others.contains(&kind) {
+    if is_refused(kind) {
         return Err(files::not(path, kind, wanted).into());
     }
     let verdict = decode(&bytes, BufWriter::new(plain_stdout()))
@@ -271,7 +237,8 @@ fn strace(options: &StraceOptions) -> Result<ExitCode> {
     let mut reader = BufReader::new(open(&options.file)?);
     let start = reader.fill_buf().with_context(|| format!("reading {}", options.file.display()))?;
     let kind = FileKind::of(start);
-    if TRACE.contains(&kind) {
+    // A call may write CUDA C++.
+    if kind.has_format() && kind != FileKind::Cuda {
         return Err(files::not(&options.file, kind, "a trace of strace").into());
     }
     let output = BufWriter::new(plain_stdout());

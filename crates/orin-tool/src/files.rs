@@ -8,9 +8,6 @@ use std::path::Path;
 use cubin::FileKind;
 use orin_cli::UsageError;
 
-/// Start of a file that shows its kind, in bytes.
-const START: u64 = 1 << 16;
-
 /// A usage error about a file.
 pub(crate) fn wrong(path: &Path, error: impl Display) -> UsageError {
     UsageError(format!("{}: {error}", named(path)))
@@ -23,17 +20,13 @@ pub(crate) fn named(path: &Path) -> String {
 
 /// A usage error for a file that is something else than `wanted`.
 pub(crate) fn not(path: &Path, found: FileKind, wanted: &str) -> UsageError {
-    let advice = match found.advice() {
-        "" => String::new(),
-        advice => format!("; {advice}"),
-    };
-    wrong(path, format_args!("{}, not {wanted}{advice}", found.name()))
+    wrong(path, found.instead_of(wanted))
 }
 
 /// The kind of a file, by its start; `None` if it cannot be read.
 pub(crate) fn kind(path: &Path) -> Option<FileKind> {
     let mut start = Vec::new();
-    File::open(path).ok()?.take(START).read_to_end(&mut start).ok()?;
+    File::open(path).ok()?.take(FileKind::EXAMINED as u64).read_to_end(&mut start).ok()?;
     Some(FileKind::of(&start))
 }
 

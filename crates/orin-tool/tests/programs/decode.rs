@@ -100,7 +100,7 @@ fn a_cubin_of_every_abi_version_is_listed() {
     let unknown = text(&piped(&["cubin", "-"], &bytes).stdout);
     assert!(unknown.contains(": unknown 0xee 0000"), "{unknown}");
     assert_eq!(decode(&["cubin", &data("tiny.relocatable")]).status.code(), Some(1));
-    assert_eq!(piped(&["cubin", "-"], b"nothing").status.code(), Some(1));
+    assert_eq!(piped(&["cubin", "-"], b"nothing").status.code(), Some(2));
     assert_eq!(decode(&["cubin", "/no/such/file"]).status.code(), Some(2));
 }
 
@@ -145,6 +145,12 @@ fn files_of_the_wrong_kind_are_named() {
             &["a GGUF model, not words", "`orin llm info --model` prints it"],
         ),
         (&["decode", "pushbuf", "a.record"], &["a record, not words", "`orin replay` repeats it"]),
+        (&["decode", "cubin", "k.cu"], &["k.cu: CUDA C++, not a cubin; ", cuda]),
+        (&["decode", "cubin", "a.json"], &["a.json: JSON, not a cubin"]),
+        (
+            &["decode", "cubin", "program"],
+            &["program: a program or library for a CPU, not a cubin; `orin serve"],
+        ),
         (&["decode", "sass", "k.cu"], &["CUDA C++, not a cubin or machine code", cuda]),
         (&["decode", "strace", "a.gz"], &["a compressed file or archive, not a trace of strace"]),
         (&["replay", "k.cu"], &["k.cu: CUDA C++, not a record", cuda]),

@@ -61,8 +61,13 @@ struct Package {
 
 /// Lines of advice on a failed compilation; empty if there is none. `folders` are those with CUDA's headers.
 pub(super) fn on(log: &str, folders: &[PathBuf]) -> String {
-    let files = between(log, "open source file \"");
-    let mut lines: BTreeSet<String> = files.into_iter().filter_map(|name| on_header(name, folders)).collect();
+    let missing = |line| {
+        let name = between(line, "open source file \"").into_iter().next()?;
+        let of_host = || on_host_header(Path::new(line.split_once('(')?.0), folders);
+        // The program cannot change what CUDA's own headers include.
+        on_package(name, folders).or_else(of_host).or_else(|| on_header(name, folders))
+    };
+    let mut lines: BTreeSet<String> = log.lines().filter_map(missing).collect();
     let is_integer = |name: &&str| name.ends_with("_t") && name.trim_start_matches('u').starts_with("int");
     if lines.is_empty() && between(log, "identifier \"").iter().any(is_integer) {
         lines.extend(on_header("stdint.h", folders));
@@ -75,12 +80,30 @@ fn between<'l>(log: &'l str, start: &str) -> Vec<&'l str> {
     log.split(start).skip(1).filter_map(|rest| rest.split_once('"')).map(|(name, _)| name).collect()
 }
 
-fn on_header(name: &str, folders: &[PathBuf]) -> Option<String> {
-    for (beginnings, package) in &PACKAGES {
-        if beginnings.iter().any(|beginning| name.starts_with(beginning)) {
-            return Some(format!("<{name}> is one of CUDA's headers: {}", install(package, folders)));
+/// A header of a package that is not installed.
+fn on_package(name: &str, folders: &[PathBuf]) -> Option<String> {
+    let is_in = |(beginnings, _): &&(&[&str], Package)| {
+        beginnings.iter().any(|beginning| name.starts_with(beginning))
+    };
+    let (_, package) = PACKAGES.iter().find(is_in)?;
+    Some(format!("<{name}> is one of CUDA's headers: {}", install(package, folders)))
+}
+
+/// A header of CUDA that includes one of the standard library.
+fn on_host_header(including: &Path, folders: &[PathBuf]) -> Option<String> {
+    let header = folders.iter().find_map(|folder| including.strip_prefix(folder).ok())?;
+    let instead = match header.components().next()?.as_os_str().to_str()? {
+        "cub" => {
+            "include what the kernel uses from <cub/block/...> and <cub/warp/...> instead of <cub/cub.cuh>"
         }
-    }
+        "thrust" => "Thrust's algorithms are calls of the CPU",
+        _ => "include it inside of #ifndef __CUDACC_RTC__",
+    };
+    Some(format!("<{}> is a header for the CPU, which NVRTC cannot compile: {instead}", header.display()))
+}
+
+/// A header of the standard library.
+fn on_header(name: &str, folders: &[PathBuf]) -> Option<String> {
     let stem = name.strip_suffix(".h").filter(|stem| C.contains(stem));
     let is_cpp = stem.is_none() && !name.contains(['.', '/']);
     if stem.is_none() && !is_cpp {
@@ -158,6 +181,22 @@ mod tests {
             let (bare, full) = (missing(name, &[]), missing(name, &folders));
             assert!(bare.starts_with("\nhint: ") && bare.contains(without), "{name}: {bare}");
             assert!(full.contains(with) && full.matches("hint").count() == 1, "{name}: {full}");
+        }
+        for (header, advice) in [
+            (
+                "cub/detail/choose_offset.cuh",
+                "from <cub/block/...> and <cub/warp/...> instead of <cub/cub.cuh>",
+            ),
+            ("thrust/version.h", "calls of the CPU"),
+            ("other.h", "#ifndef __CUDACC_RTC__"),
+        ] {
+            let path = root.path().join(header);
+            let log =
+                format!("{}(44): catastrophic error: cannot open source file \"cstdint\"\n", path.display());
+            let hint = on(&log, &folders);
+            let begin = format!("\nhint: <{header}> is a header for the CPU");
+            assert!(hint.starts_with(&begin) && hint.contains(advice), "{hint}");
+            assert!(on(&log, &[]).contains("include <cuda/std/cstdint>"));
         }
         assert_eq!(missing("mine.h", &[]) + &missing("folder/mine", &[]), "");
         let undefined = on("x.cu(1): error: identifier \"uint32_t\" is undefined\n", &[]);

@@ -211,8 +211,7 @@ pub enum Error {
 
     /// An image, or an input of a link, of a kind that is none.
     #[error(
-        "{name}: {}, not a cubin, PTX, a fat binary, or an object or library with device code{}", found.name(),
-        match found.advice() { "" => String::new(), advice => format!("; {advice}") }
+        "{name}: {}", found.instead_of("a cubin, PTX, a fat binary, or an object or library with device code")
     )]
     NotAnImage {
         /// Name of the image.
