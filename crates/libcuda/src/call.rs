@@ -45,8 +45,31 @@ fn trace() -> Option<&'static Trace> {
         .as_ref()
 }
 
-/// Functions that were called and are missing, with the number of calls.
-static MISSING: Mutex<BTreeMap<&'static str, u64>> = Mutex::new(BTreeMap::new());
+/// Environment variable with the file that gets a line `cuInit` and lines `CALLS FUNCTION REASON` for missing functions.
+const REPORT: &str = "ORIN_CUDA_REPORT";
+
+/// Appends a line to the file of [`REPORT`], if there is one.
+pub(crate) fn report(line: &str) {
+    let Some(path) = std::env::var_os(REPORT).filter(|path| !path.is_empty()) else { return };
+    // A full disk does not stop the program. One write per line, because several processes append.
+    let _ = File::options()
+        .create(true)
+        .append(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(format!("{line}\n").as_bytes()));
+}
+
+/// Functions that were called and are missing, with the reason and the number of calls.
+static MISSING: Mutex<BTreeMap<&'static str, (&'static str, u64)>> = Mutex::new(BTreeMap::new());
+
+/// Reports the calls of missing functions after the first of each. A child that was forked has those of its parent.
+extern "C" fn report_rest() {
+    if let (Some(missing), Ok(_)) = (MISSING.try_lock(), driver()) {
+        for (symbol, (area, count)) in missing.iter().filter(|(_, (_, count))| *count > 1) {
+            report(&format!("{} {symbol} {area}", count - 1));
+        }
+    }
+}
 
 /// Does the work of a function that may be called before `cuInit`.
 pub(crate) fn early(symbol: &'static str, work: impl FnOnce() -> Result<()>) -> u32 {
@@ -87,11 +110,16 @@ pub(crate) fn missing(symbol: &'static str, area: &'static str) -> u32 {
         driver()?;
         let first = {
             let mut missing = MISSING.lock();
-            let count = missing.entry(symbol).or_insert(0);
+            if missing.is_empty() {
+                // SAFETY: the function has no argument and does not unwind. It is called before this library is unloaded.
+                unsafe { libc::atexit(report_rest) };
+            }
+            let (_, count) = missing.entry(symbol).or_insert((area, 0));
             *count += 1;
             *count == 1
         };
         if first {
+            report(&format!("1 {symbol} {area}"));
             eprintln!(
                 "libcuda (orin): {symbol} is not supported ({area}); it returns CUDA_ERROR_NOT_SUPPORTED"
             );

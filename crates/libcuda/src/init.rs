@@ -1,16 +1,20 @@
 //! `cuInit`, versions, errors, and how programs find functions.
 
 use core::ffi::{c_char, c_int, c_void};
+use std::sync::Once;
 
 use orin_cuda_core::{Code, Failure, VERSION, driver, init};
 
 use crate::abi::{In, Out, Text};
-use crate::call::{Order, api, early_api};
+use crate::call::{Order, api, early_api, report};
 use crate::table::{TABLE, find};
 
 early_api! {
     initialise(flags: u32) [cuInit] {
-        init(flags)
+        static FIRST: Once = Once::new();
+        init(flags)?;
+        FIRST.call_once(|| report("cuInit"));
+        Ok(())
     }
 
     version(version: Out<c_int>) [cuDriverGetVersion] {
@@ -45,7 +49,7 @@ early_api! {
         let id = id.read("the table's id")?;
         table.set(core::ptr::null());
         if id == RUNTIME_CHECK {
-            static ONCE: std::sync::Once = std::sync::Once::new();
+            static ONCE: Once = Once::new();
             ONCE.call_once(|| eprintln!(
                 "libcuda (orin): this program contains NVIDIA's CUDA runtime, which works with NVIDIA's driver only: \
                  build it against the driver API (nvcc -cudart none), see docs/cuda.md"

@@ -22,11 +22,34 @@ use orin_sim::check::{
 use orin_sim::serve::guard::{self, Signals};
 use orin_sim::{Config, SoftwareOrin};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::{cubins, serve};
 
 /// Pause between two looks at the findings, for `--fail-fast`.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// Where findings go, and which are left out.
+#[derive(Args, Debug)]
+pub(crate) struct Report {
+    /// Print the findings as one JSON object on standard output instead of text on standard error; with FILE, write
+    /// it to this file
+    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+    json: Option<PathBuf>,
+    /// Write the findings to this file, in SARIF 2.1.0; - is standard output
+    #[arg(long, value_name = "FILE")]
+    pub(crate) sarif: Option<PathBuf>,
+    /// Leave out the findings that the lines of this file match
+    #[arg(long, value_name = "FILE")]
+    pub(crate) suppressions: Option<PathBuf>,
+}
+
+/// Findings, and what was looked at.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) work: Work,
+}
 
 /// Options of the command.
 #[derive(Args, Debug)]
@@ -47,16 +70,8 @@ pub(crate) struct Options {
     /// commas, or all, which is all but ordering and warpcheck
     #[arg(long, value_name = "TOOLS", default_value = "all")]
     tool: Tools,
-    /// Print the findings as one JSON object on standard output instead of text on standard error; with FILE, write
-    /// it to this file
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
-    json: Option<PathBuf>,
-    /// Write the findings to this file, in SARIF 2.1.0; - is standard output
-    #[arg(long, value_name = "FILE")]
-    sarif: Option<PathBuf>,
-    /// Leave out the findings that the lines of this file match
-    #[arg(long, value_name = "FILE")]
-    suppressions: Option<PathBuf>,
+    #[command(flatten)]
+    report: Report,
     /// A cubin with kernels of the program, or a folder of cubins, to know their names, source lines and arguments.
     /// Not needed for cubins that a served program has in its memory; may be given several times
     #[arg(long, value_name = "FILE", conflicts_with = "no_serve")]
@@ -76,22 +91,20 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     serve::check_program(&options.program)?;
     let checker = Checker::new(options.tool);
-    if let Some(path) = &options.suppressions {
-        let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
-        let text = text.map_err(|error| UsageError(format!("{error:#}")))?;
-        let parsed = Suppressions::parse(&text);
-        checker.suppress(parsed.map_err(|error| UsageError(format!("{}: {error}", path.display())))?);
-    }
+    checker.suppress(options.report.suppressions()?);
     cubins::add(&options.cubin, |file| checker.add_cubin(file))?;
-    let outputs = Output::prepare_all([&options.sarif, &options.json].into_iter().flatten());
-    let outputs = outputs.map_err(UsageError::from)?;
-    let inputs = options.suppressions.iter().chain(&options.cubin).map(PathBuf::as_path);
-    let inputs: Vec<&Path> = inputs.chain(options.program.first().map(Path::new)).collect();
-    outputs.iter().try_for_each(|output| output.spare(&inputs)).map_err(UsageError::from)?;
+    let inputs: Vec<&Path> = options.cubin.iter().map(PathBuf::as_path).collect();
+    let outputs = options.report.prepare(&options.program, &inputs)?;
     let mut config = Config::from_environment().map_err(|error| UsageError(error.to_string()))?;
     config.sm.check = Some(checker.clone());
     let folder = tempfile::tempdir().context("making a folder for the findings")?;
-    let mut command = prepared(options, &folder.path().join("findings"));
+    let file = folder.path().join("findings");
+    let mut command = serve::command(&options.program);
+    options.report.check(&mut command, options.tool, &file);
+    // Only a served board can kill the program at its first finding.
+    if !options.fail_fast {
+        command.env(AUTO_VARIABLE, "1");
+    }
     if outputs.iter().any(Output::is_stdout) {
         command.stdout(std::io::stderr());
     }
@@ -102,39 +115,91 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         let signals = unsafe { serve::become_supervisor()? };
         supervise(options, config, &checker, command, signals)?
     };
-    let (mut findings, mut work) = (checker.findings_at_end(), checker.work());
-    own_findings(&folder.path().join("findings"), &mut findings, &mut work)?;
-    let log = options.sarif.as_ref().map(|_| format!("{:#}\n", sarif(&findings)));
-    let object = options.json.as_ref().map(|_| format!("{:#}\n", json(&findings, options.tool, &work)));
-    let contents = log.iter().chain(&object).map(String::as_bytes);
-    write_all(&outputs.iter().zip(contents).collect::<Vec<_>>())?;
-    if object.is_none() {
-        findings.iter().for_each(warn);
-        warn(work.summary(options.tool, findings.len()));
+    let mut found = Found { findings: checker.findings_at_end(), work: checker.work() };
+    found.add_own(&file)?;
+    options.report.write(&outputs, &found, json(&found.findings, options.tool, &found.work))?;
+    if options.report.is_text() {
+        found.print(options.tool);
     }
     // `end_like` runs no destructors.
     drop(folder);
-    if !findings.is_empty() || !work.faults.is_empty() {
+    if found.is_failure() {
         return Ok(Status::Failure.into());
     }
     guard::end_like(status)
 }
 
-/// The program with the variables for a software Orin of its own.
-fn prepared(options: &Options, report: &std::path::Path) -> Command {
-    let mut command = serve::command(&options.program);
-    let tools: Vec<String> = options.tool.iter_names().map(|(name, _)| name.to_lowercase()).collect();
-    command.env(CHECK_VARIABLE, tools.join(",")).env(REPORT_VARIABLE, report).env(EXIT_VARIABLE, "0");
-    if let Some(path) = &options.suppressions {
-        // The program may change its folder.
-        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
-        command.env(SUPPRESSIONS_VARIABLE, absolute);
+impl Report {
+    /// The file of `--suppressions`.
+    pub(crate) fn suppressions(&self) -> Result<Suppressions> {
+        let Some(path) = &self.suppressions else { return Ok(Suppressions::default()) };
+        let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
+        let text = text.map_err(|error| UsageError(format!("{error:#}")))?;
+        let parsed = Suppressions::parse(&text);
+        Ok(parsed.map_err(|error| UsageError(format!("{}: {error}", path.display())))?)
     }
-    // Only a served board can kill the program at its first finding.
-    if !options.fail_fast {
-        command.env(AUTO_VARIABLE, "1");
+
+    /// The outputs of `--sarif` and `--json`, as far as they are given. None may be the program or another of the
+    /// `inputs`.
+    pub(crate) fn prepare(&self, program: &[OsString], inputs: &[&Path]) -> Result<Vec<Output>, UsageError> {
+        let outputs = Output::prepare_all([&self.sarif, &self.json].into_iter().flatten())?;
+        let inputs = inputs.iter().copied().chain(self.suppressions.as_deref());
+        let inputs: Vec<&Path> = inputs.chain(program.first().map(Path::new)).collect();
+        outputs.iter().try_for_each(|output| output.spare(&inputs))?;
+        Ok(outputs)
     }
-    command
+
+    /// Sets the variables for a program that opens a software Orin of its own: its findings go to `file`.
+    pub(crate) fn check(&self, command: &mut Command, tools: Tools, file: &Path) {
+        let tools: Vec<String> = tools.iter_names().map(|(name, _)| name.to_lowercase()).collect();
+        command.env(CHECK_VARIABLE, tools.join(",")).env(REPORT_VARIABLE, file).env(EXIT_VARIABLE, "0");
+        if let Some(path) = &self.suppressions {
+            // The program may change its folder.
+            let absolute = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+            command.env(SUPPRESSIONS_VARIABLE, absolute);
+        }
+    }
+
+    /// Whether the findings are printed as text.
+    pub(crate) fn is_text(&self) -> bool {
+        self.json.is_none()
+    }
+
+    /// Writes the outputs of [`prepare`](Self::prepare); `object` is that of `--json`.
+    pub(crate) fn write(&self, outputs: &[Output], found: &Found, object: Value) -> Result<()> {
+        let log = self.sarif.as_ref().map(|_| format!("{:#}\n", sarif(&found.findings)));
+        let object = self.json.as_ref().map(|_| format!("{object:#}\n"));
+        let contents = log.iter().chain(&object).map(String::as_bytes);
+        Ok(write_all(&outputs.iter().zip(contents).collect::<Vec<_>>())?)
+    }
+}
+
+impl Found {
+    /// Adds the findings of software Orins that the program has opened itself, and what they have looked at.
+    pub(crate) fn add_own(&mut self, file: &Path) -> Result<()> {
+        let Ok(lines) = fs::read_to_string(file) else { return Ok(()) };
+        for line in lines.lines() {
+            match serde_json::from_str::<Work>(line) {
+                Ok(own) => self.work.add(own),
+                Err(_) => {
+                    let finding = serde_json::from_str(line);
+                    self.findings.push(finding.context("reading the findings of the program")?);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints the findings, and what was checked.
+    pub(crate) fn print(&self, tools: Tools) {
+        self.findings.iter().for_each(warn);
+        warn(self.work.summary(tools, self.findings.len()));
+    }
+
+    /// Whether there are findings, or a fault has stopped a channel.
+    pub(crate) fn is_failure(&self) -> bool {
+        !self.findings.is_empty() || !self.work.faults.is_empty()
+    }
 }
 
 /// Serves the program in the supervisor's process.
@@ -172,18 +237,4 @@ fn kill_at_first(checker: &Checker, process: u32, ended: &AtomicBool) {
         }
         std::thread::sleep(LOOK);
     }
-}
-
-/// Adds the findings of software Orins that the program has opened itself, and what they have looked at.
-fn own_findings(path: &std::path::Path, findings: &mut Vec<Finding>, work: &mut Work) -> Result<()> {
-    let Ok(lines) = fs::read_to_string(path) else { return Ok(()) };
-    for line in lines.lines() {
-        match serde_json::from_str::<Work>(line) {
-            Ok(own) => work.add(own),
-            Err(_) => {
-                findings.push(serde_json::from_str(line).context("reading the findings of the program")?);
-            }
-        }
-    }
-    Ok(())
 }

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use orin_cli::{ExitStatus, UsageError, plain_stdout};
 use tegra_hcq::{DeviceKind, DeviceName};
 
-use crate::{bring_up, check, compile, decode, dmesg, doctor, info, llm, profile_kernel, run, serve};
+use crate::{bring_up, check, compile, cuda, decode, dmesg, doctor, info, llm, profile_kernel, run, serve};
 
 /// Examine the GPU of a Jetson Orin, explain its kernel log, and decode commands and code.
 ///
@@ -64,6 +64,8 @@ enum Task {
     Replay(serve::ReplayOptions),
     /// Run a program on the software Orin and check its kernels; exit code 1 if anything is found
     Check(check::Options),
+    /// Run an unmodified program that uses CUDA's driver API, without CUDA
+    Cuda(cuda::Options),
     /// Run a program on the software Orin and count what its kernels do: instructions, transactions, bank conflicts
     ProfileKernel(profile_kernel::Options),
     /// Run, measure and examine language models
@@ -148,6 +150,7 @@ impl Cli {
             Task::Record(options) => return serve::record(options),
             Task::Replay(options) => return serve::replay(options),
             Task::Check(options) => return check::run(options),
+            Task::Cuda(options) => return cuda::run(options),
             Task::ProfileKernel(options) => return profile_kernel::run(options),
             Task::Llm(command) => return llm::run(command),
             Task::BringUpStage(options) => return bring_up::child::run(options),
@@ -237,6 +240,7 @@ mod tests {
             "record",
             "replay",
             "check",
+            "cuda",
             "profile-kernel",
             "llm",
             "info",

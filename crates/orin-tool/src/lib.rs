@@ -14,6 +14,7 @@ pub mod code;
 pub mod commands;
 mod compile;
 mod cubins;
+mod cuda;
 mod decode;
 mod dmesg;
 mod doctor;

@@ -137,6 +137,20 @@ fn send(process: u32, signal: i32) {
     unsafe { libc::kill(process.cast_signed(), signal) };
 }
 
+/// Runs a program without serving it. Signals that processes send to this one are sent on to it; those of a terminal
+/// reach it anyway, and this process waits for its end.
+///
+/// # Errors
+///
+/// The error of its start, or of signalfd(2).
+pub fn run(mut command: Command) -> io::Result<ExitStatus> {
+    let signals = Signals::block()?;
+    signals.restore_in(&mut command);
+    let mut program = command.spawn()?;
+    signals.forward_to(program.id())?;
+    program.wait()
+}
+
 /// Splits this process. It returns twice: in the supervisor at once, in the guard after the supervisor's end.
 ///
 /// # Errors

@@ -193,10 +193,9 @@ pub(crate) fn command(line: &[OsString]) -> Command {
 }
 
 /// Runs a program without serving it.
-pub(crate) fn plain(mut command: Command) -> Result<ExitStatus> {
+pub(crate) fn plain(command: Command) -> Result<ExitStatus> {
     let name = command.get_program().to_string_lossy().into_owned();
-    let status = command.status();
-    status.map_err(|error| UsageError(format!("cannot start {name}: {error}")).into())
+    guard::run(command).map_err(|error| UsageError(format!("cannot start {name}: {error}")).into())
 }
 
 /// A program that does not exist is a wrong command line.

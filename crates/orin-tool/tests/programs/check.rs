@@ -1,7 +1,10 @@
 //! `orin check`: what it passes to a program, what it collects, and its exit code.
 
 use std::fs;
+use std::io::Read;
 use std::process::{Command, Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
 
 const ORIN: &str = env!("CARGO_BIN_EXE_orin");
 
@@ -82,6 +85,22 @@ fn a_run_ends_with_what_was_checked() {
 #[test]
 fn without_findings_the_exit_code_is_that_of_the_program() {
     assert_eq!(check(&["--no-serve"], &["sh", "-c", "exit 7"]).status.code(), Some(7));
+}
+
+/// A signal for the command is the program's, whose end it waits for.
+#[test]
+fn signals_reach_a_program_that_is_not_served() {
+    let library = std::env::current_exe().unwrap().with_file_name("libcuda.so");
+    for line in [&["check", "--no-serve"][..], &["profile-kernel", "--no-serve"], &["cuda"]] {
+        let mut command = Command::new(ORIN);
+        command.env("ORIN_LIBCUDA", &library).args(line).args(["--", "sh", "-c"]);
+        command.arg("trap 'exit 7' INT; echo ready; while :; do sleep 0.05; done");
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut ready = [0; 6];
+        child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
+        kill_process(Pid::from_child(&child), Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(7), "{line:?}");
+    }
 }
 
 #[test]

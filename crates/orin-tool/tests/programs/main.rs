@@ -4,6 +4,7 @@ mod bring_up;
 mod bytes;
 mod check;
 mod compile;
+mod cuda;
 mod decode;
 mod decode_strace;
 mod dmesg;
