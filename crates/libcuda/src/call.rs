@@ -45,7 +45,8 @@ fn trace() -> Option<&'static Trace> {
         .as_ref()
 }
 
-/// Environment variable with the file that gets a line `cuInit` and lines `CALLS FUNCTION REASON` for missing functions.
+/// Environment variable with the file that gets a line `cuInit`, and lines `CALLS FUNCTION REASON` for functions that
+/// are missing.
 const REPORT: &str = "ORIN_CUDA_REPORT";
 
 /// Appends a line to the file of [`REPORT`], if there is one.
@@ -111,7 +112,8 @@ pub(crate) fn missing(symbol: &'static str, area: &'static str) -> u32 {
         let first = {
             let mut missing = MISSING.lock();
             if missing.is_empty() {
-                // SAFETY: the function has no argument and does not unwind. It is called before this library is unloaded.
+                // SAFETY: the function has no argument and does not unwind. It runs before this library is
+                // unloaded.
                 unsafe { libc::atexit(report_rest) };
             }
             let (_, count) = missing.entry(symbol).or_insert((area, 0));
