@@ -40,8 +40,8 @@ Examples:
   orin cuda --check memcheck,racecheck --sarif findings.sarif -- python3 -m pytest tests
   orin cuda --device sim --trace calls.txt -- ./program
 
-The library libcuda.so.1 is built by `cargo build --release -p orin-libcuda` beside this program, installed by `cargo
-xtask install-library`, or named by ORIN_LIBCUDA. The command puts it first in LD_LIBRARY_PATH, and prints at the end
+The library is the file that ORIN_LIBCUDA names, else libcuda.so beside this program, which `cargo build --release -p
+orin-libcuda` builds, else lib/orin/cuda/libcuda.so.1 below its prefix. The command puts it first in LD_LIBRARY_PATH, and prints at the end
 which functions the program has called that are not supported. If an output of this command goes to standard output,
 the program prints to standard error.
 
