@@ -20,7 +20,7 @@
 //!
 //! # Where to find what
 //!
-//! - Words to text: [`disassemble`], [`mnemonic`].
+//! - Words to text: [`disassemble`], [`mnemonic`]; of textures, without decoding: [`texture`].
 //! - Words to instructions: [`decode`], [`Instruction`], [`Op`], [`Source`], [`Sign`], [`Predicate`], [`Sizes`],
 //!   [`Refusal`]; registers without storage: [`RZ`], [`URZ`], [`PT`].
 //! - The table: [`Row`], [`Layout`], [`Fragment`], and the places of modifiers in [`field`].
@@ -78,4 +78,15 @@ pub fn disassemble(word: u128, address: u64) -> Option<String> {
 /// ```
 pub fn mnemonic(word: u128) -> Option<String> {
     print::name(&Instruction::new(table::find(word)?, word))
+}
+
+/// Returns the mnemonic, without modifiers, of an instruction that reads or writes textures or surfaces. `None` for all
+/// other words. Only the opcode is looked up, in a few nanoseconds.
+///
+/// ```
+/// assert_eq!(sass::texture(0x0000_0000_0000_0000_0000_0000_0000_7370), Some("TXQ"));
+/// ```
+#[inline]
+pub fn texture(word: u128) -> Option<&'static str> {
+    table::find_texture(word).map(|row| row.mnemonic)
 }

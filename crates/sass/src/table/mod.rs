@@ -14,7 +14,7 @@ use crate::field;
 use crate::row::Row;
 
 /// All rows.
-const FAMILIES: [&[Row]; 9] = [
+const FAMILIES: [&[Row]; 10] = [
     integer::ROWS,
     float::ROWS,
     convert::ROWS,
@@ -24,18 +24,22 @@ const FAMILIES: [&[Row]; 9] = [
     tensor::ROWS,
     control::ROWS,
     texture::ROWS,
+    texture::OTHERS,
 ];
 
 /// The row of each value of bits 0 to 11.
-static BY_OPCODE: [Option<&Row>; 4096] = by_opcode();
+static BY_OPCODE: [Option<&Row>; 4096] = by_opcode(&FAMILIES);
 
-const fn by_opcode() -> [Option<&'static Row>; 4096] {
+/// As `BY_OPCODE`, of textures and surfaces alone.
+static TEXTURES: [Option<&Row>; 4096] = by_opcode(&[texture::ROWS]);
+
+const fn by_opcode(families: &[&'static [Row]]) -> [Option<&'static Row>; 4096] {
     let mut rows: [Option<&'static Row>; 4096] = [None; 4096];
     let mut family = 0;
-    while family < FAMILIES.len() {
+    while family < families.len() {
         let mut at = 0;
-        while at < FAMILIES[family].len() {
-            let row = &FAMILIES[family][at];
+        while at < families[family].len() {
+            let row = &families[family][at];
             let mut form = 0;
             while form < 8 {
                 if row.forms >> form & 1 != 0 {
@@ -55,6 +59,12 @@ const fn by_opcode() -> [Option<&'static Row>; 4096] {
 /// Returns the row of an instruction word; `None` if it is not an instruction.
 pub(crate) fn find(word: u128) -> Option<&'static Row> {
     BY_OPCODE[field::OPCODE.of(word) as usize]
+}
+
+/// As [`find`], for textures and surfaces alone.
+#[inline]
+pub(crate) fn find_texture(word: u128) -> Option<&'static Row> {
+    TEXTURES[field::OPCODE.of(word) as usize]
 }
 
 #[cfg(test)]

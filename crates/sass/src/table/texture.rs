@@ -74,6 +74,7 @@ const PLACE: Operand = By(&[], |p: &mut Printer<'_>| {
     p.push(format_args!("[{}]", p.register(A_REGISTER)));
 });
 
+/// Textures and surfaces.
 pub(super) const ROWS: &[Row] = &[
     printed(0x160, f(5), "TEX", Own)
         .name(&[SCORED, BOUND, PRECISION, LEVELS, OFFSETS, EVICTION, NDV, DC, NO_DEPENDENCY])
@@ -151,7 +152,6 @@ pub(super) const ROWS: &[Row] = &[
         Register(UPPER),
     ]),
     // Known by name only.
-    named(0x0ba, f(1) | f(2) | f(4), "UF2FP"),
     named(0x160, f(7), "TEX"),
     named(0x162, f(5), "TEX"),
     named(0x163, f(7), "TLD4"),
@@ -180,6 +180,11 @@ pub(super) const ROWS: &[Row] = &[
     named(0x19d, f(3) | f(7), "SUST"),
     named(0x19f, f(3) | f(7), "SURED"),
     named(0x1b3, f(3) | f(4) | f(5), "SUQUERY"),
+];
+
+/// The graphics pipeline, and what else is known by name only.
+pub(super) const OTHERS: &[Row] = &[
+    named(0x0ba, f(1) | f(2) | f(4), "UF2FP"),
     named(0x120, f(4), "AL2P"),
     named(0x121, f(2), "ALD"),
     named(0x122, f(2), "AST"),

@@ -2,13 +2,10 @@
 //! textures or surfaces.
 
 use gpu_hal::chip::Chip;
+use sass::field::{BANK, BANK_OFFSET};
 
 /// Size of an instruction in bytes.
 const BYTES: usize = 16;
-
-/// Instructions that read or write textures and surfaces.
-const TEXTURES: [&str; 12] =
-    ["TEX", "TLD", "TLD4", "TMML", "TXD", "TXQ", "SULD", "SUST", "SUATOM", "SURED", "SUQUERY", "FOOTPRINT"];
 
 /// Needs of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,32 +20,20 @@ pub(crate) struct Needs {
 impl Needs {
     /// The needs of code that was compiled for `chip`.
     pub(super) fn of(code: &[u8], chip: Option<&Chip>) -> Self {
-        let mut needs = Self::default();
+        let words = || code.as_chunks::<BYTES>().0.iter().map(|word| u128::from_le_bytes(*word));
         let workspace = chip.map(|chip| chip.bank0.value.grid_workspace);
-        // PANIC: the chunks have 16 bytes.
-        let words =
-            code.chunks_exact(BYTES).map(|word| u128::from_le_bytes(word.try_into().expect("16 bytes")));
-        for word in words {
-            if needs.texture.is_none()
-                && let Err(sass::Refusal::Unmodelled(name)) = sass::decode(word)
-                && TEXTURES.contains(&name)
-            {
-                needs.texture = Some(name);
-            }
-            if let Some(at) = workspace.filter(|at| needs.grid_barrier.is_none() && reads(word, *at)) {
-                needs.grid_barrier = Some(at);
-            }
+        Self {
+            grid_barrier: workspace.filter(|at| words().any(|word| reads(word, *at))),
+            texture: words().find_map(sass::texture),
         }
-        needs
     }
 }
 
 /// Whether an instruction has one of the two words at offset `at` of constant bank 0 as an operand.
 fn reads(word: u128, at: usize) -> bool {
-    // CAST: 16 and 5 bits.
-    let (offset, bank) = ((word >> 38) as usize & 0xffff, (word >> 54) as usize & 0x1f);
+    let offset = BANK_OFFSET.of(word) as usize;
     // Other instructions may have these bits, so the text decides.
-    bank == 0
+    BANK.of(word) == 0
         && (offset == at || offset == at + 4)
         && sass::disassemble(word, 0).is_some_and(|text| text.contains(&format!("c[0x0][{offset:#x}]")))
 }
