@@ -16,8 +16,8 @@ use crate::memory::{self, Allocation, Owner};
 use crate::objects::Kind;
 use crate::stream::Stream;
 
-/// Blocks are multiples of this, in bytes.
-const UNIT: usize = 512;
+/// Bytes of freed blocks that a pool keeps, if its threshold is lower.
+const KEPT: u64 = 64 << 20;
 
 /// A pool.
 #[derive(Debug)]
@@ -97,8 +97,11 @@ impl Pool {
         stream: &Stream,
         bytes: usize,
     ) -> Result<Arc<Allocation>> {
-        let size = bytes.checked_next_multiple_of(UNIT).filter(|size| *size > 0);
-        let size = size.ok_or_else(|| Failure::invalid(format!("{bytes} bytes are asked for")))?;
+        if bytes == 0 {
+            return Err(Failure::invalid("no bytes are asked for"));
+        }
+        // Blocks are reused for the same size only, so that the checks of the software Orin know it exactly.
+        let size = bytes;
         let fits =
             |block: &Block| block.stream == stream.id || block.last.as_ref().is_none_or(Fence::is_done);
         let kept = {
@@ -143,6 +146,12 @@ impl Pool {
                 state.free.entry(size).or_default().push(block);
             }
             _ => state.figures.reserved = state.figures.reserved.saturating_sub(size as u64),
+        }
+        let Figures { used, reserved, threshold, .. } = state.figures;
+        drop(state);
+        let kept = threshold.max(KEPT);
+        if reserved.saturating_sub(used) > kept {
+            self.trim(used + kept);
         }
     }
 
