@@ -92,8 +92,10 @@ fn without_findings_the_exit_code_is_that_of_the_program() {
 fn signals_reach_a_program_that_is_not_served() {
     let library = std::env::current_exe().unwrap().with_file_name("libcuda.so");
     for line in [&["check", "--no-serve"][..], &["profile-kernel", "--no-serve"], &["cuda"]] {
-        let mut command = Command::new(ORIN);
-        command.env("ORIN_LIBCUDA", &library).args(line).args(["--", "sh", "-c"]);
+        // A shell cannot trap a signal that it finds ignored, as in a background job of another shell.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=INT", ORIN]).env("ORIN_LIBCUDA", &library);
+        command.args(line).args(["--", "sh", "-c"]);
         command.arg("trap 'exit 7' INT; echo ready; while :; do sleep 0.05; done");
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let mut ready = [0; 6];
