@@ -223,6 +223,10 @@ impl DoorRange {
     /// The errno of the mmap: `EEXIST` if the process uses some of the addresses, `EINVAL`, `ENOMEM` beyond the end of
     /// the address space.
     pub fn reserve_at(address: usize, len: usize) -> Result<Self, Errno> {
+        // Some emulators of Linux choose another address instead.
+        if !address.is_multiple_of(rustix::param::page_size()) {
+            return Err(Errno::INVAL);
+        }
         let place = core::ptr::with_exposed_provenance_mut(address);
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: the flag keeps all other mappings: a new mapping touches no other memory.
