@@ -70,6 +70,16 @@ extern "C" fn forked() {
     FORKED.store(true, Ordering::Relaxed);
 }
 
+fn check_fork() -> Result<()> {
+    if FORKED.load(Ordering::Relaxed) {
+        return Err(Failure::new(
+            Code::NotInitialized,
+            "CUDA was initialised before this process was forked",
+        ));
+    }
+    Ok(())
+}
+
 /// Lists the GPUs, once per process.
 ///
 /// # Errors
@@ -80,12 +90,7 @@ pub fn init(flags: u32) -> Result<()> {
     if flags != 0 {
         return Err(Failure::invalid(format!("cuInit takes the flags 0, not {flags}")));
     }
-    if FORKED.load(Ordering::Relaxed) {
-        return Err(Failure::new(
-            Code::NotInitialized,
-            "CUDA was initialised before this process was forked",
-        ));
-    }
+    check_fork()?;
     let _first = FIRST.lock();
     if DRIVER.get().is_none() {
         let names = visible(names()?, env::var(VISIBLE).ok().as_deref());
@@ -129,12 +134,7 @@ fn visible(names: Vec<DeviceName>, chosen: Option<&str>) -> Vec<DeviceName> {
 ///
 /// [`Code::NotInitialized`] before [`init`], and in a process that was forked after it.
 pub fn driver() -> Result<&'static Driver> {
-    if FORKED.load(Ordering::Relaxed) {
-        return Err(Failure::new(
-            Code::NotInitialized,
-            "CUDA was initialised before this process was forked",
-        ));
-    }
+    check_fork()?;
     DRIVER.get().ok_or_else(|| Code::NotInitialized.into())
 }
 

@@ -315,6 +315,11 @@ fn sort(entries: &[Option<Entry>]) -> Result<Vec<usize>> {
     Ok(order.into_iter().filter(|&at| entries[at].is_some()).collect())
 }
 
+/// The work of entries, in an order.
+fn works<'e>(entries: &'e [Option<Entry>], order: &'e [usize]) -> impl Iterator<Item = &'e Work> {
+    order.iter().filter_map(|&at| entries[at].as_ref()).map(|entry| &entry.work)
+}
+
 /// A graph that can be launched.
 #[derive(Debug)]
 pub struct Executable {
@@ -323,7 +328,8 @@ pub struct Executable {
     /// Flags of its creation.
     pub flags: u64,
     entries: Mutex<Vec<Option<Entry>>>,
-    order: Mutex<Vec<usize>>,
+    /// The places of the entries, each after those that it depends on.
+    order: Vec<usize>,
 }
 
 impl Kind for Executable {
@@ -338,7 +344,7 @@ impl Executable {
     /// [`Code::InvalidValue`] if it has a cycle.
     pub fn of(graph: &Graph, flags: u64) -> Result<Arc<Self>> {
         let entries = graph.entries.lock().clone();
-        let order = Mutex::new(sort(&entries)?);
+        let order = sort(&entries)?;
         let entries = Mutex::new(entries);
         driver()?.objects.insert(|handle| Ok(Self { handle, context: graph.context, flags, entries, order }))
     }
@@ -392,23 +398,14 @@ impl Executable {
     /// The errors of the work.
     pub fn launch(&self, context: &Context, stream: &Stream) -> Result<()> {
         if stream.captured()?.is_some() {
-            let works = self.works();
-            return stream.run(context, Work::Sequence(works.into()));
+            let works = works(&self.entries.lock(), &self.order).cloned().collect();
+            return stream.run(context, Work::Sequence(works));
         }
-        let (entries, order) = (self.entries.lock(), self.order.lock());
+        let entries = self.entries.lock();
         let encode = |queue: &mut tegra_hcq::Queue| {
-            order
-                .iter()
-                .filter_map(|&at| entries[at].as_ref())
-                .try_for_each(|entry| entry.work.encode(context, queue))
+            works(&entries, &self.order).try_for_each(|work| work.encode(context, queue))
         };
         stream.work(context, encode).map(drop)
-    }
-
-    /// The work of all nodes, in order.
-    fn works(&self) -> Vec<Work> {
-        let (entries, order) = (self.entries.lock(), self.order.lock());
-        order.iter().filter_map(|&at| entries[at].as_ref()).map(|entry| entry.work.clone()).collect()
     }
 
     /// Removes the executable.
@@ -429,9 +426,6 @@ impl Graph {
     /// [`Code::InvalidValue`] if it has a cycle.
     pub fn sequence(&self) -> Result<Work> {
         let entries = self.entries.lock();
-        let order = sort(&entries)?;
-        let works: Vec<_> =
-            order.iter().filter_map(|&at| entries[at].as_ref()).map(|entry| entry.work.clone()).collect();
-        Ok(Work::Sequence(works.into()))
+        Ok(Work::Sequence(works(&entries, &sort(&entries)?).cloned().collect()))
     }
 }

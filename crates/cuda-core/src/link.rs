@@ -7,14 +7,11 @@ use tegra_hcq::{Compiled, JitOptions, LinkInput};
 
 use crate::code::Result;
 use crate::context::Context;
-use crate::driver::driver;
 use crate::image;
-use crate::objects::Kind;
 
 /// A link in progress.
 #[derive(Debug)]
 pub struct Link {
-    handle: u64,
     options: JitOptions,
     /// Name and content of each input.
     inputs: Mutex<Vec<(String, Vec<u8>)>>,
@@ -22,24 +19,10 @@ pub struct Link {
     cubin: Mutex<Arc<[u8]>>,
 }
 
-impl Kind for Link {}
-
 impl Link {
     /// Begins a link.
-    ///
-    /// # Errors
-    ///
-    /// [`Code::NotInitialized`](crate::Code::NotInitialized).
-    pub fn begin(options: JitOptions) -> Result<Arc<Self>> {
-        let make = |handle| {
-            Ok(Self { handle, options, inputs: Mutex::default(), cubin: Mutex::new(Arc::default()) })
-        };
-        driver()?.objects.insert(make)
-    }
-
-    /// Its handle.
-    pub fn handle(&self) -> u64 {
-        self.handle
+    pub fn new(options: JitOptions) -> Self {
+        Self { options, inputs: Mutex::default(), cubin: Mutex::new(Arc::default()) }
     }
 
     /// Adds an input.
@@ -60,14 +43,5 @@ impl Link {
         let cubin: Arc<[u8]> = compiled.cubin.as_slice().into();
         *self.cubin.lock() = Arc::clone(&cubin);
         Ok((cubin, compiled))
-    }
-
-    /// Ends the link.
-    ///
-    /// # Errors
-    ///
-    /// [`Code::InvalidHandle`](crate::Code::InvalidHandle) if it has ended.
-    pub fn end(&self) -> Result<()> {
-        driver()?.objects.remove::<Self>(self.handle).map(drop)
     }
 }

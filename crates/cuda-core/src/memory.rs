@@ -13,9 +13,6 @@ use tegra_hcq::{Buffer, Device, Program};
 use crate::code::{Code, Failure, Result};
 use crate::ids::next_id;
 
-/// Size of a page in bytes.
-const PAGE: usize = 4096;
-
 /// How memory was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -165,8 +162,9 @@ impl Memory {
             return Err(Code::HostMemoryAlreadyRegistered.into());
         }
         // The GPU maps whole pages.
-        let before = host % PAGE;
-        let whole = (before + bytes).next_multiple_of(PAGE);
+        let page = rustix::param::page_size();
+        let before = host % page;
+        let whole = (before + bytes).next_multiple_of(page);
         // SAFETY: the caller's promise: a page of mapped memory is mapped as a whole.
         let buffer = unsafe { device.import_raw(pointer.byte_sub(before), whole)? };
         let allocation = Arc::new(Allocation {

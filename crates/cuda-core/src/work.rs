@@ -179,10 +179,19 @@ impl MemoryCopy {
         if self.is_empty() {
             return Ok(());
         }
-        if self.target.on_gpu && self.source.on_gpu && self.height > 1 && self.depth == 1 {
-            let [source, target] = [self.source, self.target].map(Side::rows);
+        if self.target.on_gpu && self.height > 1 && self.depth == 1 {
+            let Self { target, source, width, height, .. } = *self;
             // SAFETY: whoever made the copy promised that both sides are valid until it has ended.
-            unsafe { queue.copy_raw_2d(source, target, self.width as u64, self.height as u64)? };
+            unsafe {
+                if source.on_gpu {
+                    queue.copy_raw_2d(source.rows(), target.rows(), width as u64, height as u64)?;
+                } else {
+                    let bytes = (height - 1) * source.pitch + width;
+                    // CAST: an address of this process.
+                    let rows = core::slice::from_raw_parts(source.address as usize as *const u8, bytes);
+                    queue.upload_raw_2d(rows, source.pitch, target.rows(), width, height)?;
+                }
+            }
             return Ok(());
         }
         let (width, rows) = self.rows();

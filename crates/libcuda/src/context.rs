@@ -4,7 +4,7 @@ use core::ffi::c_int;
 use std::sync::Arc;
 
 use orin_cuda_core::context::{current, peek, pop, push, set_current};
-use orin_cuda_core::{Code, Context, Failure, PRIORITIES, Result, VERSION, driver};
+use orin_cuda_core::{Code, Context, Failure, PRIORITIES, Result, driver};
 
 use crate::abi::{Handle, In, Ordinal, Out};
 use crate::call::api;
@@ -133,7 +133,6 @@ api! {
     api_version(handle: Handle, place: Out<u32>) [cuCtxGetApiVersion Legacy] {
         let place = place.need("the place for the version")?;
         context_or_current(handle)?;
-        let _ = VERSION;
         // The number that NVIDIA's driver gives for contexts of cuCtxCreate_v2 and later.
         place.set(3020);
         Ok(())

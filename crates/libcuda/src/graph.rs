@@ -10,7 +10,7 @@ use crate::abi::{Address, Handle, In, Out};
 use crate::call::api;
 use crate::copy::Copy3d;
 use crate::launch::{Parameters, Size, launch_of};
-use crate::stream::{graph_of, host_call, stream_of};
+use crate::stream::{graph_of, host_call, places, stream_of};
 
 fn executable_of(handle: Handle) -> Result<Arc<Executable>> {
     driver()?.objects.get::<Executable>(handle)
@@ -19,19 +19,6 @@ fn executable_of(handle: Handle) -> Result<Arc<Executable>> {
 fn node_of(handle: Handle) -> Result<(Arc<Graph>, usize)> {
     let node = driver()?.objects.get::<Node>(handle)?;
     Ok((graph_of(node.graph)?, node.index))
-}
-
-/// The places of nodes in a graph.
-fn places(graph: &Graph, nodes: In<Handle>, count: usize) -> Result<Vec<usize>> {
-    let place = |handle: Handle| {
-        let node = driver()?.objects.get::<Node>(handle)?;
-        if node.graph == graph.handle() {
-            Ok(node.index)
-        } else {
-            Err(Failure::invalid("a node of another graph"))
-        }
-    };
-    nodes.list(count, "the list of nodes")?.into_iter().map(place).collect()
 }
 
 fn add(
@@ -124,6 +111,12 @@ impl FillNode {
 pub struct HostNode {
     function: Option<unsafe extern "C" fn(*mut c_void)>,
     argument: *mut c_void,
+}
+
+impl HostNode {
+    fn work(self) -> Result<Work> {
+        host_call(self.function, self.argument)
+    }
 }
 
 fn copy_work(copy: In<Copy3d>) -> Result<Work> {
@@ -242,10 +235,7 @@ api! {
 
     add_host(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, node: In<HostNode>)
     [cuGraphAddHostNode Legacy] {
-        add(place, graph, after, count, || {
-            let HostNode { function, argument } = node.read("the node")?;
-            host_call(function, argument)
-        })
+        add(place, graph, after, count, || node.read("the node")?.work())
     }
 
     add_graph(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, child: Handle)
@@ -279,10 +269,7 @@ api! {
     }
 
     set_host(node: Handle, parameters: In<HostNode>) [cuGraphHostNodeSetParams Legacy] {
-        change_node(node, || {
-            let HostNode { function, argument } = parameters.read("the node")?;
-            host_call(function, argument)
-        })
+        change_node(node, || parameters.read("the node")?.work())
     }
 
     node_type(node: Handle, place: Out<u32>) [cuGraphNodeGetType Legacy] {
@@ -414,10 +401,7 @@ api! {
     }
 
     change_host(executable: Handle, node: Handle, parameters: In<HostNode>) [cuGraphExecHostNodeSetParams Legacy] {
-        change(executable, node, || {
-            let HostNode { function, argument } = parameters.read("the node")?;
-            host_call(function, argument)
-        })
+        change(executable, node, || parameters.read("the node")?.work())
     }
 
     change_graph(executable: Handle, node: Handle, child: Handle) [cuGraphExecChildGraphNodeSetParams Legacy] {

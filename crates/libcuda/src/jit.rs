@@ -20,6 +20,8 @@ struct Log {
 
 // SAFETY: `cuda.h` documents that the rooms of a link's logs stay valid until the link is destroyed, for any thread.
 unsafe impl Send for Log {}
+// SAFETY: as above; each call that writes them belongs to the program, which orders its calls.
+unsafe impl Sync for Log {}
 
 /// What the program has asked for.
 #[derive(Clone, Debug, Default)]

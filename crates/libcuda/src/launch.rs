@@ -83,9 +83,20 @@ pub(crate) fn launch_of(function: Arc<Function>, size: Size, parameters: Paramet
     Ok(launch)
 }
 
-fn start(order: Order, handle: Handle, size: Size, stream: Handle, parameters: Parameters) -> Result<()> {
+/// Launches a kernel; a cooperative one only if the whole grid can be resident at once.
+fn start(
+    order: Order,
+    handle: Handle,
+    size: Size,
+    stream: Handle,
+    parameters: Parameters,
+    cooperative: bool,
+) -> Result<()> {
     let (context, stream) = stream_of(order, stream)?;
     let function = function(&context, handle)?;
+    if cooperative {
+        check_cooperative(&context, &function, size)?;
+    }
     let launch = launch_of(function, size, parameters)?;
     stream.run(&context, Work::Launch(launch))
 }
@@ -148,35 +159,6 @@ fn is_cooperative(attributes: &[Attribute]) -> Result<bool> {
     Ok(cooperative)
 }
 
-/// Block size for the highest occupancy, and blocks that fill the GPU.
-fn best_block(
-    function: &Function,
-    context: &Context,
-    shared: impl Fn(u32) -> usize,
-    limit: c_int,
-) -> Result<(u32, u32)> {
-    let most = function.attributes.max_threads;
-    let most = u32::try_from(limit).ok().filter(|limit| (1..most).contains(limit)).unwrap_or(most);
-    let mut best = (0, 0, 0);
-    let mut threads = most.next_multiple_of(32);
-    while threads > 0 {
-        let block = threads.min(most);
-        let bytes = u32::try_from(shared(block)).unwrap_or(u32::MAX);
-        if let Ok(occupancy) = function.kernel.occupancy(block, bytes) {
-            let resident = occupancy.blocks_per_sm * block;
-            if resident > best.0 {
-                best = (resident, block, occupancy.blocks_per_sm);
-            }
-        }
-        threads -= 32;
-    }
-    let (_, block, blocks) = best;
-    if block == 0 {
-        return Err(Failure::invalid(format!("no block of {} fits", function.kernel.name())));
-    }
-    Ok((blocks * context.device.info().sm_count, block))
-}
-
 type SharedOfBlock = unsafe extern "C" fn(c_int) -> usize;
 
 fn potential(
@@ -188,14 +170,18 @@ fn potential(
     limit: c_int,
 ) -> Result<()> {
     let (grid, block) = (grid.need("the place for the grid")?, block.need("the place for the block")?);
-    let context = orin_cuda_core::context::current()?;
-    let function = function(&context, handle)?;
-    // CAST: a block has at most 1024 threads. SAFETY: the program gave the function for this call.
-    let of_block = |threads: u32| shared.map_or(bytes, |shared| unsafe { shared(threads as c_int) });
-    let best = best_block(&function, &context, of_block, limit)?;
+    let function = function_of(handle)?;
+    let of_block = |threads: u32| {
+        // CAST: a block has at most 1024 threads. SAFETY: the program gave the function for this call.
+        let bytes = shared.map_or(bytes, |shared| unsafe { shared(threads as c_int) });
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    };
+    // 0 is no limit.
+    let limit = u32::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(u32::MAX);
+    let (threads, blocks) = function.kernel.fullest_block(limit, of_block)?;
     // CAST: blocks and threads of one GPU.
-    grid.set(best.0 as c_int);
-    block.set(best.1 as c_int);
+    grid.set(blocks as c_int);
+    block.set(threads as c_int);
     Ok(())
 }
 
@@ -222,7 +208,7 @@ api! {
         extra: In<usize>,
     ) [cuLaunchKernel Legacy] [cuLaunchKernel_ptsz PerThread] {
         let size = Size { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
-        start(order, handle, size, stream, Parameters { pointers, extra })
+        start(order, handle, size, stream, Parameters { pointers, extra }, false)
     }
 
     cooperative(
@@ -234,20 +220,14 @@ api! {
         pointers: In<In<u8>>,
     ) [cuLaunchCooperativeKernel Legacy] [cuLaunchCooperativeKernel_ptsz PerThread] {
         let size = Size { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
-        let (context, _) = stream_of(order, stream)?;
-        check_cooperative(&context, &*function(&context, handle)?, size)?;
-        start(order, handle, size, stream, Parameters { pointers, extra: In::none() })
+        start(order, handle, size, stream, Parameters { pointers, extra: In::none() }, true)
     }
 
     kernel_ex(order @ config: In<Config>, handle: Handle, pointers: In<In<u8>>, extra: In<usize>)
     [cuLaunchKernelEx Legacy] [cuLaunchKernelEx_ptsz PerThread] {
         let Config { size, stream, attributes, count } = config.read("the configuration")?;
         let cooperative = is_cooperative(&attributes.list(count as usize, "the attributes")?)?;
-        if cooperative {
-            let (context, _) = stream_of(order, stream)?;
-            check_cooperative(&context, &*function(&context, handle)?, size)?;
-        }
-        start(order, handle, size, stream, Parameters { pointers, extra })
+        start(order, handle, size, stream, Parameters { pointers, extra }, cooperative)
     }
 
     active_blocks(count: Out<c_int>, handle: Handle, block: c_int, bytes: usize)

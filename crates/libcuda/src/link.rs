@@ -4,29 +4,34 @@ use core::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use orin_cuda_core::context::current;
-use orin_cuda_core::{Code, Failure, Link, Result, driver};
-use parking_lot::Mutex;
+use orin_cuda_core::{Code, Failure, Kind, Link, Result, driver};
 
 use crate::abi::{Handle, In, Out, Text};
 use crate::call::api;
 use crate::jit::Jit;
 use crate::module::file;
 
-fn link_of(handle: Handle) -> Result<Arc<Link>> {
-    driver()?.objects.get::<Link>(handle)
+/// A link in progress, and where its logs go.
+struct Job {
+    link: Link,
+    jit: Jit,
+    handle: Handle,
 }
 
-/// Where each link in progress writes its logs, by handle.
-static LOGS: Mutex<Vec<(Handle, Jit)>> = Mutex::new(Vec::new());
+impl Kind for Job {}
+
+fn job_of(handle: Handle) -> Result<Arc<Job>> {
+    driver()?.objects.get::<Job>(handle)
+}
 
 /// The number of CU_JIT_INPUT_NVVM: intermediate code, which is deprecated.
 const NVVM: u32 = 5;
 
 fn add(link: Handle, kind: u32, name: &str, data: impl FnOnce() -> Result<Vec<u8>>) -> Result<()> {
-    let link = link_of(link)?;
+    let job = job_of(link)?;
     match kind {
         0..NVVM => {
-            link.add(name.to_owned(), data()?);
+            job.link.add(name.to_owned(), data()?);
             Ok(())
         }
         NVVM => Err(Failure::new(Code::NotSupported, "link-time optimisation")),
@@ -40,9 +45,8 @@ api! {
         let place = place.need("the place for the link")?;
         let jit = Jit::read(count, options, values)?;
         current()?;
-        let link = Link::begin(jit.options.clone())?;
-        LOGS.lock().push((link.handle(), jit));
-        place.set(link.handle());
+        let link = Link::new(jit.options.clone());
+        place.set(driver()?.objects.insert(|handle| Ok(Job { link, jit, handle }))?.handle);
         Ok(())
     }
 
@@ -65,12 +69,9 @@ api! {
 
     complete(link: Handle, cubin: Out<*const c_void>, size: Out<usize>) [cuLinkComplete Legacy] {
         let (cubin, size) = (cubin.need("the place for the cubin")?, size.need("the place for the size")?);
-        let object = link_of(link)?;
-        let result = object.complete(&*current()?);
-        let logs = LOGS.lock().iter().find(|(handle, _)| *handle == link).map(|(_, jit)| jit.clone());
-        if let Some(jit) = logs {
-            jit.report(result.as_ref().map(|(_, compiled)| compiled));
-        }
+        let job = job_of(link)?;
+        let result = job.link.complete(&*current()?);
+        job.jit.report(result.as_ref().map(|(_, compiled)| compiled));
         let (bytes, _) = result?;
         cubin.set(bytes.as_ptr().cast());
         size.set(bytes.len());
@@ -78,7 +79,6 @@ api! {
     }
 
     destroy(link: Handle) [cuLinkDestroy Legacy] {
-        LOGS.lock().retain(|(handle, _)| *handle != link);
-        link_of(link)?.end()
+        driver()?.objects.remove::<Job>(link).map(drop)
     }
 }

@@ -132,19 +132,10 @@ fn update_dependencies(
     count: usize,
     flags: u32,
 ) -> Result<()> {
-    let handles = nodes.list(count, "the list of nodes")?;
     let (_, stream) = stream_of(order, stream)?;
     let part = stream.captured()?;
     let (capture, _) = part.ok_or_else(|| Failure::new(Code::IllegalState, "the stream is not capturing"))?;
-    let place = |handle: &Handle| -> Result<usize> {
-        let node = driver()?.objects.get::<Node>(*handle)?;
-        if node.graph == capture.graph.handle() {
-            Ok(node.index)
-        } else {
-            Err(Failure::invalid("a node of another graph"))
-        }
-    };
-    let places = handles.iter().map(place).collect::<Result<Vec<_>>>()?;
+    let places = places(&capture.graph, nodes, count)?;
     // CU_STREAM_ADD_CAPTURE_DEPENDENCIES, CU_STREAM_SET_CAPTURE_DEPENDENCIES.
     match flags {
         0 => stream.set_frontier(places, true),
@@ -434,4 +425,17 @@ const HINTS: [u32; 4] = [1, 3, 9, 10];
 /// The graph that a handle names.
 pub(crate) fn graph_of(handle: Handle) -> Result<Arc<Graph>> {
     driver()?.objects.get::<Graph>(handle)
+}
+
+/// The places of nodes in a graph.
+pub(crate) fn places(graph: &Graph, nodes: In<Handle>, count: usize) -> Result<Vec<usize>> {
+    let place = |handle: Handle| {
+        let node = driver()?.objects.get::<Node>(handle)?;
+        if node.graph == graph.handle() {
+            Ok(node.index)
+        } else {
+            Err(Failure::invalid("a node of another graph"))
+        }
+    };
+    nodes.list(count, "the list of nodes")?.into_iter().map(place).collect()
 }

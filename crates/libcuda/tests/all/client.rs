@@ -128,6 +128,29 @@ fn fills_and_rectangles() {
         let copy = [256, 0, 2, 0, memory, 0, 512, 0, 0, 1, target, 0, 0, 64, 64, 3];
         ok(cuMemcpy2D_v2(&raw const copy));
         assert_eq!(rows, [[7; 16]; 3]);
+        // And from the host, in the order of a stream.
+        let source = [[1_u32, 2, 3, 4], [5, 6, 7, 8]];
+        let copy = [
+            0,
+            0,
+            1,
+            (&raw const source).expose_provenance() as u64,
+            0,
+            0,
+            16,
+            4,
+            1,
+            2,
+            0,
+            memory,
+            0,
+            32,
+            8,
+            2,
+        ];
+        ok(cuMemcpy2DAsync_v2(&raw const copy, 0));
+        let filled = download::<u32>(memory, 24);
+        assert_eq!((&filled[9..11], &filled[17..19], filled[11]), (&[1, 2][..], &[5, 6][..], 0xabcd_abcd));
         gives(cuMemsetD16_v2(memory + 4000, 0, 100), 1);
     }
 }
@@ -148,6 +171,28 @@ fn variables_and_attributes() {
         gives(cuMemcpyDtoH_v2((&raw mut bytes).cast(), taps, 4), 1);
         assert_eq!(made::<i32>(|place| cuDeviceGetAttribute(place, 75, 0)), 8);
         assert_eq!(made::<i32>(|place| cuDeviceGetAttribute(place, 76, 0)), 7);
+    }
+}
+
+#[test]
+fn a_linked_cubin_loads_and_fills_the_gpu() {
+    let _setup = Setup::new();
+    let image = include_bytes!("../../../tegra-hcq/kernels/vector_add.cubin");
+    let (mut cubin, mut bytes, mut block) = (core::ptr::null(), 0, 0);
+    // SAFETY: places and the image are valid; the cubin is used before its link ends.
+    unsafe {
+        let [options, values] = [core::ptr::null_mut(); 2];
+        let link: Handle = made(|place| cuLinkCreate_v2(0, options, values.cast(), place));
+        let image = (image.as_ptr().cast(), image.len());
+        ok(cuLinkAddData_v2(link, 0, image.0, image.1, c"add".as_ptr(), 0, options, values.cast()));
+        ok(cuLinkComplete(link, &raw mut cubin, &raw mut bytes));
+        let module: Handle = made(|place| cuModuleLoadData(place, cubin));
+        ok(cuLinkDestroy(link));
+        gives(cuLinkComplete(link, &raw mut cubin, &raw mut bytes), 400);
+        let add: Handle = made(|place| cuModuleGetFunction(place, module, c"vector_add".as_ptr()));
+        let grid: i32 =
+            made(|place| cuOccupancyMaxPotentialBlockSize(place, &raw mut block, add, None, 0, 0));
+        assert_eq!((block, grid % 2), (768, 0), "two blocks on each SM");
     }
 }
 

@@ -47,6 +47,33 @@ unsafe extern "C" {
     pub(crate) fn cuMemcpyDtoHAsync_v2(target: *mut c_void, source: u64, bytes: usize, stream: Handle)
     -> u32;
     pub(crate) fn cuMemcpy2D_v2(copy: *const [u64; 16]) -> u32;
+    pub(crate) fn cuMemcpy2DAsync_v2(copy: *const [u64; 16], stream: Handle) -> u32;
+    pub(crate) fn cuLinkCreate_v2(
+        count: u32,
+        options: *mut u32,
+        values: *mut *mut c_void,
+        link: *mut Handle,
+    ) -> u32;
+    pub(crate) fn cuLinkAddData_v2(
+        link: Handle,
+        kind: u32,
+        data: *const c_void,
+        bytes: usize,
+        name: *const c_char,
+        count: u32,
+        options: *mut u32,
+        values: *mut *mut c_void,
+    ) -> u32;
+    pub(crate) fn cuLinkComplete(link: Handle, cubin: *mut *const c_void, bytes: *mut usize) -> u32;
+    pub(crate) fn cuLinkDestroy(link: Handle) -> u32;
+    pub(crate) fn cuOccupancyMaxPotentialBlockSize(
+        grid: *mut c_int,
+        block: *mut c_int,
+        function: Handle,
+        shared: Option<unsafe extern "C" fn(c_int) -> usize>,
+        bytes: usize,
+        limit: c_int,
+    ) -> u32;
     pub(crate) fn cuMemsetD16_v2(address: u64, value: u16, count: usize) -> u32;
     pub(crate) fn cuMemsetD2D32_v2(
         address: u64,
