@@ -280,13 +280,15 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void, code
 mod tests {
     use super::*;
 
-    /// Two private pages.
-    fn pages() -> *mut u32 {
+    /// Two private pages at `address`. The kernel chooses addresses from the top of the address space, so no other
+    /// thread gets these after the test has unmapped them.
+    fn pages(address: usize) -> *mut u32 {
         let both = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new anonymous mapping.
-        unsafe { rustix::mm::mmap_anonymous(ptr::null_mut(), 2 * PAGE, both, MapFlags::PRIVATE) }
-            .unwrap()
-            .cast()
+        let (flags, wanted) = (MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE, ptr::without_provenance_mut(address));
+        // SAFETY: a new anonymous mapping; the flag leaves existing ones alone.
+        let own = unsafe { rustix::mm::mmap_anonymous(wanted, 2 * PAGE, both, flags) }.unwrap();
+        assert_eq!(own, wanted, "older kernels ignore the flag");
+        own.cast()
     }
 
     /// Whether the model has a page in the two pages.
@@ -297,7 +299,7 @@ mod tests {
 
     #[test]
     fn an_unmapped_page_is_replaced_until_the_last_guard_is_gone() {
-        let own = pages();
+        let own = pages(0x10_0000_0000);
         let start = own.expose_provenance();
         let (guard, second) = (Guard::new(start, PAGE).unwrap(), Guard::new(start, 2 * PAGE).unwrap());
         // SAFETY: the pages are this test's own; afterwards the guard provides them.
@@ -319,7 +321,7 @@ mod tests {
 
     #[test]
     fn a_protected_page_becomes_accessible() {
-        let own = pages();
+        let own = pages(0x11_0000_0000);
         let _guard = Guard::new(own.expose_provenance(), 2 * PAGE).unwrap();
         let _inside = enter();
         // SAFETY: the pages are this test's own.
