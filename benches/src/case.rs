@@ -41,6 +41,8 @@ pub struct Needs {
     pub served: bool,
     /// An installed Python.
     pub python: bool,
+    /// The CUDA library of this project ([`Cuda::own`](crate::cuda::Cuda::own)).
+    pub own_cuda: bool,
     /// A program to start as a child process ([`StartUp`](crate::start_up::StartUp)).
     pub child_process: bool,
 }

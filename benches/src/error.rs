@@ -71,6 +71,13 @@ pub enum Error {
         tried: Vec<String>,
     },
 
+    /// The CUDA library of this project cannot be found.
+    #[error("there is no {}: run `cargo build --release -p orin-libcuda`, or set ORIN_LIBCUDA to the file", path.display())]
+    NoOwnCuda {
+        /// Where it was expected.
+        path: std::path::PathBuf,
+    },
+
     /// cuBLAS cannot be found.
     #[error("cuBLAS cannot be loaded; tried:\n  {}\nadd its folder to LD_LIBRARY_PATH", tried.join("\n  "))]
     NoBlas {

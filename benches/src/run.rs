@@ -208,6 +208,11 @@ fn obstacle(case: &Case, environment: &Environment<'_>) -> Option<String> {
     if case.needs.child_process && environment.start_up.is_none() {
         return Some("needs a program to start as a child process".to_owned());
     }
+    if case.needs.own_cuda
+        && let Err(reason) = Cuda::own_library()
+    {
+        return Some(reason.to_string());
+    }
     if case.needs.python && !served::is_installed("python3") {
         return Some("needs python3".to_owned());
     }

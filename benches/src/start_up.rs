@@ -36,6 +36,8 @@ pub enum Target {
     Device(DeviceName),
     /// CUDA.
     Cuda,
+    /// The CUDA library of this project.
+    OwnCuda,
 }
 
 impl fmt::Display for Target {
@@ -43,6 +45,7 @@ impl fmt::Display for Target {
         match self {
             Self::Device(name) => name.fmt(f),
             Self::Cuda => f.write_str("cuda"),
+            Self::OwnCuda => f.write_str("own-cuda"),
         }
     }
 }
@@ -51,7 +54,11 @@ impl FromStr for Target {
     type Err = Error;
 
     fn from_str(name: &str) -> Result<Self> {
-        if name == "cuda" { Ok(Self::Cuda) } else { Ok(Self::Device(name.parse()?)) }
+        Ok(match name {
+            "cuda" => Self::Cuda,
+            "own-cuda" => Self::OwnCuda,
+            _ => Self::Device(name.parse()?),
+        })
     }
 }
 
@@ -74,7 +81,8 @@ pub struct StartUp {
 pub fn first_result(target: Target) -> Result<()> {
     let got = match target {
         Target::Device(name) => ours(name)?,
-        Target::Cuda => rival()?,
+        Target::Cuda => by_cuda(&Cuda::open()?)?,
+        Target::OwnCuda => by_cuda(&Cuda::own()?)?,
     };
     match got.iter().position(|value| *value != 1) {
         Some(at) => Err(Error::WrongResult(format!("element {at} is {}, not 1", got[at]))),
@@ -92,8 +100,7 @@ fn ours(name: DeviceName) -> Result<Vec<u32>> {
     Ok(data.to_vec()?)
 }
 
-fn rival() -> Result<Vec<u32>> {
-    let cuda = Cuda::open()?;
+fn by_cuda(cuda: &Cuda) -> Result<Vec<u32>> {
     let (increment, stream) = (cuda.kernel(&BASICS, "increment")?, cuda.stream()?);
     let mut bytes = vec![0; ELEMENTS as usize * size_of::<u32>()];
     let mut data = cuda.memory(bytes.len())?;

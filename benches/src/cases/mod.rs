@@ -3,6 +3,7 @@
 mod c_library;
 mod compute;
 mod copy;
+mod cuda;
 mod graph;
 pub(crate) mod growth;
 mod launch;
@@ -33,6 +34,7 @@ pub fn all() -> Vec<Case> {
         compute::cases(),
         network::cases(),
         process::cases(),
+        cuda::cases(),
         serve::cases(),
         growth::cases(),
     ]

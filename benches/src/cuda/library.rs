@@ -24,6 +24,10 @@ pub(super) type Address = u64;
 
 /// Environment variable with the path of the library.
 const VARIABLE: &str = "NVGPU_LIBCUDA";
+/// Environment variable with the path of the CUDA library of this project.
+const OWN_VARIABLE: &str = "ORIN_LIBCUDA";
+/// Its file name where cargo has built it, beside the program.
+const OWN_NAME: &str = "libcuda.so";
 /// Default locations: the loader's search path, then the paths of JetPack 6 and 5.
 const PLACES: [&str; 3] = [
     "libcuda.so.1",
@@ -106,6 +110,7 @@ functions! {
     event c"cuEventCreate" (*mut Handle, c_uint);
     event_destroy c"cuEventDestroy_v2" (Handle);
     event_record c"cuEventRecord" (Handle, Handle);
+    event_query c"cuEventQuery" (Handle);
     event_synchronize c"cuEventSynchronize" (Handle);
     graph_nodes c"cuGraphGetNodes" (Handle, *mut Handle, *mut usize);
     graph_instantiate c"cuGraphInstantiateWithFlags" (*mut Handle, Handle, u64);
@@ -138,6 +143,18 @@ fn places(variable: Option<OsString>) -> Vec<PathBuf> {
     }
 }
 
+/// The file of the CUDA library of this project: what the variable names, else the file beside this program.
+///
+/// # Errors
+///
+/// [`Error::NoOwnCuda`] if there is no such file.
+pub(super) fn own_library() -> Result<PathBuf> {
+    let beside = || Some(std::env::current_exe().ok()?.parent()?.join(OWN_NAME));
+    let named = std::env::var_os(OWN_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
+    let path = named.or_else(beside).unwrap_or_else(|| OWN_NAME.into());
+    if path.is_file() { Ok(path) } else { Err(Error::NoOwnCuda { path }) }
+}
+
 /// The dynamic loader's message.
 pub(super) fn reason(error: &libloading::Error) -> String {
     use std::error::Error as _;
@@ -152,6 +169,15 @@ impl Driver {
     /// [`Error::NoCuda`].
     pub(super) fn load() -> Result<Self> {
         Self::load_from(places(std::env::var_os(VARIABLE)))
+    }
+
+    /// Loads the library at `path` alone.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoCuda`].
+    pub(super) fn load_file(path: PathBuf) -> Result<Self> {
+        Self::load_from(vec![path])
     }
 
     fn load_from(places: Vec<PathBuf>) -> Result<Self> {

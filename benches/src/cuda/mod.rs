@@ -18,6 +18,7 @@ use core::fmt;
 use core::ptr;
 use core::ptr::NonNull;
 use std::ffi::CString;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 pub use blas::{Blas, Elements};
@@ -26,7 +27,7 @@ use kernel::Module;
 pub use kernel::{Argument, Kernel, Launch};
 use library::{DeviceNumber, Driver, Handle};
 pub use memory::{Memory, Pinned, SharedWord};
-pub use stream::Stream;
+pub use stream::{Event, Stream};
 
 use crate::error::{Error, Result};
 use crate::kernels::Kernels;
@@ -100,7 +101,25 @@ impl Cuda {
     ///
     /// [`Error::NoCuda`] without the library, [`Error::Cuda`] if it finds no device.
     pub fn open() -> Result<Self> {
-        Self::open_nth(0)
+        Self::open_nth(Driver::load()?, 0)
+    }
+
+    /// Opens the first device of the CUDA library of this project, which is of the kind that `ORIN_CUDA_DEVICE` names.
+    ///
+    /// # Errors
+    ///
+    /// As [`Cuda::own_library`]; [`Error::Cuda`] if the device cannot be opened.
+    pub fn own() -> Result<Self> {
+        Self::open_nth(Driver::load_file(Self::own_library()?)?, 0)
+    }
+
+    /// The file of the CUDA library of this project: what `ORIN_LIBCUDA` names, else `libcuda.so` beside this program.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoOwnCuda`] if there is no such file.
+    pub fn own_library() -> Result<PathBuf> {
+        library::own_library()
     }
 
     /// Opens the second device and lets both use each other's memory. The second one's context becomes current.
@@ -109,7 +128,7 @@ impl Cuda {
     ///
     /// Errors of libcuda, for example because there is no second device or the devices are not peers.
     pub fn second(&self) -> Result<Self> {
-        let second = Self::open_nth(1)?;
+        let second = Self::open_nth(Driver::load()?, 1)?;
         for (from, to) in [(&second, self), (self, &second)] {
             from.enter()?;
             // SAFETY: both contexts are retained.
@@ -131,8 +150,7 @@ impl Cuda {
         self.context.enter()
     }
 
-    fn open_nth(ordinal: c_int) -> Result<Self> {
-        let driver = Driver::load()?;
+    fn open_nth(driver: Driver, ordinal: c_int) -> Result<Self> {
         let functions = driver.functions;
         let (mut device, mut version, mut name) = (0, 0, [0 as c_char; 100]);
         // SAFETY: no pointers.
@@ -270,6 +288,20 @@ impl Cuda {
         // SAFETY: the memory is fresh and has that length.
         unsafe { pointer.write_bytes(0, bytes) };
         Ok(Pinned { context: Rc::clone(&self.context), pointer, bytes })
+    }
+
+    /// Creates an event with times.
+    ///
+    /// # Errors
+    ///
+    /// Errors of libcuda.
+    pub fn event(&self) -> Result<Event> {
+        self.enter()?;
+        let mut event = Event { context: Rc::clone(&self.context), handle: ptr::null_mut() };
+        // SAFETY: the pointer is valid for the call.
+        let status = unsafe { (self.context.driver.functions.event)(&raw mut event.handle, 0) };
+        self.context.check("cuEventCreate", status)?;
+        Ok(event)
     }
 
     /// Opens a stream.

@@ -3,9 +3,12 @@
 use core::ptr;
 use std::rc::Rc;
 
-use super::library::Handle;
+use super::library::{Handle, Status};
 use super::{Context, Launch, Memory, Pinned, SharedWord};
 use crate::error::Result;
+
+/// CUDA_ERROR_NOT_READY.
+const NOT_READY: Status = 600;
 
 /// A stream, with an event for sleeping waits.
 #[derive(Debug)]
@@ -160,6 +163,48 @@ impl Stream {
         // SAFETY: the event is open.
         let status = unsafe { (functions.event_synchronize)(self.event) };
         self.context.check("cuEventSynchronize", status)
+    }
+}
+
+/// An event with times.
+#[derive(Debug)]
+pub struct Event {
+    pub(super) context: Rc<Context>,
+    pub(super) handle: Handle,
+}
+
+impl Event {
+    /// Records the work of a stream so far.
+    ///
+    /// # Errors
+    ///
+    /// Errors of libcuda.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        // SAFETY: event and stream are open.
+        let status = unsafe { (self.context.driver.functions.event_record)(self.handle, stream.handle) };
+        self.context.check("cuEventRecord", status)
+    }
+
+    /// Whether the recorded work has ended.
+    ///
+    /// # Errors
+    ///
+    /// Errors of libcuda, including those of the work.
+    pub fn is_done(&self) -> Result<bool> {
+        // SAFETY: the event is open.
+        match unsafe { (self.context.driver.functions.event_query)(self.handle) } {
+            NOT_READY => Ok(false),
+            status => self.context.check("cuEventQuery", status).map(|()| true),
+        }
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        if !self.handle.is_null() {
+            // SAFETY: the event is open and no thread waits for it.
+            let _ = unsafe { (self.context.driver.functions.event_destroy)(self.handle) };
+        }
     }
 }
 

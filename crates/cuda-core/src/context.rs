@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::{self, ThreadId};
 
 use parking_lot::{Mutex, RwLock};
-use tegra_hcq::{Device, Fence, Queue, QueueOptions};
+use tegra_hcq::{Device, DeviceKind, Fence, Queue, QueueOptions, WaitPolicy};
 
 use crate::code::{Code, Failure, Result};
 use crate::driver::{Gpu, driver};
@@ -26,6 +26,8 @@ use crate::stream::{self, Stream};
 const FLAGS: u32 = 0xff;
 /// The scheduling bits of the flags; at most one may be set.
 const SCHEDULE: u32 = 7;
+/// CU_CTX_SCHED_BLOCKING_SYNC.
+const SLEEPING: u32 = 4;
 
 /// The primary context of a GPU.
 #[derive(Debug, Default)]
@@ -236,7 +238,15 @@ impl Context {
             return Ok(spare.swap_remove(idle).0);
         }
         drop(spare);
-        Ok(self.device.queue_with(&QueueOptions::default().any_memory(true))?)
+        let options = QueueOptions::default().any_memory(true).wait(self.wait_policy());
+        Ok(self.device.queue_with(&options)?)
+    }
+
+    /// How the CPU waits for streams that get their queue from now on: as the flags say, by default spinning. The
+    /// software Orin works on the cores that would spin.
+    fn wait_policy(&self) -> WaitPolicy {
+        let sleeps = self.flags() & SCHEDULE == SLEEPING || self.device.info().name().kind == DeviceKind::Sim;
+        if sleeps { WaitPolicy::Sleep } else { WaitPolicy::Spin }
     }
 
     /// Keeps the queue of a destroyed stream, whose work goes on.

@@ -27,7 +27,7 @@ impl Gpu {
     /// If the GPU cannot be opened.
     pub fn title(&self) -> Result<String> {
         let device = self.device()?;
-        Ok(match self.name.kind {
+        Ok(match device.info().name().kind {
             DeviceKind::Sim => "Orin (software)".to_owned(),
             DeviceKind::Nvgpu => "Orin".to_owned(),
             _ => device.info().chip.clone(),

@@ -200,6 +200,8 @@ pub struct LibraryKernel {
     handle: u64,
     library: Weak<Library>,
     name: String,
+    /// The function that was asked for last: launches do not search for it.
+    recent: Mutex<Option<Arc<Function>>>,
 }
 
 impl Kind for Library {}
@@ -258,7 +260,8 @@ impl Library {
             return Ok(Arc::clone(kernel));
         }
         let (library, owned) = (Arc::downgrade(self), name.to_owned());
-        let kernel = driver()?.objects.insert(|handle| Ok(LibraryKernel { handle, library, name: owned }))?;
+        let make = |handle| Ok(LibraryKernel { handle, library, name: owned, recent: Mutex::default() });
+        let kernel = driver()?.objects.insert(make)?;
         kernels.insert(name.to_owned(), Arc::clone(&kernel));
         Ok(kernel)
     }
@@ -312,7 +315,12 @@ impl LibraryKernel {
     ///
     /// As [`Library::module`].
     pub fn function(&self, context: &Context) -> Result<Arc<Function>> {
-        self.library()?.module(context)?.function(&self.name)
+        let mut recent = self.recent.lock();
+        if let Some(function) = recent.as_ref().filter(|function| function.context == context.handle) {
+            return Ok(Arc::clone(function));
+        }
+        let function = self.library()?.module(context)?.function(&self.name)?;
+        Ok(Arc::clone(recent.insert(function)))
     }
 }
 

@@ -84,6 +84,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         Some(Against::Cuda) => Some(Cuda::open().map_err(|error| UsageError(error.to_string()))?),
         None => None,
     };
+    // SAFETY: the variable is set before the program has a second thread.
+    unsafe { std::env::set_var("ORIN_CUDA_DEVICE", options.device.to_string()) };
     let recording = options.profile.begin().map_err(UsageError::from)?;
     let device = Device::open(options.device).map_err(|error| UsageError(error.to_string()))?;
     let stop = Stop::on_signals().context("waiting for Ctrl-C")?;
