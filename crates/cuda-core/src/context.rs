@@ -92,6 +92,11 @@ pub fn peek() -> Result<Option<Arc<Context>>> {
     with_stack(|stack| stack.last().cloned())
 }
 
+/// Handle of the thread's current context, whatever its state; 0 without one.
+pub(crate) fn current_handle() -> Result<u64> {
+    with_stack(|stack| stack.last().map_or(0, |context| context.handle))
+}
+
 /// The thread's current context.
 ///
 /// # Errors

@@ -84,7 +84,8 @@ impl Event {
         let state = if let Some((capture, frontier)) = stream.captured()? {
             State::Captured(capture, frontier)
         } else if let Some(signal) = &self.signal {
-            State::Work(Some(stream.work(context, |queue| Ok(queue.timestamp(signal, 1)?))?))
+            stream.work(context, |queue| Ok(queue.timestamp(signal, 1)?))?;
+            State::Work(stream.last())
         } else {
             State::Work(stream.last())
         };

@@ -405,7 +405,7 @@ impl Executable {
         let encode = |queue: &mut tegra_hcq::Queue| {
             works(&entries, &self.order).try_for_each(|work| work.encode(context, queue))
         };
-        stream.work(context, encode).map(drop)
+        stream.work(context, encode)
     }
 
     /// Removes the executable.

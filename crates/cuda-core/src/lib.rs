@@ -5,8 +5,9 @@
 //!   [`Kind`].
 //! - Results: [`Code`], [`Failure`], [`Result`].
 //! - Contexts: [`Context`], and each thread's stack of them in [`context`].
-//! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`MemoryCopy`], [`Side`],
-//!   [`Fill`], [`HostCall`]; graphs: [`Graph`], [`Node`], [`Executable`], [`Capture`], [`Mode`].
+//! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`LaunchSize`],
+//!   [`MemoryCopy`], [`Side`], [`Fill`], [`HostCall`]; what a thread's last launch named: [`with_target`], [`Target`],
+//!   [`Names`]; graphs: [`Graph`], [`Node`], [`Executable`], [`Capture`], [`Mode`].
 //! - Memory: [`memory`], [`pool`], [`Pool`].
 //! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`].
 
@@ -19,10 +20,12 @@ mod graph;
 mod ids;
 pub mod image;
 mod link;
+mod lock;
 pub mod memory;
 mod module;
 mod objects;
 pub mod pool;
+mod recent;
 mod stream;
 mod work;
 
@@ -36,5 +39,6 @@ pub use link::Link;
 pub use module::{Function, Library, LibraryKernel, Module, function};
 pub use objects::{Kind, Objects};
 pub use pool::Pool;
+pub use recent::{Names, Target, with_target};
 pub use stream::{Kind as StreamKind, PRIORITIES, Stream};
-pub use work::{Fill, HostCall, Launch, MemoryCopy, Side, Work};
+pub use work::{Fill, HostCall, Launch, LaunchSize, MemoryCopy, Side, Work};

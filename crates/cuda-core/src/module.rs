@@ -118,7 +118,9 @@ impl Module {
     }
 }
 
-impl Kind for Function {}
+impl Kind for Function {
+    const REMEMBERED: bool = true;
+}
 
 impl Function {
     fn of(handle: u64, module: &Module, kernel: Kernel) -> Result<Self> {
@@ -200,8 +202,6 @@ pub struct LibraryKernel {
     handle: u64,
     library: Weak<Library>,
     name: String,
-    /// The function that was asked for last: launches do not search for it.
-    recent: Mutex<Option<Arc<Function>>>,
 }
 
 impl Kind for Library {}
@@ -260,8 +260,7 @@ impl Library {
             return Ok(Arc::clone(kernel));
         }
         let (library, owned) = (Arc::downgrade(self), name.to_owned());
-        let make = |handle| Ok(LibraryKernel { handle, library, name: owned, recent: Mutex::default() });
-        let kernel = driver()?.objects.insert(make)?;
+        let kernel = driver()?.objects.insert(|handle| Ok(LibraryKernel { handle, library, name: owned }))?;
         kernels.insert(name.to_owned(), Arc::clone(&kernel));
         Ok(kernel)
     }
@@ -287,7 +286,9 @@ impl Library {
     }
 }
 
-impl Kind for LibraryKernel {}
+impl Kind for LibraryKernel {
+    const REMEMBERED: bool = true;
+}
 
 impl LibraryKernel {
     /// Its handle.
@@ -315,12 +316,7 @@ impl LibraryKernel {
     ///
     /// As [`Library::module`].
     pub fn function(&self, context: &Context) -> Result<Arc<Function>> {
-        let mut recent = self.recent.lock();
-        if let Some(function) = recent.as_ref().filter(|function| function.context == context.handle) {
-            return Ok(Arc::clone(function));
-        }
-        let function = self.library()?.module(context)?.function(&self.name)?;
-        Ok(Arc::clone(recent.insert(function)))
+        self.library()?.module(context)?.function(&self.name)
     }
 }
 

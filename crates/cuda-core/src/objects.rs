@@ -5,6 +5,7 @@
 //! streams.
 
 use core::any::Any;
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
 use parking_lot::RwLock;
@@ -18,6 +19,8 @@ slotmap::new_key_type! { struct Key; }
 pub trait Kind: Any + Send + Sync {
     /// The result of a call that gets a handle of no such object.
     const UNKNOWN: Code = Code::InvalidHandle;
+    /// Whether threads remember objects of this kind: see [`recent`](crate::recent).
+    const REMEMBERED: bool = false;
 }
 
 /// An object of any kind.
@@ -25,7 +28,11 @@ type Object = Arc<dyn Any + Send + Sync>;
 
 /// All objects of the process.
 #[derive(Debug, Default)]
-pub struct Objects(RwLock<SlotMap<Key, Object>>);
+pub struct Objects {
+    all: RwLock<SlotMap<Key, Object>>,
+    /// How many objects that threads may remember were removed.
+    removals: AtomicU64,
+}
 
 fn key(handle: u64) -> Key {
     KeyData::from_ffi(handle).into()
@@ -39,7 +46,7 @@ impl Objects {
     /// The error of `make`.
     pub fn insert<T: Kind>(&self, make: impl FnOnce(u64) -> Result<T>) -> Result<Arc<T>> {
         let mut made = None;
-        self.0.write().try_insert_with_key(|key| {
+        self.all.write().try_insert_with_key(|key| {
             let object = Arc::new(make(key.data().as_ffi())?);
             made = Some(Arc::clone(&object));
             Ok::<Object, Failure>(object)
@@ -54,7 +61,7 @@ impl Objects {
     ///
     /// [`Kind::UNKNOWN`] if it names none of this kind.
     pub fn get<T: Kind>(&self, handle: u64) -> Result<Arc<T>> {
-        let object = self.0.read().get(key(handle)).cloned();
+        let object = self.all.read().get(key(handle)).cloned();
         object.and_then(|object| object.downcast().ok()).ok_or_else(|| T::UNKNOWN.into())
     }
 
@@ -64,16 +71,24 @@ impl Objects {
     ///
     /// As [`Objects::get`].
     pub fn remove<T: Kind>(&self, handle: u64) -> Result<Arc<T>> {
-        let mut objects = self.0.write();
+        let mut objects = self.all.write();
         let found = objects.get(key(handle)).cloned().and_then(|object| object.downcast().ok());
         let object = found.ok_or(T::UNKNOWN)?;
         objects.remove(key(handle));
+        if T::REMEMBERED {
+            self.removals.fetch_add(1, Ordering::Release);
+        }
         Ok(object)
+    }
+
+    /// Grows with each removed object that threads may remember.
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Acquire)
     }
 
     /// All objects of a kind for which `test` holds.
     pub fn all<T: Kind>(&self, test: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
-        let objects = self.0.read();
+        let objects = self.all.read();
         let of_kind = objects.values().filter_map(|object| Arc::clone(object).downcast().ok());
         of_kind.filter(|object| test(object)).collect()
     }

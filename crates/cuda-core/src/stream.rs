@@ -4,8 +4,8 @@
 //! and they wait for its work. Streams created as non-blocking have no part in this. A stream's queue is opened at its
 //! first work.
 
-use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,8 +17,10 @@ use crate::driver::driver;
 use crate::event::Event;
 use crate::graph::{Capture, Mode};
 use crate::ids::next_id;
+use crate::lock::QuickMutex;
+use crate::module::Function;
 use crate::objects::Kind as ObjectKind;
-use crate::work::Work;
+use crate::work::{Launch, LaunchSize, Work};
 
 /// CU_STREAM_NON_BLOCKING.
 const NON_BLOCKING: u32 = 1;
@@ -49,11 +51,11 @@ pub struct Stream {
     flags: u32,
     /// Its priority, as the program has set it.
     pub priority: i32,
-    queue: Mutex<Option<Queue>>,
-    /// The last submission.
-    last: Mutex<Option<Fence>>,
-    /// Whether there ever was one; read without the lock.
-    used: AtomicBool,
+    queue: QuickMutex<Option<Queue>>,
+    /// A fence of the queue, from its opening on.
+    timeline: OnceLock<Fence>,
+    /// Timeline value of the last submission; 0 before the first.
+    last: AtomicU64,
     /// Whether work is captured; read without the lock.
     capturing: AtomicBool,
     capture: Mutex<Option<Capturing>>,
@@ -78,7 +80,9 @@ pub(crate) fn wait(context: &Context, fence: &Fence) -> Result<()> {
     fence.wait(LONGEST).map_err(|error| context.keep(error.into()))
 }
 
-impl ObjectKind for Stream {}
+impl ObjectKind for Stream {
+    const REMEMBERED: bool = true;
+}
 
 impl Stream {
     fn new(handle: u64, context: u64, kind: Kind, flags: u32, priority: i32) -> Self {
@@ -89,9 +93,9 @@ impl Stream {
             kind,
             flags,
             priority,
-            queue: Mutex::new(None),
-            last: Mutex::new(None),
-            used: AtomicBool::new(false),
+            queue: QuickMutex::new(None),
+            timeline: OnceLock::new(),
+            last: AtomicU64::new(0),
             capturing: AtomicBool::new(false),
             capture: Mutex::new(None),
         }
@@ -160,7 +164,10 @@ impl Stream {
 
     /// The last submission.
     pub(crate) fn last(&self) -> Option<Fence> {
-        if self.used.load(Ordering::Acquire) { self.last.lock().clone() } else { None }
+        match self.last.load(Ordering::Acquire) {
+            0 => None,
+            value => self.timeline.get().map(|fence| fence.at(value)),
+        }
     }
 
     /// The last submission, while it runs.
@@ -173,18 +180,20 @@ impl Stream {
     /// # Errors
     ///
     /// The errors of `encode`; the fault of the queue, which stays with the context.
-    pub fn work(&self, context: &Context, encode: impl FnOnce(&mut Queue) -> Result<()>) -> Result<Fence> {
+    pub fn work(&self, context: &Context, encode: impl FnOnce(&mut Queue) -> Result<()>) -> Result<()> {
         let mut slot = self.queue.lock();
         let queue = match &mut *slot {
             Some(queue) => queue,
-            None => slot.insert(context.open_queue()?),
+            None => {
+                let queue = slot.insert(context.open_queue()?);
+                let _ = self.timeline.set(queue.submit()?);
+                queue
+            }
         };
-        let fence =
-            self.order(context, queue).and_then(|()| encode(queue)).and_then(|()| Ok(queue.submit()?));
-        let fence = fence.map_err(|failure| context.keep(failure))?;
-        *self.last.lock() = Some(fence.clone());
-        self.used.store(true, Ordering::Release);
-        Ok(fence)
+        let value = self.order(context, queue).and_then(|()| encode(queue)).and_then(|()| Ok(queue.send()?));
+        // Only plain stores from here on: see `lock`.
+        self.last.store(value.map_err(|failure| context.keep(failure))?, Ordering::Release);
+        Ok(())
     }
 
     /// Makes the queue wait as the rules of the default streams say.
@@ -215,7 +224,27 @@ impl Stream {
         if self.capturing.load(Ordering::Acquire) {
             return self.capture_work(work);
         }
-        self.work(context, |queue| work.encode(context, queue)).map(drop)
+        self.work(context, |queue| work.encode(context, queue))
+    }
+
+    /// Launches a kernel, or captures the launch. The caller promises that the kernel may run with these parameters.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`LaunchSize::check`] and [`Stream::run`].
+    pub fn launch(
+        &self,
+        context: &Context,
+        function: &Arc<Function>,
+        size: LaunchSize,
+        parameters: &[u8],
+    ) -> Result<()> {
+        size.check(function)?;
+        if self.capturing.load(Ordering::Acquire) {
+            let (function, parameters) = (Arc::clone(function), parameters.into());
+            return self.capture_work(Work::Launch(Launch { function, size, parameters }));
+        }
+        self.work(context, |queue| size.encode(function, parameters, queue))
     }
 
     /// Waits for all work of the stream.
@@ -260,7 +289,7 @@ impl Stream {
             return Err(self.invalidate(Code::StreamCaptureIsolation));
         }
         let Some(fence) = event.fence()?.filter(|fence| !fence.is_done()) else { return Ok(()) };
-        self.work(context, |queue| Ok(queue.wait_fence(&fence)?)).map(drop)
+        self.work(context, |queue| Ok(queue.wait_fence(&fence)?))
     }
 
     /// Closes the queue after its work.

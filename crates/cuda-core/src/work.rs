@@ -43,14 +43,22 @@ impl fmt::Debug for HostCall {
 pub struct Launch {
     /// The kernel.
     pub function: Arc<Function>,
+    /// Grid, block and shared memory.
+    pub size: LaunchSize,
+    /// The parameter block.
+    pub parameters: SmallVec<[u8; 128]>,
+}
+
+/// Grid, block and dynamic shared memory of a launch, laid out as `CUlaunchConfig` begins.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct LaunchSize {
     /// Blocks.
     pub grid: [u32; 3],
     /// Threads of a block.
     pub block: [u32; 3],
     /// Dynamic shared memory of a block in bytes.
     pub shared_bytes: u32,
-    /// The parameter block.
-    pub parameters: SmallVec<[u8; 128]>,
 }
 
 /// A piece of memory in a copy: planes of rows.
@@ -270,14 +278,14 @@ impl Fill {
     }
 }
 
-impl Launch {
+impl LaunchSize {
     /// Checks what a launch must meet, before anything is done.
     ///
     /// # Errors
     ///
     /// [`Code::InvalidValue`] if grid, block or shared memory are too large or zero; [`Code::LaunchOutOfResources`] if
     /// the kernel's registers do not permit the block.
-    pub fn check(&self) -> Result<()> {
+    pub fn check(&self, function: &Function) -> Result<()> {
         use gpu_hal::chip::{MAX_BLOCK, MAX_BLOCK_THREADS, MAX_GRID};
         let fits = |size: [u32; 3], most: [u32; 3]| (0..3).all(|axis| (1..=most[axis]).contains(&size[axis]));
         let threads: u64 = self.block.iter().map(|&size| u64::from(size)).product();
@@ -288,14 +296,14 @@ impl Launch {
         {
             return Err(Failure::invalid(format!("a grid of {grid} blocks of {block} threads")));
         }
-        if threads > u64::from(self.function.attributes.max_threads) {
-            let most = self.function.attributes.max_threads;
+        if threads > u64::from(function.attributes.max_threads) {
+            let most = function.attributes.max_threads;
             return Err(Failure::new(
                 Code::LaunchOutOfResources,
                 format!("blocks of {block} threads; the kernel runs with up to {most}"),
             ));
         }
-        let most = self.function.max_dynamic_shared();
+        let most = function.max_dynamic_shared();
         if self.shared_bytes > most {
             let bytes = self.shared_bytes;
             return Err(Failure::invalid(format!(
@@ -305,17 +313,11 @@ impl Launch {
         Ok(())
     }
 
-    fn encode(&self, queue: &mut Queue) -> Result<()> {
-        // SAFETY: whoever made the launch promised that the kernel may run with these parameters.
-        unsafe {
-            queue.launch_raw(
-                &self.function.kernel,
-                self.grid,
-                self.block,
-                self.shared_bytes,
-                &self.parameters,
-            )?;
-        }
+    /// Adds the launch to a queue. Whoever calls it promises that the kernel may run with these parameters.
+    pub(crate) fn encode(self, function: &Function, parameters: &[u8], queue: &mut Queue) -> Result<()> {
+        let Self { grid, block, shared_bytes } = self;
+        // SAFETY: the caller's promise.
+        unsafe { queue.launch_raw(&function.kernel, grid, block, shared_bytes, parameters)? };
         Ok(())
     }
 }
@@ -324,7 +326,7 @@ impl Work {
     /// Adds the work to a queue.
     pub(crate) fn encode(&self, context: &Context, queue: &mut Queue) -> Result<()> {
         match self {
-            Self::Launch(launch) => launch.encode(queue),
+            Self::Launch(Launch { function, size, parameters }) => size.encode(function, parameters, queue),
             Self::Copy(copy) => copy.encode(context, queue),
             Self::Fill(fill) => fill.encode(queue),
             Self::Host(HostCall(call)) => {

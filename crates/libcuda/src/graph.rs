@@ -4,12 +4,14 @@ use core::ffi::{c_char, c_void};
 use std::sync::Arc;
 
 use orin_cuda_core::context::current;
-use orin_cuda_core::{Code, Executable, Failure, Fill, Graph, Node, Result, Work, driver, function};
+use orin_cuda_core::{
+    Code, Executable, Failure, Fill, Graph, LaunchSize, Node, Result, Work, driver, function,
+};
 
 use crate::abi::{Address, Handle, In, Out};
 use crate::call::api;
 use crate::copy::Copy3d;
-use crate::launch::{Parameters, Size, launch_of};
+use crate::launch::{Parameters, launch_of};
 use crate::stream::{graph_of, host_call, places, stream_of};
 
 fn executable_of(handle: Handle) -> Result<Arc<Executable>> {
@@ -56,7 +58,7 @@ fn list(places: Out<Handle>, count: Out<usize>, handles: &[Handle]) -> Result<()
 #[repr(C)]
 pub struct KernelNode1 {
     function: Handle,
-    size: Size,
+    size: LaunchSize,
     parameters: Parameters,
 }
 

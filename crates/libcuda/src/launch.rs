@@ -3,7 +3,9 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
-use orin_cuda_core::{Code, Context, Failure, Function, Launch, Result, Work, function};
+use orin_cuda_core::{
+    Code, Context, Failure, Function, Launch, LaunchSize, Result, Target, function, with_target,
+};
 use smallvec::SmallVec;
 
 use crate::abi::{Handle, In, Out};
@@ -65,44 +67,37 @@ impl Parameters {
     }
 }
 
-/// Grid, block and dynamic shared memory of a launch.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Size {
-    pub(crate) grid: [u32; 3],
-    pub(crate) block: [u32; 3],
-    pub(crate) shared_bytes: u32,
-}
-
 /// A checked launch.
-pub(crate) fn launch_of(function: Arc<Function>, size: Size, parameters: Parameters) -> Result<Launch> {
-    let Size { grid, block, shared_bytes } = size;
+pub(crate) fn launch_of(function: Arc<Function>, size: LaunchSize, parameters: Parameters) -> Result<Launch> {
     let parameters = parameters.read(&function)?;
-    let launch = Launch { function, grid, block, shared_bytes, parameters };
-    launch.check()?;
-    Ok(launch)
+    size.check(&function)?;
+    Ok(Launch { function, size, parameters })
 }
 
 /// Launches a kernel; a cooperative one only if the whole grid can be resident at once.
 fn start(
     order: Order,
     handle: Handle,
-    size: Size,
+    size: LaunchSize,
     stream: Handle,
     parameters: Parameters,
     cooperative: bool,
 ) -> Result<()> {
-    let (context, stream) = stream_of(order, stream)?;
-    let function = function(&context, handle)?;
-    if cooperative {
-        check_cooperative(&context, &function, size)?;
-    }
-    let launch = launch_of(function, size, parameters)?;
-    stream.run(&context, Work::Launch(launch))
+    let find = || {
+        let (context, stream) = stream_of(order, stream)?;
+        let function = function(&context, handle)?;
+        Ok(Target { context, stream, function })
+    };
+    // CAST: one of two.
+    with_target((stream, handle, order as u8), find, |Target { context, stream, function }| {
+        let fits = if cooperative { check_cooperative(context, function, size) } else { Ok(()) };
+        let parameters = fits.and_then(|()| parameters.read(function))?;
+        stream.launch(context, function, size, &parameters)
+    })
 }
 
 /// Refuses a grid that cannot be resident at once.
-fn check_cooperative(context: &Context, function: &Function, size: Size) -> Result<()> {
+fn check_cooperative(context: &Context, function: &Function, size: LaunchSize) -> Result<()> {
     let blocks: u64 = size.grid.iter().map(|&blocks| u64::from(blocks)).product();
     let per_sm = function.kernel.occupancy(size.block, size.shared_bytes)?.blocks_per_sm;
     let most = u64::from(per_sm) * u64::from(context.device.info().sm_count);
@@ -119,7 +114,7 @@ fn check_cooperative(context: &Context, function: &Function, size: Size) -> Resu
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Config {
-    size: Size,
+    size: LaunchSize,
     stream: Handle,
     attributes: In<Attribute>,
     count: u32,
@@ -207,7 +202,7 @@ api! {
         pointers: In<In<u8>>,
         extra: In<usize>,
     ) [cuLaunchKernel Legacy] [cuLaunchKernel_ptsz PerThread] {
-        let size = Size { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
+        let size = LaunchSize { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
         start(order, handle, size, stream, Parameters { pointers, extra }, false)
     }
 
@@ -219,7 +214,7 @@ api! {
         stream: Handle,
         pointers: In<In<u8>>,
     ) [cuLaunchCooperativeKernel Legacy] [cuLaunchCooperativeKernel_ptsz PerThread] {
-        let size = Size { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
+        let size = LaunchSize { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
         start(order, handle, size, stream, Parameters { pointers, extra: In::none() }, true)
     }
 

@@ -577,6 +577,27 @@ impl Fence {
         self.state.wait(self.value, timeout)
     }
 
+    /// The fence of another submission of the same queue, by the value that [`Queue::send`](crate::Queue::send) has
+    /// returned. A value that was not returned yet is refused by [`Fence::wait`].
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// let mut queue = device.queue()?;
+    /// let (any, mut words) = (queue.submit()?, device.alloc_zeroed::<u32>(1)?);
+    /// queue.fill(&mut words, 7)?;
+    /// let value = queue.send()?;
+    /// any.at(value).wait(tegra_hcq::DEFAULT_TIMEOUT)?;
+    /// assert_eq!(words.to_vec()?, [7]);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    #[must_use]
+    pub fn at(&self, value: u64) -> Self {
+        Self { state: Arc::clone(&self.state), value }
+    }
+
     /// Whether the submission has ended, successfully or (after [`Device::recover`](crate::Device::recover)) not;
     /// [`Fence::wait`] returns the outcome.
     #[inline]

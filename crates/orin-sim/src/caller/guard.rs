@@ -284,7 +284,8 @@ mod tests {
     /// thread gets these after the test has unmapped them.
     fn pages(address: usize) -> *mut u32 {
         let both = ProtFlags::READ | ProtFlags::WRITE;
-        let (flags, wanted) = (MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE, ptr::without_provenance_mut(address));
+        let (flags, wanted) =
+            (MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE, ptr::without_provenance_mut(address));
         // SAFETY: a new anonymous mapping; the flag leaves existing ones alone.
         let own = unsafe { rustix::mm::mmap_anonymous(wanted, 2 * PAGE, both, flags) }.unwrap();
         assert_eq!(own, wanted, "older kernels ignore the flag");

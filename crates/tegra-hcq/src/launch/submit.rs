@@ -292,12 +292,25 @@ impl Queue {
     // Inlined, so that the fence stays in registers: see `queue::schedule`.
     #[inline]
     pub fn submit(&mut self) -> Result<Fence> {
-        self.send()?;
+        self.send_batch()?;
         Ok(self.fence(self.schedule.queued))
     }
 
+    /// As [`Queue::submit`], without a fence. Returns the submission's value: [`Fence::at`] of another fence of this
+    /// queue makes its fence. For callers that submit much more often than they wait: the store to the doorbell is the
+    /// last step, and nothing waits for it to reach the GPU.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::submit`].
+    #[inline]
+    pub fn send(&mut self) -> Result<u64> {
+        self.send_batch()?;
+        Ok(self.schedule.queued)
+    }
+
     /// Submits the batch to the GPU, if one is open. After an error the batch stays open, without its end.
-    fn send(&mut self) -> Result<()> {
+    fn send_batch(&mut self) -> Result<()> {
         if self.batch.open.is_none() && self.state.health() == Health::Forgiven {
             // The last submission is lost: an end of nothing on new channels, not that submission's fault again.
             self.begin(Engine::Compute)?;
