@@ -15,6 +15,7 @@
 //! - The kernel model: [`kernel`]. The GPU without it: engines and channels in [`gpu`], address translation in [`mmu`],
 //!   physical memory in [`memory`], the interpreter in [`sm`].
 
+mod at_exit;
 pub mod board;
 pub mod caller;
 pub mod check;

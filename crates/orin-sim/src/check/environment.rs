@@ -2,11 +2,11 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
-use std::sync::Once;
 
 use parking_lot::Mutex;
 
 use super::{Checker, Suppressions, Tools, text};
+use crate::at_exit::AtExit;
 use crate::settings::SettingsError;
 
 /// Environment variable with the tools for programs that open their own software Orin.
@@ -28,7 +28,7 @@ pub const AUTO_VARIABLE: &str = "ORIN_SIM_AUTO";
 pub const EXIT_CODE: i32 = 1;
 
 /// The checkers of this process that report at the end.
-static OPEN: Mutex<Vec<Checker>> = Mutex::new(Vec::new());
+static OPEN: AtExit<Checker> = AtExit::new();
 /// Number of findings reported so far.
 static REPORTED: Mutex<u64> = Mutex::new(0);
 
@@ -64,21 +64,16 @@ impl Checker {
 
 /// Reports the findings of a checker when the process exits, unless [`close`] has done so.
 fn watch_exit(checker: &Checker) {
-    static REGISTER: Once = Once::new();
-    OPEN.lock().push(checker.clone());
-    REGISTER.call_once(|| {
-        // SAFETY: `at_exit` is a function without arguments that does not unwind.
-        unsafe { libc::atexit(at_exit) };
-    });
+    if OPEN.push(checker.clone(), at_exit) {
+        *REPORTED.lock() = 0;
+    }
 }
 
 /// Reports the findings of a board that is powered off.
 pub(crate) fn close(checker: &Checker) {
-    let mut open = OPEN.lock();
-    let Some(at) = open.iter().position(|other| std::sync::Arc::ptr_eq(&other.0, &checker.0)) else { return };
-    let checker = open.remove(at);
-    drop(open);
-    report(&checker);
+    if let Some(checker) = OPEN.remove(|other| std::sync::Arc::ptr_eq(&other.0, &checker.0)) {
+        report(&checker);
+    }
 }
 
 fn report(checker: &Checker) {
@@ -103,8 +98,10 @@ fn report(checker: &Checker) {
 
 /// Runs when the process exits: reports the remaining findings, and changes the exit code if there were any.
 extern "C" fn at_exit() {
-    let open = std::mem::take(&mut *OPEN.lock());
-    open.iter().for_each(report);
+    if !OPEN.is_own() {
+        return;
+    }
+    OPEN.take().iter().for_each(report);
     let found = *REPORTED.lock();
     let wanted = std::env::var(EXIT_VARIABLE).ok().and_then(|code| code.parse().ok());
     let code: i32 = wanted.unwrap_or(EXIT_CODE);

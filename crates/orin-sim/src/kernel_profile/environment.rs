@@ -3,11 +3,10 @@
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::PathBuf;
-use std::sync::{Arc, Once};
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use super::{Profiler, Selection, Unprofiled};
+use crate::at_exit::AtExit;
 use crate::settings::SettingsError;
 
 /// Environment variable with the path of a file to which the profiles of a program's kernels are appended, one JSON
@@ -19,7 +18,7 @@ pub const KERNELS_VARIABLE: &str = "ORIN_SIM_PROFILE_KERNELS";
 pub const LAUNCHES_VARIABLE: &str = "ORIN_SIM_PROFILE_LAUNCHES";
 
 /// Profilers to write when the process exits, and their files.
-static OPEN: Mutex<Vec<(Profiler, PathBuf)>> = Mutex::new(Vec::new());
+static OPEN: AtExit<(Profiler, PathBuf)> = AtExit::new();
 
 impl Profiler {
     /// The profiler that the environment selects, if any.
@@ -39,7 +38,7 @@ impl Profiler {
             .map_err(|error| SettingsError::variable(LAUNCHES_VARIABLE, &launches, error))?;
         let selection = Selection { kernels: kernels.map(str::to_owned).collect(), skip, count };
         let profiler = Self::new(selection);
-        watch_exit(&profiler, path.into());
+        OPEN.push((profiler.clone(), path.into()), at_exit);
         Ok(Some(profiler))
     }
 }
@@ -57,23 +56,11 @@ fn parse_launches(text: &str) -> Result<(u64, Option<u64>), String> {
     }
 }
 
-/// Writes the profiles when the process exits, unless [`close`] has done so.
-fn watch_exit(profiler: &Profiler, path: PathBuf) {
-    static REGISTER: Once = Once::new();
-    OPEN.lock().push((profiler.clone(), path));
-    REGISTER.call_once(|| {
-        // SAFETY: `at_exit` is a function without arguments that does not unwind.
-        unsafe { libc::atexit(at_exit) };
-    });
-}
-
 /// Writes the profiles of a board that is powered off.
 pub(crate) fn close(profiler: &Profiler) {
-    let mut open = OPEN.lock();
-    let Some(at) = open.iter().position(|(other, _)| Arc::ptr_eq(&other.0, &profiler.0)) else { return };
-    let closed = open.remove(at);
-    drop(open);
-    write(&closed);
+    if let Some(closed) = OPEN.remove(|(other, _)| Arc::ptr_eq(&other.0, &profiler.0)) {
+        write(&closed);
+    }
 }
 
 fn write((profiler, path): &(Profiler, PathBuf)) {
@@ -98,8 +85,7 @@ fn write((profiler, path): &(Profiler, PathBuf)) {
 
 /// Runs when the process exits.
 extern "C" fn at_exit() {
-    let open = std::mem::take(&mut *OPEN.lock());
-    open.iter().for_each(write);
+    OPEN.take().iter().for_each(write);
 }
 
 #[cfg(test)]
