@@ -6,7 +6,7 @@
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread::{self, ThreadId};
 
 use parking_lot::{Mutex, RwLock};
@@ -17,7 +17,7 @@ use crate::driver::{Gpu, driver};
 use crate::event::Event;
 use crate::graph::{Executable, Graph};
 use crate::ids::next_id;
-use crate::module::Module;
+use crate::module::{Library, Module};
 use crate::objects::Kind;
 use crate::stream::{self, Stream};
 
@@ -37,6 +37,9 @@ struct Primary {
     flags: u32,
 }
 
+/// Each thread's default stream, and what lives as long as the thread.
+type Threads = HashMap<ThreadId, (Weak<()>, Arc<Stream>)>;
+
 /// A context.
 #[derive(Debug)]
 pub struct Context {
@@ -53,8 +56,7 @@ pub struct Context {
     flags: AtomicU32,
     /// The legacy default stream.
     pub legacy: Arc<Stream>,
-    /// Each thread's default stream.
-    threads: Mutex<HashMap<ThreadId, Arc<Stream>>>,
+    threads: Mutex<Threads>,
     /// The streams that the program has created.
     pub(crate) streams: RwLock<Vec<Arc<Stream>>>,
     /// Queues of destroyed streams, with their last work.
@@ -72,6 +74,8 @@ static PRIMARIES: Mutex<BTreeMap<usize, Primary>> = Mutex::new(BTreeMap::new());
 
 thread_local! {
     static STACK: RefCell<Vec<Arc<Context>>> = const { RefCell::new(Vec::new()) };
+    /// Lives as long as the thread.
+    static THREAD: Arc<()> = Arc::default();
 }
 
 /// Works on the thread's stack.
@@ -217,8 +221,10 @@ impl Context {
     /// Keeps a fault of the context's work, if `failure` is one and the first. Returns the failure.
     pub fn keep(&self, failure: Failure) -> Failure {
         let sticks = matches!(failure.code.number(), 214 | 220 | 226 | 700..=702 | 710 | 714..=719);
-        if sticks && self.fault.swap(failure.code.number(), Ordering::AcqRel) == 0 {
-            self.fault_reason.lock().clone_from(&failure.reason);
+        let mut reason = self.fault_reason.lock();
+        if sticks && self.fault.load(Ordering::Acquire) == 0 {
+            reason.clone_from(&failure.reason);
+            self.fault.store(failure.code.number(), Ordering::Release);
             tracing::error!(target: "cuda", "{failure}");
         }
         failure
@@ -226,13 +232,23 @@ impl Context {
 
     /// The calling thread's default stream.
     pub fn thread_stream(&self) -> Arc<Stream> {
-        let make = || Arc::new(Stream::default_of(self.handle, stream::Kind::PerThread));
-        Arc::clone(self.threads.lock().entry(thread::current().id()).or_insert_with(make))
+        let id = thread::current().id();
+        let mut threads = self.threads.lock();
+        if let Some((_, stream)) = threads.get(&id) {
+            return Arc::clone(stream);
+        }
+        // The queues of threads that have ended serve other streams.
+        let ended: Vec<_> = threads.extract_if(|_, (thread, _)| thread.strong_count() == 0).collect();
+        ended.into_iter().for_each(|(_, (_, stream))| stream.retire(self));
+        let thread = THREAD.try_with(Arc::downgrade).unwrap_or_default();
+        let stream = Arc::new(Stream::default_of(self.handle, stream::Kind::PerThread));
+        threads.insert(id, (thread, Arc::clone(&stream)));
+        stream
     }
 
     /// The default streams of all threads.
     pub(crate) fn thread_streams(&self) -> Vec<Arc<Stream>> {
-        self.threads.lock().values().cloned().collect()
+        self.threads.lock().values().map(|(_, stream)| Arc::clone(stream)).collect()
     }
 
     /// An idle queue: that of a destroyed stream, or a new one.
@@ -262,7 +278,7 @@ impl Context {
     /// All streams.
     pub(crate) fn all_streams(&self) -> Vec<Arc<Stream>> {
         let mut all = vec![Arc::clone(&self.legacy)];
-        all.extend(self.threads.lock().values().cloned());
+        all.extend(self.thread_streams());
         all.extend(self.streams.read().iter().cloned());
         all
     }
@@ -271,13 +287,27 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// The fault of the work.
+    /// [`Code::StreamCaptureUnsupported`] while a stream captures; the fault of the work.
     pub fn synchronize(&self) -> Result<()> {
+        self.all_streams().iter().try_for_each(|stream| stream.refuse_capture())?;
+        self.settle()
+    }
+
+    /// Waits for all work that was submitted, also while streams capture.
+    ///
+    /// # Errors
+    ///
+    /// The first fault of the work; all of it has ended nevertheless.
+    pub fn settle(&self) -> Result<()> {
+        let mut first = Ok(());
         for stream in self.all_streams() {
-            stream.synchronize(self)?;
+            first = first.and(stream.settle(self));
         }
         let destroyed: Vec<_> = self.spare.lock().iter().filter_map(|(_, last)| last.clone()).collect();
-        destroyed.iter().try_for_each(|fence| stream::wait(self, fence))
+        for fence in destroyed {
+            first = first.and(stream::wait(self, &fence));
+        }
+        first
     }
 
     /// A limit that was set; `default` otherwise.
@@ -292,9 +322,18 @@ impl Context {
 
     /// Ends the context: waits for its work, frees its memory, and removes its objects.
     fn end(&self) -> Result<()> {
-        let waited = self.synchronize();
+        let waited = self.settle();
         self.alive.store(false, Ordering::Release);
         let objects = &driver()?.objects;
+        for module in objects.all::<Module>(|module| module.context() == self.handle) {
+            let _ = module.unload(self);
+        }
+        for library in objects.all::<Library>(|_| true) {
+            library.forget(self.handle);
+        }
+        for graph in objects.all::<Graph>(|graph| graph.context() == self.handle) {
+            let _ = graph.destroy();
+        }
         macro_rules! remove {
             ($($kind:ty),*) => {$(
                 for object in objects.all::<$kind>(|object| object.context() == self.handle) {
@@ -302,7 +341,7 @@ impl Context {
                 }
             )*};
         }
-        remove!(Stream, Event, Module, Graph, Executable);
+        remove!(Stream, Event, Executable);
         self.gpu.memory.free_of(self.handle);
         self.streams.write().clear();
         self.threads.lock().clear();
@@ -321,8 +360,11 @@ impl Context {
     ///
     /// [`Code::InvalidContext`] for the primary context, or if it was destroyed already.
     pub fn destroy(context: &Arc<Self>) -> Result<()> {
-        if context.primary || !context.alive.load(Ordering::Acquire) {
+        if context.primary {
             return Err(Failure::new(Code::InvalidContext, "a primary context is released, not destroyed"));
+        }
+        if !context.alive.swap(false, Ordering::AcqRel) {
+            return Err(Failure::new(Code::InvalidContext, "another thread has destroyed the context"));
         }
         with_stack(|stack| {
             if stack.last().is_some_and(|top| Arc::ptr_eq(top, context)) {

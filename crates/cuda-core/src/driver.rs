@@ -2,7 +2,7 @@
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::env;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 
 use parking_lot::Mutex;
 use tegra_hcq::{Device, DeviceKind, DeviceName};
@@ -91,6 +91,12 @@ pub fn init(flags: u32) -> Result<()> {
         return Err(Failure::invalid(format!("cuInit takes the flags 0, not {flags}")));
     }
     check_fork()?;
+    static WATCH: Once = Once::new();
+    // Before the lock, which a child might find locked.
+    WATCH.call_once(|| {
+        // SAFETY: the handler only stores to a static atomic, which is permitted in a child of a threaded process.
+        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
+    });
     let _first = FIRST.lock();
     if DRIVER.get().is_none() {
         let names = visible(names()?, env::var(VISIBLE).ok().as_deref());
@@ -98,8 +104,6 @@ pub fn init(flags: u32) -> Result<()> {
             return Err(Failure::new(Code::NoDevice, "no GPU is visible"));
         }
         let gpus = names.into_iter().enumerate().map(|(ordinal, name)| Gpu::new(ordinal, name)).collect();
-        // SAFETY: the handler only stores to a static atomic, which is permitted in a child of a threaded process.
-        unsafe { libc::pthread_atfork(None, None, Some(forked)) };
         let _ = DRIVER.set(Driver { gpus, objects: Objects::default() });
     }
     Ok(())

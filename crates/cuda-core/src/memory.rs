@@ -53,6 +53,14 @@ pub struct Allocation {
     pub(crate) owner: Owner,
 }
 
+impl Allocation {
+    /// Offset of an address that it contains, on the GPU or the CPU, in bytes.
+    pub fn offset(&self, address: u64) -> u64 {
+        let on_gpu = address.wrapping_sub(self.base);
+        if on_gpu < self.bytes.max(1) as u64 { on_gpu } else { address.wrapping_sub(self.host as u64) }
+    }
+}
+
 /// What keeps memory allocated.
 #[derive(Debug)]
 pub(crate) enum Owner {
@@ -138,7 +146,8 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Code::HostMemoryAlreadyRegistered`] if a part is registered or allocated by this library.
+    /// [`Code::HostMemoryAlreadyRegistered`] if a part is registered or allocated by this library;
+    /// [`Code::InvalidValue`] if a part is not mapped.
     ///
     /// # Safety
     ///
@@ -164,9 +173,14 @@ impl Memory {
         // The GPU maps whole pages.
         let page = rustix::param::page_size();
         let before = host % page;
-        let whole = (before + bytes).next_multiple_of(page);
+        let whole = (before + bytes).checked_next_multiple_of(page);
+        let whole = whole.ok_or_else(|| Failure::invalid("the range wraps around"))?;
         // SAFETY: the caller's promise: a page of mapped memory is mapped as a whole.
-        let buffer = unsafe { device.import_raw(pointer.byte_sub(before), whole)? };
+        let buffer = unsafe { device.import_raw(pointer.byte_sub(before), whole) };
+        let buffer = buffer.map_err(|error| match error {
+            tegra_hcq::Error::Driver(_) => Failure::invalid(error.to_string()),
+            _ => error.into(),
+        })?;
         let allocation = Arc::new(Allocation {
             base: buffer.gpu_va() + before as u64,
             bytes,

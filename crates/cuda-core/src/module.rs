@@ -265,6 +265,12 @@ impl Library {
         Ok(kernel)
     }
 
+    /// Drops the module of a context that ends.
+    pub(crate) fn forget(&self, context: u64) {
+        let module = self.modules.lock().remove(&context);
+        drop(module);
+    }
+
     /// Removes the library and what was loaded of it.
     ///
     /// # Errors
@@ -276,9 +282,12 @@ impl Library {
         for kernel in self.kernels.lock().values() {
             driver.objects.remove::<LibraryKernel>(kernel.handle)?;
         }
-        for module in self.modules.lock().values() {
+        let modules = core::mem::take(&mut *self.modules.lock());
+        for module in modules.into_values() {
             // A context that has ended has unloaded it.
             if let Ok(context) = driver.objects.get::<Context>(module.context) {
+                // The code may be running; a fault stays with its context.
+                let _ = context.settle();
                 let _ = module.unload(&context);
             }
         }

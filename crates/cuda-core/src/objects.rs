@@ -88,8 +88,10 @@ impl Objects {
 
     /// All objects of a kind for which `test` holds.
     pub fn all<T: Kind>(&self, test: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
-        let objects = self.all.read();
-        let of_kind = objects.values().filter_map(|object| Arc::clone(object).downcast().ok());
-        of_kind.filter(|object| test(object)).collect()
+        let of_kind = |object: &Object| Arc::clone(object).downcast().ok();
+        let mut objects: Vec<Arc<T>> = self.all.read().values().filter_map(of_kind).collect();
+        // Without the lock: the test may take locks of the objects, whose holders create objects.
+        objects.retain(|object| test(object));
+        objects
     }
 }

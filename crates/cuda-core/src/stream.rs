@@ -131,10 +131,15 @@ impl Stream {
     pub fn destroy(self: &Arc<Self>, context: &Context) -> Result<()> {
         driver()?.objects.remove::<Self>(self.handle)?;
         context.streams.write().retain(|stream| !Arc::ptr_eq(stream, self));
+        self.retire(context);
+        Ok(())
+    }
+
+    /// Gives the queue to the context's other streams; its work goes on.
+    pub(crate) fn retire(&self, context: &Context) {
         if let Some(queue) = self.queue.lock().take() {
             context.keep_queue(queue, self.last());
         }
-        Ok(())
     }
 
     /// Its handle.
@@ -254,6 +259,11 @@ impl Stream {
     /// [`Code::StreamCaptureUnsupported`] while it captures; the fault of the work.
     pub fn synchronize(&self, context: &Context) -> Result<()> {
         self.refuse_capture()?;
+        self.settle(context)
+    }
+
+    /// Waits for the work that was submitted, also while the stream captures.
+    pub(crate) fn settle(&self, context: &Context) -> Result<()> {
         if self.kind == Kind::Legacy {
             let streams = context.streams.read().clone();
             for stream in streams.iter().filter(|stream| stream.blocks()) {
@@ -384,7 +394,7 @@ impl Stream {
     }
 
     /// Returns an error if the stream captures: the call would wait for work that does not run.
-    fn refuse_capture(&self) -> Result<()> {
+    pub(crate) fn refuse_capture(&self) -> Result<()> {
         if self.capturing.load(Ordering::Acquire) {
             return Err(self.invalidate(Code::StreamCaptureUnsupported));
         }

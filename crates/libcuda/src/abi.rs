@@ -106,13 +106,29 @@ impl<T: Copy> In<T> {
         Ok(unsafe { self.0.read_unaligned() })
     }
 
+    /// `count` values, read one by one, so that a check of each stops the read where the list ends.
+    pub(crate) fn each(self, count: usize, what: &str) -> impl Iterator<Item = Result<T>> {
+        (0..count).map(move |at| {
+            if self.0.is_null() {
+                return Err(null(what));
+            }
+            self.at(at).read(what)
+        })
+    }
+
     /// `count` values.
     pub(crate) fn list(self, count: usize, what: &str) -> Result<Vec<T>> {
         if self.0.is_null() && count > 0 {
             return Err(null(what));
         }
+        let mut values = Vec::new();
+        // A count that is no count must not end the process.
+        values
+            .try_reserve_exact(count)
+            .map_err(|_| Failure::invalid(format!("{what} has {count} elements")))?;
         // SAFETY: as in `read`, for as many elements as the caller named.
-        Ok((0..count).map(|at| unsafe { self.0.add(at).read_unaligned() }).collect())
+        values.extend((0..count).map(|at| unsafe { self.0.add(at).read_unaligned() }));
+        Ok(values)
     }
 
     pub(crate) fn is_null(self) -> bool {

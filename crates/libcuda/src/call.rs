@@ -24,7 +24,7 @@ pub(crate) enum Order {
 
 /// The trace.
 struct Trace {
-    file: Mutex<File>,
+    file: File,
     start: Instant,
 }
 
@@ -35,7 +35,7 @@ fn trace() -> Option<&'static Trace> {
         .get_or_init(|| {
             let path = std::env::var_os(TRACE).filter(|path| !path.is_empty())?;
             match File::options().create(true).append(true).open(&path) {
-                Ok(file) => Some(Trace { file: Mutex::new(file), start: Instant::now() }),
+                Ok(file) => Some(Trace { file, start: Instant::now() }),
                 Err(error) => {
                     eprintln!("libcuda (orin): {TRACE}: {}: {error}", path.display());
                     None
@@ -81,12 +81,13 @@ pub(crate) fn early(symbol: &'static str, work: impl FnOnce() -> Result<()>) -> 
     });
     if let Some(trace) = trace() {
         let micros = trace.start.elapsed().as_micros();
-        let mut file = trace.file.lock();
-        // A full disk does not stop the program.
-        let _ = match &result {
-            Ok(()) => writeln!(file, "{micros} {symbol} CUDA_SUCCESS"),
-            Err(failure) => writeln!(file, "{micros} {symbol} {failure}"),
+        let line = match &result {
+            Ok(()) => format!("{micros} {symbol} CUDA_SUCCESS\n"),
+            Err(failure) => format!("{micros} {symbol} {failure}\n"),
         };
+        // One write per line instead of a lock, which a child that is forked might find locked. A full disk does not
+        // stop the program.
+        let _ = (&trace.file).write_all(line.as_bytes());
     }
     match result {
         Ok(()) => Code::Success.number(),

@@ -10,7 +10,7 @@ use crate::abi::{Handle, In, Ordinal, Out};
 use crate::call::api;
 
 /// The context that a handle names; the current one for NULL.
-fn context_or_current(handle: Handle) -> Result<Arc<Context>> {
+pub(crate) fn context_or_current(handle: Handle) -> Result<Arc<Context>> {
     if handle == 0 { current() } else { driver()?.objects.get::<Context>(handle) }
 }
 
@@ -49,13 +49,19 @@ api! {
     }
 
     create_3(place: Out<Handle>, affinity: In<u8>, count: c_int, flags: u32, device: Ordinal) [cuCtxCreate_v3 Legacy] {
-        if count != 0 || !affinity.is_null() {
+        place.need("the place for the context")?;
+        if (count != 0) == affinity.is_null() {
+            return Err(Failure::invalid(format!("{count} execution affinities in a list that is NULL, or not")));
+        }
+        driver()?.gpu(device)?;
+        if count != 0 {
             return Err(Failure::new(Code::UnsupportedExecAffinity, "execution affinity"));
         }
         create(place, flags, device)
     }
 
     create_4(place: Out<Handle>, parameters: In<[usize; 2]>, flags: u32, device: Ordinal) [cuCtxCreate_v4 Legacy] {
+        place.need("the place for the context")?;
         // CUctxCreateParams: pointers to execution affinity, with a count, and to parameters of graphics.
         if !parameters.is_null() && parameters.read("the parameters")?[0] != 0 {
             return Err(Failure::new(Code::UnsupportedExecAffinity, "execution affinity"));

@@ -2,29 +2,40 @@
 
 use core::ffi::c_void;
 
-use orin_cuda_core::{Context, Failure, Fill, MemoryCopy, Result, Side, Work};
+use orin_cuda_core::{Context, Failure, Fill, MemoryCopy, Result, Side, Work, driver};
 
 use crate::abi::{Address, Handle, In};
 use crate::call::{Order, api};
 use crate::memory::find;
 use crate::stream::stream_of;
 
-/// A pointer of which the program has not said where it is.
-fn any(context: &Context, address: u64) -> Side {
-    let memory = &context.gpu.memory;
-    if let Some(found) = memory.find(address) {
-        return Side::line(address, true, found.host != 0);
+/// A pointer of which the program has not said where it is, or which it says is the host's; the GPU may see it too.
+fn any(context: &Context, address: u64) -> Result<Side> {
+    if address == 0 {
+        return Err(Failure::invalid("a side of the copy is NULL"));
     }
-    // Registered host memory has an address of its own on the GPU.
-    match memory.find_registered(address) {
-        Some(found) => Side::line(found.base + (address - found.host as u64), true, true),
+    Ok(match find(context, address) {
+        // Registered host memory has an address of its own on the GPU.
+        Some(found) => Side::line(found.base + found.offset(address), true, found.host != 0),
         None => Side::line(address, false, true),
+    })
+}
+
+/// A pointer of which the program has not said where it is, so that it may be the GPU's, and freed.
+fn either(context: &Context, address: u64) -> Result<Side> {
+    let side = any(context, address)?;
+    let page = address & !(rustix::param::page_size() as u64 - 1);
+    let mut resident = 0;
+    // CAST: an address of this process. SAFETY: the call reads no memory at the address, and writes one byte.
+    if !side.on_gpu && unsafe { libc::mincore(page as usize as *mut c_void, 1, &raw mut resident) } != 0 {
+        return Err(Failure::invalid(format!("no memory at {address:#x}")));
     }
+    Ok(side)
 }
 
 /// A pointer that the program says is the GPU's.
 fn on_gpu(context: &Context, address: u64) -> Result<Side> {
-    let side = any(context, address);
+    let side = any(context, address)?;
     if side.on_gpu {
         Ok(side)
     } else {
@@ -60,6 +71,12 @@ fn check_end(context: &Context, side: Side, bytes: usize) -> Result<()> {
         return Err(Failure::invalid(format!("{bytes} bytes at {address:#x}, where {left} are allocated")));
     }
     Ok(())
+}
+
+/// Refuses handles that name no context.
+fn contexts(handles: [Handle; 2]) -> Result<()> {
+    let known = |handle| driver()?.objects.get::<Context>(handle).map(drop);
+    handles.into_iter().try_for_each(known)
 }
 
 fn submit(context: &Context, stream: &orin_cuda_core::Stream, copy: MemoryCopy, later: bool) -> Result<()> {
@@ -124,30 +141,30 @@ struct Side3d {
 impl Side3d {
     fn resolve(self, context: &Context, width: usize, height: usize, depth: usize) -> Result<Side> {
         let overflow = || Failure::invalid("the offsets of the copy overflow");
-        let pitch = if self.pitch == 0 { self.x + width } else { self.pitch };
-        let rows = if self.rows == 0 { self.y + height } else { self.rows };
+        // The sum of products of an offset or size.
+        let sum = |parts: [[usize; 2]; 3]| {
+            let mut products = parts.into_iter().map(|[count, size]| count.checked_mul(size));
+            products.try_fold(0_usize, |sum, product| sum.checked_add(product?)).ok_or_else(overflow)
+        };
+        let pitch = if self.pitch == 0 { sum([[1, self.x], [1, width], [0, 0]])? } else { self.pitch };
+        let rows = if self.rows == 0 { sum([[1, self.y], [1, height], [0, 0]])? } else { self.rows };
         if (height > 1 || depth > 1) && pitch < width || depth > 1 && rows < height {
             return Err(Failure::invalid(format!("a pitch of {pitch} bytes for rows of {width}")));
         }
         let plane = pitch.checked_mul(rows).ok_or_else(overflow)?;
-        let offset =
-            plane.checked_mul(self.z).and_then(|z| z.checked_add(self.y.checked_mul(pitch)? + self.x));
-        let offset = offset.ok_or_else(overflow)? as u64;
+        let offset = sum([[self.z, plane], [self.y, pitch], [self.x, 1]])? as u64;
+        let end = sum([[depth - 1, plane], [height - 1, pitch], [width, 1]])?;
         // CU_MEMORYTYPE_HOST, _DEVICE, _ARRAY, _UNIFIED.
         let base = match self.kind {
-            1 => any(context, self.host),
+            1 => any(context, self.host)?,
             2 => on_gpu(context, self.device)?,
-            4 => any(context, self.device),
+            4 => either(context, self.device)?,
             3 => return Err(Failure::new(orin_cuda_core::Code::NotSupported, "arrays")),
             kind => return Err(Failure::invalid(format!("memory type {kind}"))),
         };
-        if base.address == 0 {
-            return Err(Failure::invalid("a side of the copy is NULL"));
-        }
-        let side = Side { address: base.address + offset, pitch, plane, ..base };
-        let end = (depth - 1) * plane + (height - 1) * pitch + width;
-        check_end(context, side, end)?;
-        Ok(side)
+        let address = base.address.checked_add(offset).ok_or_else(overflow)?;
+        check_end(context, base, (offset as usize).checked_add(end).ok_or_else(overflow)?)?;
+        Ok(Side { address, pitch, plane, ..base })
     }
 }
 
@@ -212,24 +229,10 @@ fn region(order: Order, stream: Option<Handle>, copy: Copy3d) -> Result<()> {
     submit(&context, &queue, copy, stream.is_some())
 }
 
-/// A fill of rows; at once, or in the order of a stream.
-#[derive(Clone, Copy)]
-struct Rows {
-    address: Address,
-    pitch: usize,
-    value: u32,
-    element: usize,
-    width: usize,
-    height: usize,
-}
-
-fn fill(order: Order, stream: Option<Handle>, rows: Rows) -> Result<()> {
-    let Rows { address, pitch, value, element, width, height } = rows;
-    let (context, queue) = stream_of(order, stream.unwrap_or(0))?;
-    if width == 0 || height == 0 {
-        return Ok(());
-    }
-    let side = on_gpu(&context, address)?;
+/// Checks a fill; the result has the GPU's address, and tells whether the host sees the memory.
+pub(crate) fn checked_fill(context: &Context, fill: Fill) -> Result<(Fill, bool)> {
+    let Fill { address, pitch, element, width, height, .. } = fill;
+    let side = on_gpu(context, address)?;
     let line = width.checked_mul(element).filter(|line| height == 1 || *line <= pitch);
     let line =
         line.ok_or_else(|| Failure::invalid(format!("{width} elements in a pitch of {pitch} bytes")))?;
@@ -237,58 +240,68 @@ fn fill(order: Order, stream: Option<Handle>, rows: Rows) -> Result<()> {
         return Err(Failure::invalid(format!("{address:#x} is not aligned to {element} bytes")));
     }
     let end = pitch.checked_mul(height - 1).and_then(|rest| rest.checked_add(line));
-    check_end(&context, side, end.ok_or_else(|| Failure::invalid("the fill is too large"))?)?;
-    queue.run(&context, Work::Fill(Fill { address: side.address, pitch, value, element, width, height }))?;
+    check_end(context, side, end.ok_or_else(|| Failure::invalid("the fill is too large"))?)?;
+    Ok((Fill { address: side.address, ..fill }, side.on_host))
+}
+
+/// Fills at once, or in the order of a stream.
+fn fill(order: Order, stream: Option<Handle>, fill: Fill) -> Result<()> {
+    let (context, queue) = stream_of(order, stream.unwrap_or(0))?;
+    if fill.width == 0 || fill.height == 0 {
+        return Ok(());
+    }
+    let (fill, on_host) = checked_fill(&context, fill)?;
+    queue.run(&context, Work::Fill(fill))?;
     // The program may look at memory of the host at once.
-    if stream.is_none() && side.on_host { queue.synchronize(&context) } else { Ok(()) }
+    if stream.is_none() && on_host { queue.synchronize(&context) } else { Ok(()) }
 }
 
 /// A fill of consecutive elements.
-fn row(address: Address, value: u32, element: usize, count: usize) -> Rows {
-    Rows { address, pitch: 0, value, element, width: count, height: 1 }
+fn row(address: Address, value: u32, element: usize, count: usize) -> Fill {
+    Fill { address, pitch: 0, value, element, width: count, height: 1 }
 }
 
 api! {
     copy(order @ target: u64, source: u64, bytes: usize) [cuMemcpy Legacy] [cuMemcpy_ptds PerThread] {
-        line(order, None, bytes, |context| Ok((any(context, target), any(context, source))))
+        line(order, None, bytes, |context| Ok((either(context, target)?, either(context, source)?)))
     }
 
     copy_async(order @ target: u64, source: u64, bytes: usize, stream: Handle)
     [cuMemcpyAsync Legacy] [cuMemcpyAsync_ptsz PerThread] {
-        line(order, Some(stream), bytes, |context| Ok((any(context, target), any(context, source))))
+        line(order, Some(stream), bytes, |context| Ok((either(context, target)?, either(context, source)?)))
     }
 
     peer(order @ target: u64, target_context: Handle, source: u64, source_context: Handle, bytes: usize)
     [cuMemcpyPeer Legacy] [cuMemcpyPeer_ptds PerThread] {
-        let _ = (target_context, source_context);
+        contexts([target_context, source_context])?;
         line(order, None, bytes, |context| Ok((on_gpu(context, target)?, on_gpu(context, source)?)))
     }
 
     peer_async(
         order @ target: u64, target_context: Handle, source: u64, source_context: Handle, bytes: usize, stream: Handle,
     ) [cuMemcpyPeerAsync Legacy] [cuMemcpyPeerAsync_ptsz PerThread] {
-        let _ = (target_context, source_context);
+        contexts([target_context, source_context])?;
         line(order, Some(stream), bytes, |context| Ok((on_gpu(context, target)?, on_gpu(context, source)?)))
     }
 
     to_device(order @ target: Address, source: *const c_void, bytes: usize)
     [cuMemcpyHtoD_v2 Legacy] [cuMemcpyHtoD_v2_ptds PerThread] {
-        line(order, None, bytes, |context| Ok((on_gpu(context, target)?, host(context, source.addr() as u64)?)))
+        line(order, None, bytes, |context| Ok((on_gpu(context, target)?, any(context, source.addr() as u64)?)))
     }
 
     to_device_async(order @ target: Address, source: *const c_void, bytes: usize, stream: Handle)
     [cuMemcpyHtoDAsync_v2 Legacy] [cuMemcpyHtoDAsync_v2_ptsz PerThread] {
-        line(order, Some(stream), bytes, |context| Ok((on_gpu(context, target)?, host(context, source.addr() as u64)?)))
+        line(order, Some(stream), bytes, |context| Ok((on_gpu(context, target)?, any(context, source.addr() as u64)?)))
     }
 
     to_host(order @ target: *mut c_void, source: Address, bytes: usize)
     [cuMemcpyDtoH_v2 Legacy] [cuMemcpyDtoH_v2_ptds PerThread] {
-        line(order, None, bytes, |context| Ok((host(context, target.addr() as u64)?, on_gpu(context, source)?)))
+        line(order, None, bytes, |context| Ok((any(context, target.addr() as u64)?, on_gpu(context, source)?)))
     }
 
     to_host_async(order @ target: *mut c_void, source: Address, bytes: usize, stream: Handle)
     [cuMemcpyDtoHAsync_v2 Legacy] [cuMemcpyDtoHAsync_v2_ptsz PerThread] {
-        line(order, Some(stream), bytes, |context| Ok((host(context, target.addr() as u64)?, on_gpu(context, source)?)))
+        line(order, Some(stream), bytes, |context| Ok((any(context, target.addr() as u64)?, on_gpu(context, source)?)))
     }
 
     on_device(order @ target: Address, source: Address, bytes: usize)
@@ -354,36 +367,31 @@ api! {
 
     fill_2d_8(order @ address: Address, pitch: usize, value: u8, width: usize, height: usize)
     [cuMemsetD2D8_v2 Legacy] [cuMemsetD2D8_v2_ptds PerThread] {
-        fill(order, None, Rows { address, pitch, value: value.into(), element: 1, width, height })
+        fill(order, None, Fill { address, pitch, value: value.into(), element: 1, width, height })
     }
 
     fill_2d_16(order @ address: Address, pitch: usize, value: u16, width: usize, height: usize)
     [cuMemsetD2D16_v2 Legacy] [cuMemsetD2D16_v2_ptds PerThread] {
-        fill(order, None, Rows { address, pitch, value: value.into(), element: 2, width, height })
+        fill(order, None, Fill { address, pitch, value: value.into(), element: 2, width, height })
     }
 
     fill_2d_32(order @ address: Address, pitch: usize, value: u32, width: usize, height: usize)
     [cuMemsetD2D32_v2 Legacy] [cuMemsetD2D32_v2_ptds PerThread] {
-        fill(order, None, Rows { address, pitch, value, element: 4, width, height })
+        fill(order, None, Fill { address, pitch, value, element: 4, width, height })
     }
 
     fill_2d_8_async(order @ address: Address, pitch: usize, value: u8, width: usize, height: usize, stream: Handle)
     [cuMemsetD2D8Async Legacy] [cuMemsetD2D8Async_ptsz PerThread] {
-        fill(order, Some(stream), Rows { address, pitch, value: value.into(), element: 1, width, height })
+        fill(order, Some(stream), Fill { address, pitch, value: value.into(), element: 1, width, height })
     }
 
     fill_2d_16_async(order @ address: Address, pitch: usize, value: u16, width: usize, height: usize, stream: Handle)
     [cuMemsetD2D16Async Legacy] [cuMemsetD2D16Async_ptsz PerThread] {
-        fill(order, Some(stream), Rows { address, pitch, value: value.into(), element: 2, width, height })
+        fill(order, Some(stream), Fill { address, pitch, value: value.into(), element: 2, width, height })
     }
 
     fill_2d_32_async(order @ address: Address, pitch: usize, value: u32, width: usize, height: usize, stream: Handle)
     [cuMemsetD2D32Async Legacy] [cuMemsetD2D32Async_ptsz PerThread] {
-        fill(order, Some(stream), Rows { address, pitch, value, element: 4, width, height })
+        fill(order, Some(stream), Fill { address, pitch, value, element: 4, width, height })
     }
-}
-
-/// A pointer that the program says is the host's; the GPU may see it too.
-fn host(context: &Context, address: u64) -> Result<Side> {
-    if address == 0 { Err(Failure::invalid("the host's address is NULL")) } else { Ok(any(context, address)) }
 }

@@ -10,7 +10,8 @@ use orin_cuda_core::{
 
 use crate::abi::{Address, Handle, In, Out};
 use crate::call::api;
-use crate::copy::Copy3d;
+use crate::context::context_or_current;
+use crate::copy::{Copy3d, checked_fill};
 use crate::launch::{Parameters, launch_of};
 use crate::stream::{graph_of, host_call, places, stream_of};
 
@@ -103,7 +104,8 @@ impl FillNode {
         if !matches!(element, 1 | 2 | 4) || width == 0 || height == 0 {
             return Err(Failure::invalid(format!("{height} rows of {width} elements of {element} bytes")));
         }
-        Ok(Work::Fill(Fill { address, pitch, value, element: element as usize, width, height }))
+        let fill = Fill { address, pitch, value, element: element as usize, width, height };
+        Ok(Work::Fill(checked_fill(&*current()?, fill)?.0))
     }
 }
 
@@ -225,13 +227,13 @@ api! {
 
     add_copy(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, copy: In<Copy3d>, context: Handle)
     [cuGraphAddMemcpyNode Legacy] {
-        let _ = context;
+        context_or_current(context)?;
         add(place, graph, after, count, || copy_work(copy))
     }
 
     add_fill(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, node: In<FillNode>, context: Handle)
     [cuGraphAddMemsetNode Legacy] {
-        let _ = context;
+        context_or_current(context)?;
         add(place, graph, after, count, || node.read("the node")?.work())
     }
 
@@ -392,13 +394,13 @@ api! {
 
     change_copy(executable: Handle, node: Handle, copy: In<Copy3d>, context: Handle)
     [cuGraphExecMemcpyNodeSetParams Legacy] {
-        let _ = context;
+        context_or_current(context)?;
         change(executable, node, || copy_work(copy))
     }
 
     change_fill(executable: Handle, node: Handle, parameters: In<FillNode>, context: Handle)
     [cuGraphExecMemsetNodeSetParams Legacy] {
-        let _ = context;
+        context_or_current(context)?;
         change(executable, node, || parameters.read("the node")?.work())
     }
 

@@ -34,6 +34,9 @@ pub(crate) struct Jit {
 impl Jit {
     /// Reads the lists.
     pub(crate) fn read(count: u32, options: In<u32>, values: Out<*mut c_void>) -> Result<Self> {
+        if count > OPTIONS {
+            return Err(Failure::invalid(format!("{count} compiler options; there are {OPTIONS}")));
+        }
         let options = options.list(count as usize, "the list of options")?;
         if count > 0 {
             values.need("the list of values")?;

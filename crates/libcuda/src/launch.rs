@@ -130,9 +130,10 @@ pub struct Attribute {
 }
 
 /// What the attributes of a launch ask for.
-fn is_cooperative(attributes: &[Attribute]) -> Result<bool> {
+fn is_cooperative(attributes: In<Attribute>, count: u32) -> Result<bool> {
     let mut cooperative = false;
-    for attribute in attributes {
+    for attribute in attributes.each(count as usize, "the attributes") {
+        let attribute = attribute?;
         match (attribute.id, attribute.value) {
             (2, [flag, ..]) => cooperative = flag != 0,
             (4 | 11, [1, 1, 1, ..]) => {}
@@ -221,7 +222,7 @@ api! {
     kernel_ex(order @ config: In<Config>, handle: Handle, pointers: In<In<u8>>, extra: In<usize>)
     [cuLaunchKernelEx Legacy] [cuLaunchKernelEx_ptsz PerThread] {
         let Config { size, stream, attributes, count } = config.read("the configuration")?;
-        let cooperative = is_cooperative(&attributes.list(count as usize, "the attributes")?)?;
+        let cooperative = is_cooperative(attributes, count)?;
         start(order, handle, size, stream, Parameters { pointers, extra }, cooperative)
     }
 
@@ -288,7 +289,7 @@ api! {
     active_clusters(count: Out<c_int>, handle: Handle, config: In<Config>) [cuOccupancyMaxActiveClusters Legacy] {
         let count = count.need("the place for the count")?;
         let Config { size, attributes, count: listed, .. } = config.read("the configuration")?;
-        is_cooperative(&attributes.list(listed as usize, "the attributes")?)?;
+        is_cooperative(attributes, listed)?;
         let context = orin_cuda_core::context::current()?;
         let function = function(&context, handle)?;
         let blocks = function.kernel.occupancy(size.block, size.shared_bytes)?.blocks_per_sm;

@@ -71,8 +71,8 @@ fn write_attribute(context: &Context, data: Out<u64>, attribute: u32, pointer: A
     let Some(found) = find(context, pointer) else {
         return Err(Failure::invalid(format!("{pointer:#x} is in no memory of this library")));
     };
-    let base = if found.base <= pointer { found.base } else { found.host as u64 };
-    let offset = pointer - base;
+    let offset = found.offset(pointer);
+    let base = pointer - offset;
     match attribute {
         1 => data.set(found.context),
         // CU_MEMORYTYPE_HOST, _DEVICE.
@@ -142,7 +142,7 @@ api! {
         let kinds = [Kind::Device, Kind::Managed, Kind::Pooled];
         let allocation = context.gpu.memory.remove(address, &kinds)?;
         // CUDA's free waits for the work that may use the memory.
-        context.synchronize()?;
+        context.settle()?;
         // Without its pool, the block is freed.
         if let Ok(pool) = driver()?.objects.get::<Pool>(allocation.pool) {
             pool.free(allocation, &context.legacy);
@@ -173,7 +173,7 @@ api! {
             return Ok(());
         }
         let allocation = context.gpu.memory.remove(pointer, &[Kind::Host])?;
-        context.synchronize()?;
+        context.settle()?;
         drop(allocation);
         Ok(())
     }
@@ -213,7 +213,7 @@ api! {
             return Err(Failure::invalid("the address is NULL"));
         }
         let allocation = context.gpu.memory.unregister(pointer)?;
-        context.synchronize()?;
+        context.settle()?;
         drop(allocation);
         Ok(())
     }
@@ -226,7 +226,7 @@ api! {
         let context = current()?;
         let found = find(&context, pointer).filter(|found| found.host != 0);
         let found = found.ok_or_else(|| Failure::invalid(format!("no host memory of this library at {pointer:#x}")))?;
-        place.set(found.base + (pointer - found.host as u64));
+        place.set(found.base + found.offset(pointer));
         Ok(())
     }
 
@@ -246,10 +246,11 @@ api! {
 
     pointer_attributes(count: u32, attributes: In<u32>, places: In<Out<u64>>, pointer: Address)
     [cuPointerGetAttributes Legacy] {
-        let attributes = attributes.list(count as usize, "the list of attributes")?;
-        let places = places.list(count as usize, "the list of places")?;
+        let attributes = attributes.each(count as usize, "the list of attributes");
+        let places = places.each(count as usize, "the list of places");
         let context = current()?;
-        for (attribute, place) in attributes.into_iter().zip(places) {
+        for (attribute, place) in attributes.zip(places) {
+            let (attribute, place) = (attribute?, place?);
             // Of a pointer that is unknown, every attribute is 0.
             if write_attribute(&context, place, attribute, pointer).is_err() {
                 match attribute {

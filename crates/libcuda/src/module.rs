@@ -32,6 +32,11 @@ pub(crate) fn function_of(handle: Handle) -> Result<Arc<Function>> {
     function(&*current()?, handle)
 }
 
+/// The function of a library's kernel, in the current context.
+fn function_of_kernel(handle: Handle) -> Result<Arc<Function>> {
+    kernel_of(handle)?.function(&*current()?)
+}
+
 /// The bytes of an image.
 pub(crate) fn image_at<'a>(image: *const c_void) -> Result<&'a [u8]> {
     if image.is_null() {
@@ -73,6 +78,14 @@ fn load_library(place: Out<Handle>, image: &[u8], jit: &Jit) -> Result<()> {
         None => driver()?.gpu(0)?.retain_primary()?,
     };
     place.set(Library::load(build(&context, image, jit)?.cubin)?.handle());
+    Ok(())
+}
+
+/// Refuses lists that are NULL. The options of libraries concern host functions and where images are kept.
+fn check_library_options(count: u32, options: In<u32>, values: Out<*mut c_void>) -> Result<()> {
+    if count > 0 && (options.is_null() || values.is_null()) {
+        return Err(Failure::invalid("the list of library options is NULL"));
+    }
     Ok(())
 }
 
@@ -152,7 +165,7 @@ api! {
         let context = current()?;
         let module = module_of(handle)?;
         // The code may be running.
-        context.synchronize()?;
+        context.settle()?;
         module.unload(&context)
     }
 
@@ -224,15 +237,26 @@ api! {
         Ok(())
     }
 
-    parameter(handle: Handle, index: usize, offset: Out<usize>, size: Out<usize>)
-    [cuFuncGetParamInfo Legacy] [cuKernelGetParamInfo Legacy] {
+    parameter(handle: Handle, index: usize, offset: Out<usize>, size: Out<usize>) [cuFuncGetParamInfo Legacy] {
         let offset = offset.need("the place for the offset")?;
         parameter_of(&*function_of(handle)?, index, offset, size)
     }
 
-    parameters(handle: Handle, count: Out<usize>) [cuFuncGetParamCount Legacy] [cuKernelGetParamCount Legacy] {
+    kernel_parameter(kernel: Handle, index: usize, offset: Out<usize>, size: Out<usize>)
+    [cuKernelGetParamInfo Legacy] {
+        let offset = offset.need("the place for the offset")?;
+        parameter_of(&*function_of_kernel(kernel)?, index, offset, size)
+    }
+
+    parameters(handle: Handle, count: Out<usize>) [cuFuncGetParamCount Legacy] {
         let count = count.need("the place for the count")?;
         count.set(function_of(handle)?.parameters.len());
+        Ok(())
+    }
+
+    kernel_parameters(kernel: Handle, count: Out<usize>) [cuKernelGetParamCount Legacy] {
+        let count = count.need("the place for the count")?;
+        count.set(function_of_kernel(kernel)?.parameters.len());
         Ok(())
     }
 
@@ -259,8 +283,9 @@ api! {
         library_count: u32,
     ) [cuLibraryLoadData Legacy] {
         let place = place.need("the place for the library")?;
-        let _ = (library_options, library_values, library_count);
-        load_library(place, image_at(image)?, &Jit::read(count, options, values)?)
+        let jit = Jit::read(count, options, values)?;
+        check_library_options(library_count, library_options, library_values)?;
+        load_library(place, image_at(image)?, &jit)
     }
 
     library_file(
@@ -274,16 +299,13 @@ api! {
         library_count: u32,
     ) [cuLibraryLoadFromFile Legacy] {
         let place = place.need("the place for the library")?;
-        let _ = (library_options, library_values, library_count);
-        load_library(place, &file(path)?, &Jit::read(count, options, values)?)
+        let jit = Jit::read(count, options, values)?;
+        check_library_options(library_count, library_options, library_values)?;
+        load_library(place, &file(path)?, &jit)
     }
 
     unload_library(handle: Handle) [cuLibraryUnload Legacy] {
-        let library = library_of(handle)?;
-        if let Some(context) = orin_cuda_core::context::peek()? {
-            context.synchronize()?;
-        }
-        library.unload()
+        library_of(handle)?.unload()
     }
 
     library_kernel(place: Out<Handle>, library: Handle, name: Text) [cuLibraryGetKernel Legacy] {
@@ -330,8 +352,7 @@ api! {
 
     kernel_function(place: Out<Handle>, kernel: Handle) [cuKernelGetFunction Legacy] {
         let place = place.need("the place for the function")?;
-        let context = current()?;
-        place.set(kernel_of(kernel)?.function(&context)?.handle());
+        place.set(function_of_kernel(kernel)?.handle());
         Ok(())
     }
 
@@ -343,7 +364,7 @@ api! {
 
     kernel_name(place: Out<*const c_char>, kernel: Handle) [cuKernelGetName Legacy] {
         let place = place.need("the place for the name")?;
-        place.set(function_of(kernel)?.c_name.as_ptr());
+        place.set(function_of_kernel(kernel)?.c_name.as_ptr());
         Ok(())
     }
 
@@ -351,14 +372,14 @@ api! {
     [cuKernelGetAttribute Legacy] {
         let value = value.need("the place for the attribute")?;
         driver()?.gpu(device)?;
-        value.set(attribute_of(&*function_of(kernel)?, attribute)?);
+        value.set(attribute_of(&*function_of_kernel(kernel)?, attribute)?);
         Ok(())
     }
 
     set_kernel_attribute(attribute: u32, value: c_int, kernel: Handle, device: Ordinal)
     [cuKernelSetAttribute Legacy] {
         driver()?.gpu(device)?;
-        set_attribute_of(&*function_of(kernel)?, attribute, value)
+        set_attribute_of(&*function_of_kernel(kernel)?, attribute, value)
     }
 
     set_kernel_cache(kernel: Handle, preference: u32, device: Ordinal) [cuKernelSetCacheConfig Legacy] {

@@ -136,7 +136,7 @@ api! {
         let pool = pool_of(pool)?;
         if matches!(attribute, 1..=3) {
             // Permissions to reuse memory earlier; not reusing is always right.
-            return Ok(());
+            return if value.is_null() { Err(Failure::invalid("the attribute is NULL")) } else { Ok(()) };
         }
         let value = value.read("the attribute")?;
         match (attribute, value) {
@@ -158,9 +158,9 @@ api! {
     }
 
     set_access(pool: Handle, list: In<[u32; 3]>, count: usize) [cuMemPoolSetAccess Legacy] {
-        let list = list.list(count, "the list of locations")?;
         let pool = pool_of(pool)?;
-        for [_, device, flags] in list {
+        for location in list.each(count, "the list of locations") {
+            let [_, device, flags] = location?;
             let own = driver()?.gpu(device.cast_signed())?.ordinal == pool.gpu.ordinal;
             match (own, flags) {
                 (true, 3) | (false, 0) => {}

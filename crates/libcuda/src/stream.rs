@@ -132,6 +132,9 @@ fn update_dependencies(
     count: usize,
     flags: u32,
 ) -> Result<()> {
+    if count > 0 && nodes.is_null() {
+        return Err(Failure::invalid("the list of nodes is NULL"));
+    }
     let (_, stream) = stream_of(order, stream)?;
     let part = stream.captured()?;
     let (capture, _) = part.ok_or_else(|| Failure::new(Code::IllegalState, "the stream is not capturing"))?;
@@ -437,5 +440,5 @@ pub(crate) fn places(graph: &Graph, nodes: In<Handle>, count: usize) -> Result<V
             Err(Failure::invalid("a node of another graph"))
         }
     };
-    nodes.list(count, "the list of nodes")?.into_iter().map(place).collect()
+    nodes.each(count, "the list of nodes").map(|node| place(node?)).collect()
 }

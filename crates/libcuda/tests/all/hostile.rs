@@ -4,6 +4,7 @@ use core::ffi::c_void;
 use core::ptr::null_mut;
 
 use crate::support::*;
+use crate::sweep::{EARLY, World, call, call_all, make, pool_properties};
 
 #[test]
 fn handles_that_are_invented_freed_or_of_another_kind_are_refused() {
@@ -107,6 +108,74 @@ fn wrong_shapes_sizes_and_images_are_refused_at_once() {
 }
 
 #[test]
+fn rectangles_and_ranges_outside_of_memory_are_refused() {
+    let _setup = Setup::new();
+    let memory = upload(&[0.0; 1024]);
+    let mut host = vec![0_u8; 8192];
+    let at = host.as_mut_ptr().expose_provenance() as u64;
+    // CUDA_MEMCPY2D: four rows of 64 bytes, from the host to the device.
+    let copy = [0, 0, 1, at, 0, 0, 64, 0, 0, 2, 0, memory, 0, 512, 64, 4_u64];
+    let words = |copy: &[u64; 16]| [copy.as_ptr().expose_provenance() as u64];
+    ok(call("cuMemcpy2D_v2", words(&copy)));
+    for (field, most) in [(0, 0), (1, 0), (6, 64), (7, 2496), (8, 4), (13, 1344), (14, 64), (15, 8)] {
+        for value in [most + 1, 1 << 32, 1 << 63, u64::MAX] {
+            // Of the host's memory, only what wraps around is wrong.
+            if value < 1 << 63 && matches!(field, 1 | 6) || value < u64::MAX && field == 0 {
+                continue;
+            }
+            let mut wrong = copy;
+            wrong[field] = value;
+            gives(call("cuMemcpy2D_v2", words(&wrong)), 1);
+        }
+    }
+    // CUDA_MEMSET_NODE_PARAMS: pitch, value and size of an element, width and height.
+    let graph = make("cuGraphCreate", [0]);
+    let mut node = 0_u64;
+    let place = (&raw mut node).expose_provenance() as u64;
+    for (width, code) in [(1024, 0), (1025, 1), (1 << 62, 1)] {
+        let fill = [memory, 0, 4 << 32, width, 1];
+        gives(
+            call("cuGraphAddMemsetNode", [place, graph, 0, 0, fill.as_ptr().expose_provenance() as u64, 0]),
+            code,
+        );
+    }
+    // Registered memory has two addresses; what is not mapped cannot be registered.
+    gives(call("cuMemHostRegister_v2", [0x1000, 4096, 0]), 1);
+    gives(call("cuMemHostRegister_v2", [at, u64::MAX - at, 0]), 1);
+    ok(call("cuMemHostRegister_v2", [at, 8192, 0]));
+    let device = make("cuMemHostGetDevicePointer_v2", [at + 8, 0]);
+    for pointer in [at + 8, device] {
+        // CU_POINTER_ATTRIBUTE_DEVICE_POINTER, _HOST_POINTER.
+        for (attribute, wanted) in [(3, device), (4, at + 8)] {
+            ok(call("cuPointerGetAttribute", [place, attribute, pointer]));
+            assert_eq!(node, wanted);
+        }
+        assert_eq!(make("cuMemHostGetDevicePointer_v2", [pointer, 0]), device);
+    }
+    ok(call("cuMemHostUnregister", [at]));
+    // A pointer that is freed is not taken for the host's.
+    ok(call("cuMemFree_v2", [memory]));
+    gives(call("cuMemcpy", [memory, at, 64]), 1);
+    gives(call("cuMemcpy", [at, memory, 64]), 1);
+}
+
+#[test]
+fn queues_of_ended_threads_serve_others() {
+    let setup = Setup::new();
+    let memory = upload(&[0.0; 64]);
+    // More threads than the GPU has queues, one after another.
+    for _ in 0..300 {
+        let fill = || {
+            ok(call("cuCtxSetCurrent", [setup.context as u64]));
+            ok(call("cuMemsetD32Async_ptsz", [memory, 7, 64, 0]));
+        };
+        std::thread::scope(|scope| scope.spawn(fill).join()).expect("no call panics");
+    }
+    ok(call("cuCtxSynchronize", []));
+    assert_eq!(download::<u32>(memory, 64), [7; 64]);
+}
+
+#[test]
 fn a_fault_stays_with_its_context_only() {
     let good = Setup::new();
     let bad = Setup::new();
@@ -143,6 +212,233 @@ fn a_failed_assertion_is_the_context_s_fault() {
         }
         gives(cuMemFree_v2(out), 710);
     }
+}
+
+/// Work with a context of its own.
+fn whole_program() {
+    let setup = Setup::new();
+    let (a, b) = (upload(&[1.0; 64]), upload(&[0.0; 64]));
+    ok(setup.add(0, [a, a, b], 64));
+    assert_eq!(download::<f32>(b, 64), [2.0; 64]);
+}
+
+#[test]
+fn exit_handlers_and_destructors_may_call() {
+    use std::cell::RefCell;
+    use std::sync::Mutex;
+
+    /// Objects of the program, which is about to end.
+    static WORLD: Mutex<Option<World>> = Mutex::new(None);
+    /// Calls everything when its thread or the process ends.
+    struct Last(&'static str);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            last(self.0);
+        }
+    }
+    fn last(what: &str) {
+        // A thread whose variables are gone has no context any more: CUDA_ERROR_DEINITIALIZED.
+        let mut context: Handle = 0;
+        // SAFETY: the place is valid.
+        match unsafe { cuCtxGetCurrent(&raw mut context) } {
+            0 => whole_program(),
+            code => gives(code, 4),
+        }
+        let world = WORLD.lock().expect("no call panics");
+        let results = world.as_ref().map_or(0, |world| call_all(world).count());
+        eprintln!("{what}: {results} functions called");
+    }
+    extern "C" fn first_handler() {
+        last("handler before cuInit");
+    }
+    extern "C" fn second_handler() {
+        last("handler after cuInit");
+    }
+    std::thread_local! {
+        static EARLY: RefCell<Option<Last>> = const { RefCell::new(None) };
+        static LATE: RefCell<Option<Last>> = const { RefCell::new(None) };
+    }
+
+    let test = "hostile::exit_handlers_and_destructors_may_call";
+    let printed = in_child(test, &[], || {
+        // SAFETY: the handlers do not unwind.
+        unsafe { libc::atexit(first_handler) };
+        EARLY.set(Some(Last("destructor before cuInit")));
+        let thread = std::thread::spawn(|| {
+            EARLY.set(Some(Last("thread's destructor before its first call")));
+            whole_program();
+            LATE.set(Some(Last("thread's destructor after its first call")));
+        });
+        thread.join().expect("no call panics");
+        let world = World::new();
+        LATE.set(Some(Last("destructor after cuInit")));
+        *WORLD.lock().expect("no call panics") = Some(world);
+        // SAFETY: as above.
+        unsafe { libc::atexit(second_handler) };
+        // Threads that go on while the process exits.
+        for _ in 0..4 {
+            std::thread::spawn(|| {
+                loop {
+                    whole_program()
+                }
+            });
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    });
+    let Some(printed) = printed else { return };
+    for what in ["destructor", "thread's destructor"] {
+        for when in ["before", "after"] {
+            assert!(printed.contains(&format!("{what} {when}")), "{printed}");
+        }
+    }
+    for when in ["before", "after"] {
+        assert!(printed.contains(&format!("handler {when} cuInit")), "{printed}");
+    }
+    assert_eq!(printed.matches(": 0 functions called").count(), 2, "those of the thread alone: {printed}");
+}
+
+/// Does work in a child that is forked, and exits as programs do; returns the child's status.
+fn forked(work: impl FnOnce()) -> i32 {
+    let mut status = 0;
+    // SAFETY: the child calls what a program calls, and the test looks for what that breaks.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(20);
+            work();
+            libc::exit(0);
+        }
+        libc::waitpid(child, &raw mut status, 0);
+    }
+    status
+}
+
+#[test]
+fn forked_children_are_not_initialised_and_exit() {
+    let report = std::env::temp_dir().join(format!("orin-fork-{}", std::process::id()));
+    let path = report.to_str().expect("a name of letters");
+    let variables = [
+        ("ORIN_SIM_CHECK", "memcheck"),
+        ("ORIN_SIM_CHECK_REPORT", path),
+        // Both append a line per board or kernel.
+        ("ORIN_SIM_PROFILE", path),
+        ("ORIN_CUDA_TRACE", "/dev/null"),
+    ];
+    let test = "hostile::forked_children_are_not_initialised_and_exit";
+    let in_parent = in_child(test, &variables, || {
+        // A child that is forked before is a program like any other.
+        assert_eq!(forked(whole_program), 0);
+        let world = World::new();
+        let busy: Vec<_> =
+            (0..4).map(|_| std::thread::spawn(|| (0..30).for_each(|_| whole_program()))).collect();
+        while busy.iter().any(|thread| !thread.is_finished()) {
+            let status = forked(|| {
+                for (symbol, _, code) in call_all(&world).filter(|(symbol, ..)| !EARLY.contains(symbol)) {
+                    assert_eq!(code, 3, "{symbol}");
+                }
+                gives(call("cuInit", [0]), 3);
+            });
+            assert_eq!(status, 0, "the status of the child");
+        }
+        busy.into_iter().for_each(|thread| thread.join().expect("no call panics"));
+    });
+    if in_parent.is_some() {
+        let text = std::fs::read_to_string(&report).expect("the report is there");
+        assert_eq!(text.lines().count(), 4, "the first child and the parent report: {text}");
+        std::fs::remove_file(&report).expect("the report is there");
+    }
+}
+
+#[test]
+fn sixteen_threads_use_and_destroy_the_same_handles() {
+    use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    let test = "hostile::sixteen_threads_use_and_destroy_the_same_handles";
+    in_child(test, &[], || {
+        let setup = Setup::new();
+        let memory = upload(&[1.0; 64]);
+        let slots: [AtomicU64; 8] = Default::default();
+        let (stream, event, graph, executable, module, pooled, pool, other) = (0, 1, 2, 3, 4, 5, 6, 7);
+        let image = IMAGE.as_ptr().expose_provenance() as u64;
+        let properties = pool_properties();
+        let properties = properties.as_ptr().expose_provenance() as u64;
+        let thread = |seed: u64| {
+            ok(call("cuCtxSetCurrent", [setup.context as u64]));
+            let mut random = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            for _ in 0..400 {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                let of = |slot: usize| slots[slot].load(Relaxed);
+                let mut made = 0_u64;
+                let place = (&raw mut made).expose_provenance() as u64;
+                let replace = |slot: usize, made: u64| slots[slot].swap(made, Relaxed);
+                let code = match random % 26 {
+                    0 => call("cuStreamCreate", [place, random >> 63])
+                        .max(call("cuStreamDestroy_v2", [replace(stream, made)])),
+                    1 => call("cuStreamDestroy_v2", [of(stream)]),
+                    2 => call("cuEventCreate", [place, 0])
+                        .max(call("cuEventDestroy_v2", [replace(event, made)])),
+                    3 => call("cuEventDestroy_v2", [of(event)]),
+                    4 => call("cuEventRecord", [of(event), of(stream)]),
+                    5 => call("cuStreamWaitEvent", [of(stream), of(event), 0]),
+                    6 => call("cuEventSynchronize", [of(event)]),
+                    7 => call("cuStreamSynchronize", [of(stream)]),
+                    8 => setup.add(of(stream) as Handle, [memory; 3], 64),
+                    9 => call("cuMemsetD32Async", [memory, 0, 64, of(stream)]),
+                    10 => call("cuStreamBeginCapture_v2", [of(stream), 0]),
+                    11 => call("cuStreamEndCapture", [of(stream), place])
+                        .max(call("cuGraphDestroy", [replace(graph, made)])),
+                    12 => call("cuGraphInstantiateWithFlags", [place, of(graph), 0])
+                        .max(call("cuGraphExecDestroy", [replace(executable, made)])),
+                    13 => call("cuGraphLaunch", [of(executable), of(stream)]),
+                    14 => call("cuGraphDestroy", [of(graph)]),
+                    15 => call("cuGraphExecUpdate_v2", [of(executable), of(graph), place]),
+                    16 => call("cuModuleLoadData", [place, image])
+                        .max(call("cuModuleUnload", [replace(module, made)])),
+                    17 => call("cuModuleUnload", [of(module)]),
+                    18 => {
+                        let name = c"vector_add".as_ptr().expose_provenance() as u64;
+                        call("cuModuleGetFunction", [place, of(module), name])
+                    }
+                    19 => call("cuMemAllocAsync", [place, 256, of(stream)])
+                        .max(call("cuMemFreeAsync", [replace(pooled, made), of(stream)])),
+                    20 => call("cuMemFreeAsync", [of(pooled), of(stream)]),
+                    21 => call("cuMemPoolCreate", [place, properties])
+                        .max(call("cuMemPoolDestroy", [replace(pool, made)])),
+                    22 => call("cuMemAllocFromPoolAsync", [place, 64, of(pool), of(stream)]),
+                    23 => {
+                        let code = call("cuCtxCreate_v2", [place, 0, 0]);
+                        call("cuCtxSetCurrent", [setup.context as u64]);
+                        code.max(call("cuCtxDestroy_v2", [replace(other, made)]))
+                    }
+                    24 => call("cuDevicePrimaryCtxRetain", [place, 0])
+                        .max(call("cuDevicePrimaryCtxReset_v2", [0])),
+                    // Work in a context that another thread ends.
+                    _ => {
+                        ok(call("cuDevicePrimaryCtxRetain", [place, 0]));
+                        let context = if random >> 63 == 0 { of(other) } else { made };
+                        call("cuCtxSetCurrent", [context]);
+                        let mut memory = 0_u64;
+                        let at = (&raw mut memory).expose_provenance() as u64;
+                        let code = call("cuMemAlloc_v2", [at, 256])
+                            .max(call("cuMemsetD32Async", [memory, 0, 64, 2]))
+                            .max(call("cuStreamCreate", [place, 1]))
+                            .max(call("cuMemsetD32Async", [memory, 0, 64, made]))
+                            .max(call("cuCtxSynchronize", []))
+                            .max(call("cuMemFree_v2", [memory]));
+                        call("cuCtxSetCurrent", [setup.context as u64]);
+                        // The memory of an ended context is gone.
+                        if code == 700 { 0 } else { code }
+                    }
+                };
+                let sensible = matches!(code, 0 | 1 | 201 | 400 | 401 | 600 | 709 | 900..=908 | 910);
+                assert!(sensible, "{}", name(code));
+            }
+        };
+        std::thread::scope(|scope| (0..16).for_each(|seed| drop(scope.spawn(move || thread(seed)))));
+        // A stream may still capture.
+        assert!(matches!(call("cuCtxSynchronize", []), 0 | 900));
+    });
 }
 
 #[test]

@@ -5,4 +5,5 @@ use cuda as _;
 mod client;
 mod hostile;
 mod support;
+mod sweep;
 mod table;

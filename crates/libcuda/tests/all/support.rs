@@ -17,6 +17,7 @@ unsafe extern "C" {
     pub(crate) fn cuDeviceGetAttribute(value: *mut c_int, attribute: u32, device: c_int) -> u32;
     pub(crate) fn cuCtxCreate_v2(context: *mut Handle, flags: u32, device: c_int) -> u32;
     pub(crate) fn cuCtxDestroy_v2(context: Handle) -> u32;
+    pub(crate) fn cuCtxGetCurrent(context: *mut Handle) -> u32;
     pub(crate) fn cuCtxSynchronize() -> u32;
     pub(crate) fn cuCtxPopCurrent_v2(context: *mut Handle) -> u32;
     pub(crate) fn cuCtxSetCurrent(context: Handle) -> u32;
@@ -149,6 +150,32 @@ pub(crate) fn made<T: Default>(call: impl FnOnce(*mut T) -> u32) -> T {
     value
 }
 
+/// A cubin with the kernel `vector_add`.
+pub(crate) const IMAGE: &[u8] = include_bytes!("../../../tegra-hcq/kernels/vector_add.cubin");
+
+/// Variable that names the test that a child process does.
+const CHILD: &str = "ORIN_TEST_CHILD";
+
+/// Does the work of a test in a process of its own, on its main thread, which may take a minute. Returns what it
+/// printed; `None` in the child.
+pub(crate) fn in_child(test: &str, variables: &[(&str, &str)], work: impl FnOnce()) -> Option<String> {
+    if std::env::var(CHILD).is_ok_and(|name| name == test) {
+        // SAFETY: the call takes a number; the signal ends a process that hangs.
+        unsafe { libc::alarm(60) };
+        work();
+        return None;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().expect("a test knows its path"));
+    command.args([test, "--exact", "--nocapture", "--test-threads=1"]).env(CHILD, test);
+    let done = command.envs(variables.iter().copied()).output().expect("the test starts again");
+    let text = String::from_utf8_lossy(&done.stderr).into_owned() + &String::from_utf8_lossy(&done.stdout);
+    let lines: Vec<_> = text.lines().collect();
+    let last = lines[lines.len().saturating_sub(60)..].join("\n");
+    assert!(done.status.success(), "{}:\n{last}", done.status);
+    assert!(text.contains("1 passed"), "the test {test} is not there:\n{last}");
+    Some(text)
+}
+
 /// A context of this thread, with the kernel `vector_add`.
 pub(crate) struct Setup {
     pub(crate) context: Handle,
@@ -158,14 +185,22 @@ pub(crate) struct Setup {
 
 impl Setup {
     pub(crate) fn new() -> Self {
-        let image = include_bytes!("../../../tegra-hcq/kernels/vector_add.cubin");
         // SAFETY: all places and the image are valid.
         unsafe {
             // The devices are chosen by the first call of the process.
             std::env::set_var("ORIN_CUDA_DEVICE", "sim");
             ok(cuInit(0));
-            let context = made(|place| cuCtxCreate_v2(place, 0, 0));
-            let module = made(|place| cuModuleLoadData(place, image.as_ptr().cast()));
+            made::<Handle>(|place| cuCtxCreate_v2(place, 0, 0));
+        }
+        Self::in_current()
+    }
+
+    /// The kernel in the current context.
+    pub(crate) fn in_current() -> Self {
+        // SAFETY: all places and the image are valid.
+        unsafe {
+            let context = made(|place| cuCtxGetCurrent(place));
+            let module = made(|place| cuModuleLoadData(place, IMAGE.as_ptr().cast()));
             let add = made(|place| cuModuleGetFunction(place, module, c"vector_add".as_ptr()));
             Self { context, module, add }
         }
