@@ -43,6 +43,25 @@ fn vectors_are_added_in_device_managed_pinned_and_pooled_memory() {
 }
 
 #[test]
+fn a_launch_as_the_one_before_finds_that_something_has_changed() {
+    let setup = Setup::new();
+    let data = upload(&[1.0; 64]);
+    // SAFETY: places are valid; the memory outlives the work.
+    unsafe {
+        ok(setup.add(0, [data; 3], 64));
+        let other: Handle = made(|place| cuCtxCreate_v2(place, 0, 0));
+        gives(setup.add(0, [data; 3], 64), 400);
+        ok(cuCtxDestroy_v2(other));
+        ok(cuCtxSetCurrent(setup.context));
+        ok(setup.add(0, [data; 3], 64));
+        ok(cuCtxSynchronize());
+        assert_eq!(download::<f32>(data, 64), [4.0; 64]);
+        ok(cuModuleUnload(setup.module));
+        gives(setup.add(0, [data; 3], 64), 400);
+    }
+}
+
+#[test]
 fn streams_order_their_work_and_events_order_streams() {
     let setup = Setup::new();
     let (a, b) = (upload(&[1.0; 512]), upload(&[2.0; 512]));
@@ -72,7 +91,9 @@ fn streams_order_their_work_and_events_order_streams() {
         ok(setup.add(0, [c, b, c], 512));
         assert_eq!(download::<f32>(c, 512), [4.0; 512]);
         for stream in [first, second] {
+            ok(setup.add(stream, [a, b, c], 512));
             ok(cuStreamDestroy_v2(stream));
+            gives(setup.add(stream, [a, b, c], 512), 400);
             gives(cuStreamDestroy_v2(stream), 400);
         }
         ok(cuEventDestroy_v2(start));
