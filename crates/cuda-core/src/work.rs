@@ -283,8 +283,8 @@ impl LaunchSize {
     ///
     /// # Errors
     ///
-    /// [`Code::InvalidValue`] if grid, block or shared memory are too large or zero; [`Code::LaunchOutOfResources`] if
-    /// the kernel's registers do not permit the block.
+    /// [`Code::InvalidValue`] if grid, block or shared memory are too large or zero, or the block larger than the
+    /// source of the kernel permits; [`Code::LaunchOutOfResources`] if the kernel's registers do not permit the block.
     pub fn check(&self, function: &Function) -> Result<()> {
         use gpu_hal::chip::{MAX_BLOCK, MAX_BLOCK_THREADS, MAX_GRID};
         let fits = |size: [u32; 3], most: [u32; 3]| (0..3).all(|axis| (1..=most[axis]).contains(&size[axis]));
@@ -295,6 +295,12 @@ impl LaunchSize {
             || threads > u64::from(MAX_BLOCK_THREADS)
         {
             return Err(Failure::invalid(format!("a grid of {grid} blocks of {block} threads")));
+        }
+        let declared = function.kernel.declared_threads();
+        if threads > u64::from(declared) {
+            return Err(Failure::invalid(format!(
+                "blocks of {block} threads; the kernel permits {declared}"
+            )));
         }
         if threads > u64::from(function.attributes.max_threads) {
             let most = function.attributes.max_threads;

@@ -59,7 +59,7 @@ fn null_where_a_place_is_needed_is_an_invalid_value() {
 #[test]
 fn wrong_shapes_sizes_and_images_are_refused_at_once() {
     let setup = Setup::new();
-    let launch = |grid: [u32; 3], block: [u32; 3], shared| {
+    let launch_of = |function, grid: [u32; 3], block: [u32; 3], shared| {
         let mut parameters = [null_mut::<c_void>(); 4];
         let mut zero = 0_u64;
         parameters.fill((&raw mut zero).cast());
@@ -68,7 +68,7 @@ fn wrong_shapes_sizes_and_images_are_refused_at_once() {
         // SAFETY: the parameters are valid; a launch that is not refused computes nothing.
         unsafe {
             cuLaunchKernel(
-                setup.add,
+                function,
                 x,
                 y,
                 z,
@@ -82,6 +82,7 @@ fn wrong_shapes_sizes_and_images_are_refused_at_once() {
             )
         }
     };
+    let launch = |grid, block, shared| launch_of(setup.add, grid, block, shared);
     for (grid, block, shared) in [
         ([0, 1, 1], [32, 1, 1], 0),
         ([1, 65536, 1], [32, 1, 1], 0),
@@ -93,6 +94,15 @@ fn wrong_shapes_sizes_and_images_are_refused_at_once() {
         gives(launch(grid, block, shared), 1);
     }
     ok(launch([1, 1, 1], [32, 1, 1], 1024));
+    // The source of this kernel permits 128 threads.
+    let bounded = include_bytes!("../../../../kernels/corpus/sm_87-12.6/memory.cubin");
+    // SAFETY: places are valid; the image is a whole cubin.
+    let bounded: Handle = unsafe {
+        let module: Handle = made(|place| cuModuleLoadData(place, bounded.as_ptr().cast()));
+        made(|place| cuModuleGetFunction(place, module, c"spills".as_ptr()))
+    };
+    gives(launch_of(bounded, [1, 1, 1], [129, 1, 1], 0), 1);
+    ok(launch_of(bounded, [1, 1, 1], [128, 1, 1], 0));
     // SAFETY: places are valid; the images are texts, or as long as their headers say.
     unsafe {
         ok(cuCtxSynchronize());

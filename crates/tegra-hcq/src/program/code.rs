@@ -45,6 +45,8 @@ pub(crate) struct KernelCode {
     /// SMs of the GPU.
     pub(crate) sm_count: u32,
     pub(crate) max_threads: u32,
+    /// Largest number of threads of a block that the source permits (`__launch_bounds__`).
+    pub(crate) declared_threads: u32,
     pub(crate) required_block: Option<[u32; 3]>,
     /// Size in blocks of the clusters that the kernel requires.
     pub(crate) cluster: Option<[u32; 3]>,
@@ -160,6 +162,7 @@ impl KernelCode {
             target,
             limits: target.map(|chip| occupancy::Limits::of(chip, registers, kernel.barriers)),
             sm_count: properties.sm_count,
+            declared_threads: declared,
             max_threads: declared.min(threads_for_registers(&chip.sm, registers)),
             required_block: kernel.required_threads,
             cluster: kernel.cluster,

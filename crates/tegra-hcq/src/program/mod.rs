@@ -231,6 +231,12 @@ impl Kernel {
     pub fn max_threads(&self) -> u32 {
         self.code().max_threads
     }
+
+    /// Largest number of threads per block that the source permits (`__launch_bounds__`); [`Kernel::max_threads`] is
+    /// less if the kernel's registers do not fit so many.
+    pub fn declared_threads(&self) -> u32 {
+        self.code().declared_threads
+    }
 }
 
 impl fmt::Debug for Kernel {
