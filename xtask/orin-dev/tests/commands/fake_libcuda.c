@@ -155,9 +155,10 @@ int cuStreamWriteValue64_v2(stream *s, uint64_t address, uint64_t value, unsigne
     (void)s; (void)address; (void)value; (void)flags;
     return NOT_SUPPORTED;
 }
-int cuEventCreate(void **event, unsigned flags) { *event = make(1); return flags != 3; }
+int cuEventCreate(void **event, unsigned flags) { *event = make(1); return flags != 3 && flags != 0; }
 int cuEventDestroy_v2(void *event) { return drop(event); }
 int cuEventRecord(void *event, stream *s) { return !alive(event) || !alive(s); }
+int cuEventQuery(void *event) { return !alive(event); }
 int cuEventSynchronize(void *event) { return !alive(event); }
 
 static int run(const launch *l)
