@@ -30,6 +30,7 @@ ENUMS = {
     "purpose": tegra_hcq.Purpose,
     "fault_kind": tegra_hcq.FaultKind,
     "work": tegra_hcq.Work,
+    "output_stream": tegra_hcq.OutputStream,
 }
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,93 @@ def test_events_go_to_logging(caplog: pytest.LogCaptureFixture) -> None:
         pass
     assert not caplog.records, "no events after disable_logging"
     tegra_hcq.disable_logging()
+
+
+def printing(device: Device) -> Callable[[], None]:
+    """Runs a kernel of which each of three threads prints a line, and waits."""
+    kernel, results = device.load(ROOT / "kernels/device_calls.cubin")["print_many"], device.alloc(3, "int32")
+
+    def run() -> None:
+        kernel(1, results, grid=1, block=3)
+        device.synchronize()
+
+    return run
+
+
+def test_output_of_kernels_goes_to_the_function(capfd: pytest.CaptureFixture[str]) -> None:
+    lines: list[tuple[int, str]] = []
+    expected = [(tegra_hcq.OutputStream.OUT, f"{thread} 0 even\n") for thread in range(3)]
+    with Device("sim") as device:
+        run = printing(device)
+        device.on_output(lambda stream, text: lines.append((stream, text)))
+        run()
+        assert lines == expected
+        device.on_output(None)
+        run()
+        assert lines == expected and capfd.readouterr().out == "".join(text for _, text in expected)
+        device.on_output(lambda stream, text: lines.append((stream, text)))
+        assertion = device.load(ROOT / "kernels/device_calls.cubin")["assert_all"]
+        assertion(1, device.alloc(3, "int32"), grid=1, block=3)
+        with pytest.raises(tegra_hcq.GpuFault):
+            device.synchronize()
+        assert lines[3][0] is tegra_hcq.OutputStream.ERR and "thread != wrong" in lines[3][1]
+
+
+def test_the_function_of_the_output_may_fail_and_drop_but_not_use_the_package() -> None:
+    output = check("""
+        import gc, sys, tegra_hcq
+        device = tegra_hcq.Device("sim")
+        kernel, results = device.load("kernels/device_calls.cubin")["print_many"], device.alloc(1, "int32")
+        def run():
+            kernel(1, results, grid=1, block=1)
+            device.synchronize()
+        dropped, seen = [device.alloc(16)], []
+        def uses(stream, text):
+            dropped.clear()
+            try:
+                results.to_bytes()
+            except tegra_hcq.Busy as error:
+                seen.append(str(error))
+        device.on_output(uses)
+        run()
+        print(len(tegra_hcq._resource._deferred), *seen)
+        run()
+        print(len(tegra_hcq._resource._deferred))
+        sys.unraisablehook = lambda failure: print(repr(failure.exc_value))
+        def fails(stream, text):
+            raise OSError(text)
+        device.on_output(fails)
+        run()
+        def stops(stream, text):
+            raise KeyboardInterrupt
+        device.on_output(stops)
+        try:
+            run()
+            device.alloc(1)
+        except KeyboardInterrupt:
+            print("stopped")
+        # The device is dropped with its function, which knows it.
+        device.on_output(lambda stream, text, device=device: print(stream.name, text, end=""))
+        kernel(1, results, grid=1, block=1)
+        device.default_queue.submit()
+        del device, kernel, results, run
+        gc.collect()
+    """)
+    busy = "the function that receives the output of kernels must not use the package"
+    assert output.splitlines() == [f"1 {busy}", "0", "OSError('0 0 even\\n')", "stopped", "OUT 0 0 even"]
+
+
+def test_the_sizes_for_output_and_heap_of_kernels(device: Device) -> None:
+    assert (device.printf_bytes, device.kernel_heap_bytes) == (1 << 20, 8 << 20)
+    device.printf_bytes, device.kernel_heap_bytes = 1 << 12, 1 << 16
+    assert (device.printf_bytes, device.kernel_heap_bytes) == (1 << 12, 1 << 16)
+    for wrong in (-1, "1", (4 << 30) + 1):
+        with pytest.raises(tegra_hcq.InvalidArgument):
+            device.printf_bytes = wrong  # type: ignore[assignment]
+        with pytest.raises(tegra_hcq.InvalidArgument):
+            device.kernel_heap_bytes = wrong  # type: ignore[assignment]
+    with pytest.raises(tegra_hcq.InvalidArgument, match="function must be callable or None, not int"):
+        device.on_output(1)  # type: ignore[arg-type]
 
 
 def test_a_collection_inside_of_the_callback_frees_later(device: Device) -> None:

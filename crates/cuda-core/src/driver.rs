@@ -49,6 +49,12 @@ impl Gpu {
         })?;
         Ok(device.insert(opened).clone())
     }
+
+    /// The GPU, if it is open.
+    #[cfg(feature = "sim")]
+    pub(crate) fn opened(&self) -> Option<Device> {
+        self.device.lock().clone()
+    }
 }
 
 /// What `cuInit` has found.

@@ -9,8 +9,11 @@
 //!   [`MemoryCopy`], [`Side`], [`Fill`], [`HostCall`]; what a thread's last launch named: [`with_target`], [`Target`],
 //!   [`Names`]; graphs: [`Graph`], [`Node`], [`Executable`], [`Capture`], [`Mode`].
 //! - Memory: [`memory`], [`pool`], [`Pool`].
+//! - Checks: `findings`, with the feature `sim`.
 //! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`].
 
+#[cfg(feature = "sim")]
+mod check;
 mod code;
 pub mod context;
 mod device;
@@ -29,6 +32,8 @@ mod recent;
 mod stream;
 mod work;
 
+#[cfg(feature = "sim")]
+pub use check::findings;
 pub use code::{Code, Failure, Result};
 pub use context::Context;
 pub use device::VERSION;

@@ -1,6 +1,8 @@
 //! `cuInit`, versions, errors, and how programs find functions.
 
 use core::ffi::{c_char, c_int, c_void};
+#[cfg(feature = "sim")]
+use std::ffi::CString;
 use std::sync::Once;
 
 use orin_cuda_core::{Code, Failure, VERSION, driver, init};
@@ -62,6 +64,32 @@ early_api! {
 /// The table that NVIDIA's runtime asks for to see that the driver is NVIDIA's. It is not answered.
 const RUNTIME_CHECK: [u8; 16] =
     [0x55, 0x20, 0x08, 0xd4, 0xde, 0xbd, 0x4b, 0x70, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2];
+
+/// Waits for all work of the process and calls `found` with a text for each finding of the checks so far, and for each
+/// fault that has stopped a channel of the software Orin. A finding that occurs again has another text. The text is
+/// valid during the call. Returns a `CUresult`: CUDA_ERROR_NOT_INITIALIZED before `cuInit`.
+///
+/// This function is not part of `cuda.h`. It lets a test harness assign findings to tests.
+///
+/// # Safety
+///
+/// `found` may be called with `user`; it does not unwind.
+#[cfg(feature = "sim")]
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn orin_cuda_findings(
+    found: Option<unsafe extern "C" fn(text: *const c_char, user: *mut c_void)>,
+    user: *mut c_void,
+) -> u32 {
+    crate::call::run("orin_cuda_findings", || {
+        let found = found.ok_or_else(|| Failure::invalid("found is NULL"))?;
+        for text in orin_cuda_core::findings()? {
+            let text = CString::new(text.replace('\0', " ")).unwrap_or_default();
+            // SAFETY: the caller's promise; the text lives during the call.
+            unsafe { found(text.as_ptr(), user) };
+        }
+        Ok(())
+    })
+}
 
 fn describe(
     code: u32,

@@ -41,8 +41,8 @@ Examples:
   orin cuda --device sim --trace calls.txt -- ./program
 
 The library is the file that ORIN_LIBCUDA names, else libcuda.so beside this program, which `cargo build --release
--p orin-libcuda` builds, else lib/orin/cuda/libcuda.so.1 below its prefix. The command puts it first in
-LD_LIBRARY_PATH, and prints at the end which functions the program has called that are not supported. If an output
+-p orin-libcuda` builds, else lib/orin/cuda/libcuda.so.1 below its prefix or /usr/local, which `cargo xtask
+install-library` writes. The command puts it first in LD_LIBRARY_PATH, and prints at the end which functions the program has called that are not supported. If an output
 of this command goes to standard output, the program prints to standard error.
 
 Exit codes: 1 if --check finds anything, or the GPU stops a channel; otherwise the program's own. See docs/cuda.md.")]
@@ -146,8 +146,10 @@ fn library() -> Result<PathBuf, UsageError> {
     find(folder).ok_or_else(|| {
         UsageError(format!(
             "there is no libcuda.so of this project beside {}, and no lib/{INSTALLED} of an installation: run `cargo \
-             build --release -p orin-libcuda`, or name the library in {LIBRARY}",
-            program.display()
+             build --release -p orin-libcuda` or `cargo xtask install-library --prefix {}`, or name the library in \
+             {LIBRARY}",
+            program.display(),
+            folder.parent().unwrap_or(folder).display()
         ))
     })
 }

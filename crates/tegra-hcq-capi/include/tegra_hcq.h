@@ -246,6 +246,31 @@ typedef uint32_t tegra_hcq_fault_kind;
 #endif // __cplusplus
 
 /**
+ * Where the output of kernels belongs.
+ */
+enum tegra_hcq_output_stream
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * Standard output: `printf`.
+   */
+  TEGRA_HCQ_OUTPUT_STREAM_OUT = 1,
+  /**
+   * Standard error: failed assertions, and notes about output that was lost.
+   */
+  TEGRA_HCQ_OUTPUT_STREAM_ERR = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum tegra_hcq_output_stream tegra_hcq_output_stream;
+#else
+typedef uint32_t tegra_hcq_output_stream;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * Memory that the GPU accesses.
  */
 typedef struct tegra_hcq_buffer tegra_hcq_buffer;
@@ -348,6 +373,17 @@ typedef struct tegra_hcq_properties {
    */
   uint8_t chip[64];
 } tegra_hcq_properties;
+
+/**
+ * A function that receives what kernels print, from the thread whose wait has ended or that closes the device: a
+ * `tegra_hcq_output_stream`, the text, which does not end with a zero byte, its size in bytes, and the pointer given
+ * with the function. The text is valid during the call. The function must not call functions of this library and must
+ * not unwind.
+ */
+typedef void (*tegra_hcq_output_callback)(uint32_t stream,
+                                          const char *text,
+                                          uint64_t bytes,
+                                          void *user);
 
 /**
  * Numbers of blocks in a grid or of threads in a block, 1 or more each.
@@ -774,6 +810,59 @@ tegra_hcq_status tegra_hcq_device_recover(struct tegra_hcq_device *device,
  */
 tegra_hcq_status tegra_hcq_device_trim(struct tegra_hcq_device *device,
                                        uint64_t *released);
+
+/**
+ * Passes what kernels print to a function instead of the process's standard streams; NULL passes it to those again.
+ * Output arrives before a wait for the device returns, and before the device is closed. When this call returns, the
+ * earlier function is not called any more. Thread-safe, but not to be called by the function.
+ *
+ * Preconditions:
+ *
+ * Any thread may call `callback` with `user` until it is replaced or the device is closed.
+ */
+tegra_hcq_status tegra_hcq_device_set_output(struct tegra_hcq_device *device,
+                                             tegra_hcq_output_callback callback,
+                                             void *user);
+
+/**
+ * Size in bytes of the buffer for what kernels print between two waits. Initially 1 MiB. Thread-safe.
+ *
+ * Preconditions:
+ *
+ * `bytes` is NULL or valid for a write.
+ */
+tegra_hcq_status tegra_hcq_device_printf_bytes(struct tegra_hcq_device *device,
+                                               uint64_t *bytes);
+
+/**
+ * Sets the size of the buffer for what kernels print, in bytes; it is rounded up to a power of two, at least 4 KiB.
+ * While the buffer is full, `printf` returns -1. Each change keeps the old buffer until the device is closed.
+ * Thread-safe.
+ *
+ * Returns TEGRA_HCQ_STATUS_INVALID_ARGUMENT for more than 4 GiB, TEGRA_HCQ_STATUS_OUT_OF_MEMORY.
+ */
+tegra_hcq_status tegra_hcq_device_set_printf_bytes(struct tegra_hcq_device *device,
+                                                   uint64_t bytes);
+
+/**
+ * Size in bytes of the heap for `malloc` in kernels. Initially 8 MiB. Thread-safe.
+ *
+ * Preconditions:
+ *
+ * `bytes` is NULL or valid for a write.
+ */
+tegra_hcq_status tegra_hcq_device_kernel_heap_bytes(struct tegra_hcq_device *device,
+                                                    uint64_t *bytes);
+
+/**
+ * Sets the size of the heap for `malloc` in kernels, in bytes; it is rounded down to pages of 4 KiB. No kernel may run
+ * that calls `malloc`: memory that it gets meanwhile cannot be freed. Thread-safe.
+ *
+ * Returns TEGRA_HCQ_STATUS_INVALID_ARGUMENT for more than 4 GiB, and if kernels have not freed all memory of the
+ * present heap; TEGRA_HCQ_STATUS_OUT_OF_MEMORY.
+ */
+tegra_hcq_status tegra_hcq_device_set_kernel_heap_bytes(struct tegra_hcq_device *device,
+                                                        uint64_t bytes);
 
 /**
  * Fills `*fault`, whose `struct_size` the caller has set, with the fault of this thread's last failed call.

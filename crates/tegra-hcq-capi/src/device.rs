@@ -1,16 +1,16 @@
 //! Devices: opening, properties, memory, recovery.
 
-use core::ffi::c_char;
+use core::ffi::{c_char, c_void};
 use std::time::SystemTime;
 
-use tegra_hcq::{Device, DeviceKind, MAX_BLOCK_THREADS};
+use tegra_hcq::{Device, DeviceKind, MAX_BLOCK_THREADS, OutputStream};
 
 use crate::fork::Use;
 use crate::handle::TABLE;
 use crate::object::{Kind, Object};
 use crate::pass;
 use crate::status::{Failure, Status, guard};
-use crate::types::{tegra_hcq_device, tegra_hcq_properties};
+use crate::types::{tegra_hcq_device, tegra_hcq_output_stream, tegra_hcq_properties};
 
 /// The device that a handle names; cheap to clone.
 pub(crate) fn device(handle: *mut tegra_hcq_device) -> Result<(u64, Device), Failure> {
@@ -199,4 +199,119 @@ pub unsafe extern "C" fn tegra_hcq_device_trim(device: *mut tegra_hcq_device, re
         }
         Ok(())
     })
+}
+
+/// A function that receives what kernels print, from the thread whose wait has ended or that closes the device: a
+/// `tegra_hcq_output_stream`, the text, which does not end with a zero byte, its size in bytes, and the pointer given
+/// with the function. The text is valid during the call. The function must not call functions of this library and must
+/// not unwind.
+#[allow(non_camel_case_types, reason = "this is the name of the C header")]
+pub type tegra_hcq_output_callback =
+    Option<unsafe extern "C" fn(stream: u32, text: *const c_char, bytes: u64, user: *mut c_void)>;
+
+/// The function that receives output, and its pointer.
+struct Sink {
+    callback: unsafe extern "C" fn(u32, *const c_char, u64, *mut c_void),
+    user: *mut c_void,
+}
+
+// SAFETY: the caller of `tegra_hcq_device_set_output` promises a function and a pointer that any thread may use.
+unsafe impl Send for Sink {}
+
+impl Sink {
+    fn pass(&self, stream: OutputStream, text: &[u8]) {
+        let stream = match stream {
+            OutputStream::Out => tegra_hcq_output_stream::Out,
+            OutputStream::Err => tegra_hcq_output_stream::Err,
+        };
+        // CAST: usize has 64 bits on the supported targets; the enum is a u32.
+        let bytes = text.len() as u64;
+        // SAFETY: the promise of the caller of `tegra_hcq_device_set_output`; the text outlives the call.
+        unsafe { (self.callback)(stream as u32, text.as_ptr().cast(), bytes, self.user) };
+    }
+}
+
+/// Passes what kernels print to a function instead of the process's standard streams; NULL passes it to those again.
+/// Output arrives before a wait for the device returns, and before the device is closed. When this call returns, the
+/// earlier function is not called any more. Thread-safe, but not to be called by the function.
+///
+/// # Safety
+///
+/// Any thread may call `callback` with `user` until it is replaced or the device is closed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tegra_hcq_device_set_output(
+    device: *mut tegra_hcq_device,
+    callback: tegra_hcq_output_callback,
+    user: *mut c_void,
+) -> Status {
+    guard(|| {
+        let (_, device) = self::device(device)?;
+        match callback {
+            Some(callback) => {
+                let sink = Sink { callback, user };
+                device.on_output(move |stream, text| sink.pass(stream, text));
+            }
+            None => device.reset_output(),
+        }
+        Ok(())
+    })
+}
+
+/// Size in bytes of the buffer for what kernels print between two waits. Initially 1 MiB. Thread-safe.
+///
+/// # Safety
+///
+/// `bytes` is NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tegra_hcq_device_printf_bytes(
+    device: *mut tegra_hcq_device,
+    bytes: *mut u64,
+) -> Status {
+    guard(|| {
+        let (_, device) = self::device(device)?;
+        // SAFETY: the caller's promise.
+        unsafe { pass::out(bytes, "bytes")? }.put(device.printf_bytes());
+        Ok(())
+    })
+}
+
+/// Sets the size of the buffer for what kernels print, in bytes; it is rounded up to a power of two, at least 4 KiB.
+/// While the buffer is full, `printf` returns -1. Each change keeps the old buffer until the device is closed.
+/// Thread-safe.
+///
+/// Returns TEGRA_HCQ_STATUS_INVALID_ARGUMENT for more than 4 GiB, TEGRA_HCQ_STATUS_OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn tegra_hcq_device_set_printf_bytes(device: *mut tegra_hcq_device, bytes: u64) -> Status {
+    guard(|| Ok(self::device(device)?.1.set_printf_bytes(bytes)?))
+}
+
+/// Size in bytes of the heap for `malloc` in kernels. Initially 8 MiB. Thread-safe.
+///
+/// # Safety
+///
+/// `bytes` is NULL or valid for a write.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn tegra_hcq_device_kernel_heap_bytes(
+    device: *mut tegra_hcq_device,
+    bytes: *mut u64,
+) -> Status {
+    guard(|| {
+        let (_, device) = self::device(device)?;
+        // SAFETY: the caller's promise.
+        unsafe { pass::out(bytes, "bytes")? }.put(device.kernel_heap_bytes());
+        Ok(())
+    })
+}
+
+/// Sets the size of the heap for `malloc` in kernels, in bytes; it is rounded down to pages of 4 KiB. No kernel may run
+/// that calls `malloc`: memory that it gets meanwhile cannot be freed. Thread-safe.
+///
+/// Returns TEGRA_HCQ_STATUS_INVALID_ARGUMENT for more than 4 GiB, and if kernels have not freed all memory of the
+/// present heap; TEGRA_HCQ_STATUS_OUT_OF_MEMORY.
+#[unsafe(no_mangle)]
+pub extern "C" fn tegra_hcq_device_set_kernel_heap_bytes(
+    device: *mut tegra_hcq_device,
+    bytes: u64,
+) -> Status {
+    guard(|| Ok(self::device(device)?.1.set_kernel_heap_bytes(bytes)?))
 }

@@ -164,6 +164,16 @@ pub struct tegra_hcq_queue_options {
     pub hold: u32,
 }
 
+/// Where the output of kernels belongs.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum tegra_hcq_output_stream {
+    /// Standard output: `printf`.
+    Out = 1,
+    /// Standard error: failed assertions, and notes about output that was lost.
+    Err = 2,
+}
+
 /// Kind of an operation in a profile.
 #[repr(u32)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

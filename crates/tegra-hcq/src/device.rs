@@ -212,7 +212,13 @@ impl Device {
     /// # #[cfg(not(feature = "sim"))] fn main() {}
     /// ```
     pub fn on_output(&self, sink: impl FnMut(OutputStream, &[u8]) + Send + 'static) {
-        self.shared.output().set(Box::new(sink));
+        self.shared.output().set(Some(Box::new(sink)));
+    }
+
+    /// Passes the output of kernels to the process's standard streams again, as before [`Device::on_output`]. The
+    /// earlier sink is not called any more.
+    pub fn reset_output(&self) {
+        self.shared.output().set(None);
     }
 
     /// Size in bytes of the buffer for the output of kernels between two waits. Initially 1 MiB, as in CUDA.

@@ -224,21 +224,18 @@ fn output_hash(data: &Data) -> String {
     hex(&hash.finalize())
 }
 
-/// Reads the output of `run.py` and stores it in `target`. Returns a line for every case that did not run or
-/// differs from the reference.
-///
-/// # Errors
-///
-/// If a file is missing or damaged, or belongs to other cases.
-pub fn import(results: &Path, target: &Path, cases: &[Case]) -> Result<Vec<String>, Error> {
+/// What a machine has computed for a case: the outputs, or why it did not run.
+type Computed<'a> = (&'a Case, Result<Vec<Data>, String>);
+
+/// Reads the output of `run.py`.
+fn read_results<'a>(results: &Path, cases: &'a [Case]) -> Result<(Machine, Vec<Computed<'a>>), Error> {
     let path = results.join("results.jsonl");
     let text = String::from_utf8_lossy(&read(&path)?).into_owned();
     let bytes = read(&results.join("outputs.bin"))?;
     let mut lines = text.lines();
     let machine: Machine =
         serde_json::from_str(lines.next().unwrap_or_default()).map_err(json_error(&path))?;
-    let mut stored = Stored { machine: Some(machine), cases: BTreeMap::new() };
-    let (mut kept, mut remarks) = (Vec::new(), Vec::new());
+    let mut computed = Vec::new();
     for line in lines {
         let result: RunResult = serde_json::from_str(line).map_err(json_error(&path))?;
         let Some(case) = cases.iter().find(|case| case.kernel == result.name) else {
@@ -246,15 +243,62 @@ pub fn import(results: &Path, target: &Path, cases: &[Case]) -> Result<Vec<Strin
             return Err(Error::Content { path, what });
         };
         let Some(places) = result.outputs else {
-            remarks.push(format!("{}: {}", case.kernel, result.error.unwrap_or_default()));
+            computed.push((case, Err(result.error.unwrap_or_default())));
             continue;
         };
         let outputs = outputs_of(case, &places, &bytes).ok_or_else(|| Error::Content {
             path: path.clone(),
             what: format!("{}: the outputs do not match the case", case.kernel),
         })?;
-        remarks.extend(remark(case, &outputs));
-        stored.cases.insert(case.kernel.to_owned(), keep(case, &outputs, &mut kept));
+        computed.push((case, Ok(outputs)));
+    }
+    Ok((machine, computed))
+}
+
+/// Compares the output of `run.py` with the outputs that another run computed, byte by byte. Returns the machine, the
+/// number of equal bytes, and a line for every case that did not run or differs.
+///
+/// # Errors
+///
+/// As [`import`].
+pub fn differences(
+    results: &Path,
+    cases: &[Case],
+    others: &[(&Case, Vec<Data>)],
+) -> Result<(Machine, usize, Vec<String>), Error> {
+    let (machine, computed) = read_results(results, cases)?;
+    let (mut equal, mut lines) = (0, Vec::new());
+    for (case, other) in others {
+        match computed.iter().find(|(found, _)| found.kernel == case.kernel) {
+            None => lines.push(format!("{}: there is no result", case.kernel)),
+            Some((_, Err(error))) => lines.push(format!("{}: {error}", case.kernel)),
+            Some((_, Ok(outputs))) if outputs != other => {
+                lines.push(format!("{}: the outputs differ", case.kernel));
+            }
+            Some((_, Ok(outputs))) => equal += outputs.iter().map(|data| data.bytes.len()).sum::<usize>(),
+        }
+    }
+    Ok((machine, equal, lines))
+}
+
+/// Reads the output of `run.py` and stores it in `target`. Returns a line for every case that did not run or
+/// differs from the reference.
+///
+/// # Errors
+///
+/// If a file is missing or damaged, or belongs to other cases.
+pub fn import(results: &Path, target: &Path, cases: &[Case]) -> Result<Vec<String>, Error> {
+    let (machine, computed) = read_results(results, cases)?;
+    let mut stored = Stored { machine: Some(machine), cases: BTreeMap::new() };
+    let (mut kept, mut remarks) = (Vec::new(), Vec::new());
+    for (case, outputs) in computed {
+        match outputs {
+            Ok(outputs) => {
+                remarks.extend(remark(case, &outputs));
+                stored.cases.insert(case.kernel.to_owned(), keep(case, &outputs, &mut kept));
+            }
+            Err(error) => remarks.push(format!("{}: {error}", case.kernel)),
+        }
     }
     fs::create_dir_all(target).map_err(|error| Error::File { path: target.to_owned(), error })?;
     let path = target.join("results.json");

@@ -53,9 +53,9 @@ enum Task {
     VendorTools(vendor_tools::Exchange),
     /// Run a program on the software Orin and compare its output with the log of a board; exit code 1 if they differ
     CompareBoard(compare_board::Options),
-    /// Build a pack for a board without cargo: orin, orin-dev, the examples and the kernels
+    /// Build a pack for a board without cargo: orin, orin-dev, the libraries, the examples and the kernels
     Dist(dist::Options),
-    /// Build the C library and write it, its header and its file for pkg-config below a prefix
+    /// Build the C library and the CUDA library and write them, the header and the file for pkg-config below a prefix
     InstallLibrary(dist::library::Options),
     /// Build the Python package with the C library as a wheel
     Wheel(dist::wheel::Options),

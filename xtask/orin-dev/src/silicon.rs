@@ -1,8 +1,9 @@
 //! `silicon`: the exchange with a GPU under NVIDIA's own driver.
 //!
 //! `export` writes the corpus as a folder; `run.py` in it runs the cases on any machine with an NVIDIA GPU and
-//! driver; `import` stores the results as the reference data of the tests; `table` writes the comparison
-//! with the software Orin into its document.
+//! driver; `import` stores the results as the reference data of the tests; `compare` compares them with the software
+//! Orin's, for a run through this project's `libcuda.so.1`; `table` writes the comparison with the software Orin into its
+//! document.
 
 use std::fs;
 use std::path::PathBuf;
@@ -36,6 +37,8 @@ pub(crate) enum Exchange {
     Export(Export),
     /// Store the output of run.py as the tests' reference data
     Import(Import),
+    /// Compare the output of run.py with the software Orin's results, byte by byte; exit code 1 if a case differs
+    Compare(Import),
     /// Write the table that compares the software Orin with silicon into docs/software-orin.md
     Table {
         /// Only compare; fail if the document is out of date
@@ -67,6 +70,19 @@ pub(crate) fn run(exchange: &Exchange) -> Result<()> {
             }
             say!("{} remarks; results are in {}", remarks.len(), target.display())?;
             write_table(false)
+        }
+        Exchange::Compare(Import { folder }) => {
+            let progress = Progress::new("executing the corpus");
+            let results = on_the_model(orin_sim::Config::default(), cases())?;
+            drop(progress);
+            let (machine, bytes, differences) = silicon::differences(folder, cases(), &results)?;
+            for difference in &differences {
+                say!("{difference}")?;
+            }
+            let count = results.len();
+            ensure!(differences.is_empty(), "{} of {count} cases differ", differences.len());
+            say!("{}: {count} cases, {bytes} bytes, all equal", machine.device)?;
+            Ok(())
         }
         Exchange::Table { check } => write_table(*check),
     }

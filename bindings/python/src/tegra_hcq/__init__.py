@@ -27,7 +27,7 @@ from __future__ import annotations
 from . import _ffi
 from ._arguments import Dim, KernelArg
 from ._buffer import Buffer, Purpose
-from ._device import Clocks, Device, Memory, Properties, Recovery
+from ._device import Clocks, Device, Memory, OutputStream, Properties, Recovery
 from ._dtypes import DtypeLike, Shape
 from ._errors import (
     Busy,
@@ -93,6 +93,7 @@ __all__ = [
     "NotCpuVisible",
     "NotFound",
     "OutOfMemory",
+    "OutputStream",
     "Profile",
     "Program",
     "Properties",

@@ -7,6 +7,7 @@ import os
 import threading
 from ctypes import byref, c_char_p, c_uint32, c_uint64, c_void_p
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from . import _checks, _dtypes, _ffi
@@ -16,11 +17,11 @@ from ._graph import GraphBuilder
 from ._memory import Exported, check_elements
 from ._program import Program
 from ._queue import Queue, Signal, queue_options
-from ._resource import DeviceState, Owned, Single, call
+from ._resource import DeviceState, Owned, Single, call, in_callback
 
 if TYPE_CHECKING:
     import sys
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from types import TracebackType
 
     import numpy.typing as npt
@@ -89,6 +90,15 @@ class Recovery(NamedTuple):
     """Number of queues that had faulted."""
     hanging: int
     """Number of queues on which a wait had timed out."""
+
+
+class OutputStream(IntEnum):
+    """Where the output of kernels belongs."""
+
+    OUT = 1
+    """Standard output: ``printf``."""
+    ERR = 2
+    """Standard error: failed assertions, and notes about output that was lost."""
 
 
 class Device(Single):
@@ -181,6 +191,49 @@ class Device(Single):
         for child in list(self._state.children):
             if isinstance(child, Queue) and not child.closed:
                 child.wait(timeout)
+
+    # Output and memory of kernels.
+
+    def on_output(self, function: Callable[[OutputStream, str], object] | None) -> None:
+        """Passes what kernels print to a function instead of the process's standard streams; ``None`` passes it to
+        those again, which are not ``sys.stdout`` and ``sys.stderr``.
+
+        The function is called before a wait for the device returns, by the thread that waits, and before the device is
+        closed. It must not use the package: that raises :class:`Busy`. Its exceptions are passed to
+        ``sys.unraisablehook``.
+        """
+        callback = _ffi.OutputCallback() if function is None else _output(function)
+        call("tegra_hcq_device_set_output", self._raw, callback, None)
+        # The library does not call the earlier one any more.
+        self._state.handle.kept = callback
+
+    @property
+    def printf_bytes(self) -> int:
+        """Size in bytes of the buffer for what kernels print between two waits; 1 MiB at first. It is rounded up to a
+        power of two, at least 4 KiB. While the buffer is full, ``printf`` returns -1. Each change keeps the old buffer
+        until the device is closed.
+        """
+        return self._size("tegra_hcq_device_printf_bytes")
+
+    @printf_bytes.setter
+    def printf_bytes(self, value: int) -> None:
+        call("tegra_hcq_device_set_printf_bytes", self._raw, _checks.integer(value, "printf_bytes"))
+
+    @property
+    def kernel_heap_bytes(self) -> int:
+        """Size in bytes of the heap for ``malloc`` in kernels; 8 MiB at first. It is rounded down to pages of 4 KiB. It
+        can be changed while kernels have freed all memory of the heap, and no kernel runs that calls ``malloc``.
+        """
+        return self._size("tegra_hcq_device_kernel_heap_bytes")
+
+    @kernel_heap_bytes.setter
+    def kernel_heap_bytes(self, value: int) -> None:
+        call("tegra_hcq_device_set_kernel_heap_bytes", self._raw, _checks.integer(value, "kernel_heap_bytes"))
+
+    def _size(self, name: str) -> int:
+        found = c_uint64()
+        call(name, self._raw, byref(found))
+        return found.value
 
     # Memory.
 
@@ -352,6 +405,26 @@ class Device(Single):
     def __repr__(self) -> str:
         found = self._properties
         return f"<tegra_hcq.Device {found.kind} {found.chip}{' closed' if self.closed else ''}>"
+
+
+def _output(function: Callable[[OutputStream, str], object]) -> ctypes._FuncPointer:
+    """The callback of C that passes output to a function."""
+    if not callable(function):
+        raise InvalidArgument(f"function must be callable or None, not {type(function).__name__}")
+
+    def receive(stream: int, text: int, size: int, _user: object) -> None:
+        in_callback(True)
+        try:
+            function(OutputStream(stream), ctypes.string_at(text, size).decode("utf-8", "replace"))
+        except BaseException as error:
+            if isinstance(error, Exception):
+                raise
+            # Of a signal's handler, such as KeyboardInterrupt: it ends the wait.
+            _ffi.raised.append(error)
+        finally:
+            in_callback(False)
+
+    return _ffi.OutputCallback(receive)
 
 
 def _size_of(array: object) -> int:

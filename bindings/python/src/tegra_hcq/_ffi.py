@@ -138,6 +138,7 @@ class QueueOptions(Structure):
 
 LogCallback = CFUNCTYPE(None, c_uint32, c_char_p, c_char_p, c_void_p)
 InterruptCallback = CFUNCTYPE(c_int32, c_void_p)
+OutputCallback = CFUNCTYPE(None, c_uint32, c_void_p, c_uint64, c_void_p)
 
 ARG_BUFFER, ARG_VALUE, ARG_BYTES = 0, 1, 2
 
@@ -169,6 +170,11 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "tegra_hcq_device_clocks": (_STATUS, [_HANDLE, _U64, _U64]),
     "tegra_hcq_device_recover": (_STATUS, [_HANDLE, _U32, _U32]),
     "tegra_hcq_device_trim": (_STATUS, [_HANDLE, _U64]),
+    "tegra_hcq_device_set_output": (_STATUS, [_HANDLE, OutputCallback, c_void_p]),
+    "tegra_hcq_device_printf_bytes": (_STATUS, [_HANDLE, _U64]),
+    "tegra_hcq_device_set_printf_bytes": (_STATUS, [_HANDLE, c_uint64]),
+    "tegra_hcq_device_kernel_heap_bytes": (_STATUS, [_HANDLE, _U64]),
+    "tegra_hcq_device_set_kernel_heap_bytes": (_STATUS, [_HANDLE, c_uint64]),
     "tegra_hcq_buffer_alloc": (_STATUS, [_HANDLE, c_uint64, c_uint32, _OUT]),
     "tegra_hcq_buffer_import": (_STATUS, [_HANDLE, c_void_p, c_uint64, _OUT]),
     "tegra_hcq_buffer_free": (_STATUS, [_HANDLE]),

@@ -17,7 +17,7 @@ import weakref
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _ffi
-from ._errors import InvalidArgument, InvalidHandle, Unsupported
+from ._errors import Busy, InvalidArgument, InvalidHandle, Unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,8 +28,17 @@ if TYPE_CHECKING:
     else:
         from typing_extensions import Self
 
+
+
+class _Inside(threading.local):
+    """What the thread is in."""
+
+    callback = False
+    announced = False
+
+
 _forks = 0
-_inside = threading.local()
+_inside = _Inside()
 _deferred: list[Owned] = []
 _unfinished: list[object] = []
 _LAST_WAIT_NS = 30_000_000_000
@@ -45,8 +54,17 @@ os.register_at_fork(after_in_child=_count_fork)
 
 
 def in_callback(inside: bool) -> None:
-    """Marks the thread while it is in the log callback, where no function of the library may be called."""
+    """Marks the thread while it is in a callback, where no function of the library may be called."""
     _inside.callback = inside
+
+
+def check_callback() -> None:
+    """Refuses the use of the library in a callback.
+
+    :raises Busy: in one.
+    """
+    if _inside.callback:
+        raise Busy("the function that receives the output of kernels must not use the package")
 
 
 def free_deferred() -> None:
@@ -80,7 +98,7 @@ class Owned(Single):
         self.device = device
         """Handle of the device, which stays open."""
         self.kept = kept
-        """Memory of the process that the handle uses."""
+        """What the handle uses: memory of the process, or the callback for a device's output."""
 
     @property
     def raw(self) -> int:
@@ -99,6 +117,7 @@ class Owned(Single):
 
     def free(self) -> None:
         """Frees the handle now; a failure is an exception."""
+        check_callback()
         raw = self.forget()
         if raw and self._forks == _forks:
             status = getattr(_ffi.lib(), self._free)(raw)
@@ -110,7 +129,7 @@ class Owned(Single):
         raw = self._raw
         if not raw or sys is None or sys.is_finalizing() or self._forks != _forks:
             return
-        if getattr(_inside, "callback", False):
+        if _inside.callback:
             _deferred.append(Owned(self.forget(), self._free, self.device, self.kept))
         else:
             self.release()
@@ -118,10 +137,11 @@ class Owned(Single):
     def release(self) -> None:
         """Frees the handle and ignores failures: nothing could handle them."""
         library, raw = _ffi.lib(), self.forget()
-        waits = self.kept is not None or self._free == "tegra_hcq_queue_close"
+        imported = self.kept is not None and self._free == "tegra_hcq_buffer_free"
+        waits = imported or self._free == "tegra_hcq_queue_close"
         with announced("an object") if waits else contextlib.nullcontext():
             # The GPU may still access memory of the process: keep that if the work does not end.
-            if self.kept is not None and library.tegra_hcq_buffer_wait(raw, _LAST_WAIT_NS):
+            if imported and library.tegra_hcq_buffer_wait(raw, _LAST_WAIT_NS):
                 _unfinished.append(self.kept)
             getattr(library, self._free)(raw)
 
@@ -223,7 +243,7 @@ class DeviceState(Single):
 @contextlib.contextmanager
 def announced(what: str) -> Iterator[None]:
     """Logs what is closed if it takes long, because the process seems to hang then."""
-    if getattr(_inside, "announced", False):
+    if _inside.announced:
         yield
         return
     text = "closing %s waits for its work on the GPU, at most 30 s. Ctrl-C stops the work; so does Device.recover()"
@@ -251,7 +271,12 @@ def raw(value: object, kind: str, what: str) -> int:
 
 
 def call(name: str, *arguments: Any) -> None:
-    """Calls a function of the library and raises its failure."""
+    """Calls a function of the library and raises its failure.
+
+    :raises Busy: in the function of :meth:`Device.on_output`.
+    """
+    check_callback()
+    free_deferred()
     _ffi.watch_signals()
     # Of a wait in a finalizer, which cannot raise.
     _ffi.raise_interrupt()

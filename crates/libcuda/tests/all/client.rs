@@ -230,3 +230,20 @@ fn a_copy_to_pageable_memory_has_ended_when_the_call_returns() {
     }
     assert_eq!(sums, [2.0; 256]);
 }
+
+#[test]
+fn without_checks_there_are_no_findings() {
+    let _setup = Setup::new();
+    unsafe extern "C" fn count(_: *const core::ffi::c_char, calls: *mut c_void) {
+        // SAFETY: the counter of the test.
+        unsafe { &*calls.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
+    }
+    let calls = AtomicU32::new(0);
+    let user = core::ptr::from_ref(&calls).cast_mut().cast();
+    // SAFETY: the counter outlives the call.
+    unsafe {
+        ok(cuda::orin_cuda_findings(Some(count), user));
+        gives(cuda::orin_cuda_findings(None, user), 1);
+    }
+    assert_eq!(calls.into_inner(), 0);
+}

@@ -73,8 +73,8 @@ impl Default for Sizes {
 pub(crate) struct Output(Mutex<Option<Box<Sink>>>);
 
 impl Output {
-    pub(crate) fn set(&self, sink: Box<Sink>) {
-        *self.0.lock() = Some(sink);
+    pub(crate) fn set(&self, sink: Option<Box<Sink>>) {
+        *self.0.lock() = sink;
     }
 
     fn write(&self, stream: OutputStream, text: &[u8]) {

@@ -1,4 +1,4 @@
-//! The C library: built for a target, and laid out as files below a prefix.
+//! The C library and the CUDA library: built for a target, and laid out as files below a prefix.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -20,10 +20,14 @@ const LINK_NAME: &str = "libtegra_hcq.so";
 /// What a program needs in addition if it is linked with the archive.
 const STATIC_LIBS: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 
+/// Where `orin cuda` looks for the CUDA library, below the prefix of `orin`. The dynamic linker does not search there: a
+/// program gets this library instead of NVIDIA's only if it is asked for.
+pub(super) const CUDA: &str = "lib/orin/cuda/libcuda.so.1";
+
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Folder for include/, lib/ and lib/pkgconfig/, for example /usr/local; created if missing
+    /// Folder for include/, lib/, lib/pkgconfig/ and lib/orin/cuda/, for example /usr/local; created if missing
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
     /// Machine that the library is for; default: this one
@@ -31,11 +35,24 @@ pub(crate) struct Options {
     target: Option<Target>,
 }
 
-/// The built library.
+/// The built libraries.
 #[derive(Debug)]
 pub(super) struct Library {
+    /// The C library.
     pub(super) shared: Vec<u8>,
+    /// The C library, to be linked statically.
     pub(super) archive: Vec<u8>,
+    /// `libcuda.so.1`, if it was asked for.
+    pub(super) cuda: Option<Vec<u8>>,
+}
+
+/// What to build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// The C library.
+    C,
+    /// The C library and the CUDA library.
+    All,
 }
 
 /// One file: its place below the prefix, its content and its mode.
@@ -48,8 +65,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     check_place(&options.prefix)?;
     let linker = toolchain::check(target)?;
     say!("building for {} with all optimisations; the first build takes minutes", target.triple())?;
-    let library = build(&root, target, linker)?;
-    let glibc = glibc::needed(&library.shared)?.context("the library uses no C library")?;
+    let library = build(&root, target, linker, Wanted::All)?;
+    let glibc = library.glibc()?;
     let mut files = library.files(&root)?;
     files.push(("lib/libtegra_hcq.a".to_owned(), library.archive, 0o644));
     fs::create_dir_all(&options.prefix).with_context(|| format!("creating {}", options.prefix.display()))?;
@@ -65,6 +82,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     say!(
         "next     export PKG_CONFIG_PATH={}; cc program.c $(pkg-config --cflags --libs tegra_hcq)",
         flags.display()
+    )?;
+    say!(
+        "next     cargo install --path crates/orin-tool --root {0}; {0}/bin/orin cuda -- PROGRAM",
+        options.prefix.display()
     )?;
     Ok(())
 }
@@ -83,41 +104,45 @@ pub(super) fn target(given: Option<Target>) -> Result<Target> {
     Ok(target)
 }
 
-/// Builds the library for a target; cargo prints its progress to standard error.
-pub(super) fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Library> {
+/// Builds libraries for a target; cargo prints its progress to standard error.
+pub(super) fn build(root: &Path, target: Target, linker: Option<&str>, wanted: Wanted) -> Result<Library> {
     let mut command = Command::new(workspace::cargo());
     command.current_dir(root).stdout(Stdio::piped());
     command.env("CARGO_PROFILE_DIST_DEBUG", "false").env("CARGO_PROFILE_DIST_STRIP", "debuginfo");
     command.args(["build", "--profile", "dist", "--locked", "--target", target.triple()]);
     command.args(["--message-format", "json-render-diagnostics", "--package", "tegra-hcq-capi", "--lib"]);
+    if wanted == Wanted::All {
+        command.args(["--package", "orin-libcuda"]);
+    }
     if let Some(linker) = linker {
         command.env(target.linker_variable(), linker);
     }
     let output = command.spawn().and_then(std::process::Child::wait_with_output).context("starting cargo")?;
     ensure!(output.status.success(), "the build failed: see above");
-    let read = |extension: &str| {
-        let path = library(&output.stdout, extension)
-            .with_context(|| format!("cargo did not build a library *.{extension}"))?;
+    let read = |name: &str, extension: &str| {
+        let path = library(&output.stdout, name, extension)
+            .with_context(|| format!("cargo did not build {name} as *.{extension}"))?;
         fs::read(&path).with_context(|| format!("reading {}", path.display()))
     };
-    let library = Library { shared: read("so")?, archive: read("a")? };
+    let c = "tegra_hcq_capi";
+    let cuda = (wanted == Wanted::All).then(|| read("cuda", "so")).transpose()?;
+    let library = Library { shared: read(c, "so")?, archive: read(c, "a")?, cuda };
     if target == Target::Arm64 {
-        let glibc = glibc::needed(&library.shared)?.context("the library uses no C library")?;
+        let glibc = library.glibc()?;
         ensure!(
             glibc <= BOARD_GLIBC,
-            "the library needs glibc {glibc}, JetPack 6 has {BOARD_GLIBC}: build on an older system"
+            "the libraries need glibc {glibc}, JetPack 6 has {BOARD_GLIBC}: build on an older system"
         );
     }
     Ok(library)
 }
 
-/// The path of the built library with an extension, from cargo's messages.
-fn library(messages: &[u8], extension: &str) -> Option<PathBuf> {
+/// The path of a built library with an extension, from cargo's messages. `name` is that of cargo's target.
+fn library(messages: &[u8], name: &str, extension: &str) -> Option<PathBuf> {
     let lines = messages.split(|&byte| byte == b'\n');
-    let mut artifacts =
-        lines.filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok()).filter(|message| {
-            message["target"]["name"] == "tegra_hcq_capi" && message["reason"] == "compiler-artifact"
-        });
+    let mut artifacts = lines
+        .filter_map(|line| serde_json::from_slice::<serde_json::Value>(line).ok())
+        .filter(|message| message["target"]["name"] == name && message["reason"] == "compiler-artifact");
     artifacts.find_map(|message| {
         let files =
             message["filenames"].as_array()?.iter().filter_map(|name| name.as_str().map(PathBuf::from));
@@ -126,15 +151,24 @@ fn library(messages: &[u8], extension: &str) -> Option<PathBuf> {
 }
 
 impl Library {
-    /// The shared library, the header and the file for pkg-config.
+    /// The oldest C library that runs the shared libraries.
+    pub(super) fn glibc(&self) -> Result<glibc::Version> {
+        let shared = std::iter::once(&self.shared).chain(&self.cuda);
+        let needed: Vec<_> = shared.map(|content| glibc::needed(content)).collect::<Result<_>>()?;
+        needed.into_iter().max().flatten().context("the libraries use no C library")
+    }
+
+    /// The shared libraries, the header and the file for pkg-config.
     pub(super) fn files(&self, root: &Path) -> Result<Vec<File>> {
         let header = root.join("crates/tegra-hcq-capi/include/tegra_hcq.h");
         let header = fs::read(&header).with_context(|| format!("reading {}", header.display()))?;
-        Ok(vec![
+        let mut files = vec![
             (format!("lib/{SONAME}"), self.shared.clone(), 0o755),
             ("include/tegra_hcq.h".to_owned(), header, 0o644),
             ("lib/pkgconfig/tegra_hcq.pc".to_owned(), pkg_config().into_bytes(), 0o644),
-        ])
+        ];
+        files.extend(self.cuda.iter().map(|content| (CUDA.to_owned(), content.clone(), 0o755)));
+        Ok(files)
     }
 }
 
@@ -168,16 +202,24 @@ mod tests {
     fn the_paths_of_the_library_are_in_cargos_messages() {
         let messages = br#"{"reason":"compiler-artifact","target":{"name":"tegra_hcq"},"filenames":["/t/h.rlib"]}
 {"reason":"build-script-executed","target":{"name":"tegra_hcq_capi"}}
+{"reason":"compiler-artifact","target":{"name":"cuda"},"filenames":["/t/libcuda.so","/t/libcuda.rlib"]}
 {"reason":"compiler-artifact","target":{"name":"tegra_hcq_capi"},"filenames":["/t/l.rlib","/t/l.so","/t/l.a"]}"#;
-        assert_eq!(library(messages, "so"), Some("/t/l.so".into()));
-        assert_eq!(library(messages, "a"), Some("/t/l.a".into()));
-        assert_eq!(library(messages, "dll"), None);
+        for (name, extension, path) in [
+            ("tegra_hcq_capi", "so", Some("/t/l.so")),
+            ("tegra_hcq_capi", "a", Some("/t/l.a")),
+            ("tegra_hcq_capi", "dll", None),
+            ("cuda", "so", Some("/t/libcuda.so")),
+            ("cuda", "a", None),
+        ] {
+            assert_eq!(library(messages, name, extension), path.map(PathBuf::from), "{name} {extension}");
+        }
     }
 
     #[test]
     fn files_are_below_the_prefix_and_linkers_find_the_library() {
         let folder = tempfile::tempdir().expect("a folder");
-        let library = Library { shared: b"so".to_vec(), archive: b"a".to_vec() };
+        let [shared, archive, cuda] = ["so", "a", "cuda"].map(|content| content.as_bytes().to_vec());
+        let library = Library { shared, archive, cuda: Some(cuda) };
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         for (name, content, mode) in library.files(root).expect("the header exists") {
             put(folder.path(), &name, &content, mode).expect("a new file");
@@ -186,6 +228,9 @@ mod tests {
         link(folder.path()).expect("a new link");
         link(folder.path()).expect("the link is replaced");
         assert_eq!(fs::read(folder.path().join("lib/libtegra_hcq.so")).expect("the library"), b"so");
+        // Folders that the dynamic linker searches get no libcuda.so.1.
+        assert_eq!(fs::read(folder.path().join(CUDA)).expect("the library"), b"cuda");
+        assert!(!folder.path().join("lib/libcuda.so.1").exists());
         assert!(pkg_config().starts_with("prefix=${pcfiledir}/../..\n"));
     }
 }

@@ -66,9 +66,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         pack.write(&root, &options.out)?
     } else {
         let programs = build(&root, options.target, linker)?;
-        let library = library::build(&root, options.target, linker)?;
-        let glibc =
-            oldest_glibc(&programs)?.max(glibc::needed(&library.shared)?.unwrap_or(Version::new(0, 0)));
+        let library = library::build(&root, options.target, linker, library::Wanted::All)?;
+        let glibc = oldest_glibc(&programs)?.max(library.glibc()?);
         if options.target == Target::Arm64 {
             ensure!(
                 glibc <= BOARD_GLIBC,

@@ -47,7 +47,7 @@ pub(super) struct Pack<'a> {
     pub(super) programs: &'a [Program],
     /// Completion scripts and manual pages: file name and content.
     pub(super) documents: &'a [(String, Vec<u8>)],
-    /// The C library.
+    /// The C library and the CUDA library.
     pub(super) library: &'a [library::File],
 }
 
@@ -192,6 +192,13 @@ $ ./orin run --cubin kernels/saxpy.cubin --kernel saxpy --grid 4 --block 256 \\
       --arg f32:2 --arg in:x.bin --arg inout:x.bin:y.bin --arg u32:1000
 ```
 
+`orin cuda` runs programs that use CUDA's driver API (numba, Triton, tinygrad, C), with the library in
+`lib/orin/cuda`:
+
+```console
+$ ./orin cuda -- python3 train.py
+```
+
 `lib/` and `include/` are the C library; `c/` has two programs for it:
 
 ```console
@@ -227,7 +234,8 @@ $ ./orin bench            # measures launches, copies, graphs and memory
 ```
 
 A static program cannot load libraries, so `./orin compile` and everything else that compiles CUDA C++ or PTX fails at
-once with an error that says so; cubins run. `Containerfile` makes an image of the program alone.
+once with an error that says so; cubins run. There is no static CUDA library either: `./orin cuda` needs that of another
+pack, by `ORIN_LIBCUDA`. `Containerfile` makes an image of the program alone.
 
 ## Commands
 
@@ -362,6 +370,7 @@ mod tests {
             "./orin-dev test-device",
             "./orin-dev bench",
             "./orin run",
+            "./orin cuda -- ",
         ] {
             assert!(readme.contains(part), "{part}: {readme}");
         }

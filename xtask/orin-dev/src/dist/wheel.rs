@@ -89,7 +89,7 @@ fn shared_library(root: &Path, options: &Options, target: Option<Target>) -> Res
     let target = target.map_or_else(|| library::target(None), Ok)?;
     let linker = toolchain::check(target)?;
     say!("building for {} with all optimisations; the first build takes minutes", target.triple())?;
-    Ok(library::build(root, target, linker)?.shared)
+    Ok(library::build(root, target, linker, library::Wanted::C)?.shared)
 }
 
 /// The platform in a wheel's name: the machine, and the C library that the shared library needs.

@@ -44,6 +44,7 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["coverage", "--no-such"], Usage),
         (&["silicon", "export", "exported"], Success),
         (&["silicon", "import", "exported"], Usage),
+        (&["silicon", "compare", "exported"], Failure),
         (&["silicon", "table", "--check"], Usage),
         (&["vendor-tools", "export", "exported"], Usage),
         (&["vendor-tools", "import", "exported"], Usage),
