@@ -72,7 +72,9 @@ class _Watch:
 
     def __init__(self) -> None:
         if not os.environ.get(_TOOLS):
-            raise pytest.UsageError("--orin-cuda: pytest runs under `orin cuda` without --check, so it can find nothing")
+            raise pytest.UsageError(
+                "--orin-cuda: pytest runs under `orin cuda` without --check, so it can find nothing"
+            )
         try:
             # The folder of `orin cuda` is the first that the loader searches.
             self._findings = ctypes.CDLL("libcuda.so.1").orin_cuda_findings

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
         from typing_extensions import Self
 
 
-
 class _Inside(threading.local):
     """What the thread is in."""
 

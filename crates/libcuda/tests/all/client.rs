@@ -123,6 +123,10 @@ fn a_captured_graph_repeats_its_work() {
         ok(cuGraphGetNodes(graph, core::ptr::null_mut(), &raw mut count));
         assert_eq!(count, 3);
         let executable: Handle = made(|place| cuGraphInstantiateWithFlags(place, graph, 0));
+        for (flags, code) in [(5, 1), (16, 1), (4, 801)] {
+            let mut place = 0;
+            gives(cuGraphInstantiateWithFlags(&raw mut place, graph, flags), code);
+        }
         ok(cuGraphDestroy(graph));
         for _ in 0..3 {
             ok(cuGraphLaunch(executable, stream));
