@@ -25,7 +25,7 @@ enum Group {
     Host,
     /// Libraries with none, each, some pairs and all of their features
     Features,
-    /// C under valgrind, Python, tinygrad
+    /// C under valgrind, Python, CUDA programs, tinygrad
     Bindings,
     /// Archives of the published packages
     Packages,
@@ -65,6 +65,7 @@ const STEPS: &[Step] = &[
     (Group::Features, "subsets of features", &[".ci/features"]),
     (Group::Bindings, "C under valgrind", &[".ci/c"]),
     (Group::Bindings, "Python", &[".ci/python"]),
+    (Group::Bindings, "CUDA programs", &[".ci/cuda"]),
     (Group::Bindings, "tinygrad", &[".ci/tinygrad"]),
     (Group::Packages, "packages", &[".ci/packages"]),
     (Group::Licences, "licences and vulnerabilities", &[".ci/cargo-deny"]),

@@ -97,7 +97,7 @@ def test_the_function_of_the_output_may_fail_and_drop_but_not_use_the_package() 
         kernel, results = device.load("kernels/device_calls.cubin")["print_many"], device.alloc(1, "int32")
         def run():
             kernel(1, results, grid=1, block=1)
-            device.synchronize()
+            device.default_queue.wait()
         dropped, seen = [device.alloc(16)], []
         def uses(stream, text):
             dropped.clear()
