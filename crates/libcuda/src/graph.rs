@@ -137,7 +137,9 @@ fn instantiate(place: Out<Handle>, graph: Handle, flags: u64) -> Result<()> {
     }
     // What the GPU launches cannot free memory of an earlier launch.
     if flags & 5 == 5 {
-        return Err(Failure::invalid("the flags AUTO_FREE_ON_LAUNCH and DEVICE_LAUNCH of a graph".to_owned()));
+        return Err(Failure::invalid(
+            "the flags AUTO_FREE_ON_LAUNCH and DEVICE_LAUNCH of a graph".to_owned(),
+        ));
     }
     if flags & 4 != 0 {
         return Err(Failure::new(Code::NotSupported, "graphs that the GPU launches"));

@@ -42,8 +42,9 @@ Examples:
 
 The library is the file that ORIN_LIBCUDA names, else libcuda.so beside this program, which `cargo build --release
 -p orin-libcuda` builds, else lib/orin/cuda/libcuda.so.1 below its prefix or /usr/local, which `cargo xtask
-install-library` writes. The command puts it first in LD_LIBRARY_PATH, and prints at the end which functions the program has called that are not supported. If an output
-of this command goes to standard output, the program prints to standard error.
+install-library` writes. The command puts it first in LD_LIBRARY_PATH, and prints at the end which functions the program
+has called that are not supported. If an output of this command goes to standard output, the program prints to standard
+error.
 
 Exit codes: 1 if --check finds anything, or the GPU stops a channel; otherwise the program's own. See docs/cuda.md.")]
 pub(crate) struct Options {

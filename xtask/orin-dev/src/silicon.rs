@@ -2,8 +2,8 @@
 //!
 //! `export` writes the corpus as a folder; `run.py` in it runs the cases on any machine with an NVIDIA GPU and
 //! driver; `import` stores the results as the reference data of the tests; `compare` compares them with the software
-//! Orin's, for a run through this project's `libcuda.so.1`; `table` writes the comparison with the software Orin into its
-//! document.
+//! Orin's, for a run through this project's `libcuda.so.1`; `table` writes the comparison with the software Orin into
+//! its document.
 
 use std::fs;
 use std::path::PathBuf;

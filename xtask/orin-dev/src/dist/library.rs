@@ -20,8 +20,8 @@ const LINK_NAME: &str = "libtegra_hcq.so";
 /// What a program needs in addition if it is linked with the archive.
 const STATIC_LIBS: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 
-/// Where `orin cuda` looks for the CUDA library, below the prefix of `orin`. The dynamic linker does not search there: a
-/// program gets this library instead of NVIDIA's only if it is asked for.
+/// Where `orin cuda` looks for the CUDA library, below the prefix of `orin`. The dynamic linker does not search there,
+/// so a program gets this library instead of NVIDIA's only if it is asked for.
 pub(super) const CUDA: &str = "lib/orin/cuda/libcuda.so.1";
 
 /// Options of the command.
