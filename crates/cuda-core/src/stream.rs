@@ -244,7 +244,8 @@ impl Stream {
         size: LaunchSize,
         parameters: &[u8],
     ) -> Result<()> {
-        size.check(function)?;
+        // A launch that is refused makes a capture invalid, as with NVIDIA's library; wrong handles and copies do not.
+        size.check(function).map_err(|failure| self.invalidate(failure))?;
         if self.capturing.load(Ordering::Acquire) {
             let (function, parameters) = (Arc::clone(function), parameters.into());
             return self.capture_work(Work::Launch(Launch { function, size, parameters }));
@@ -401,12 +402,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Makes the capture invalid.
-    fn invalidate(&self, code: Code) -> Failure {
+    /// Makes the capture invalid, if there is one, and passes the failure on.
+    fn invalidate(&self, failure: impl Into<Failure>) -> Failure {
         if let Some(part) = &*self.capture.lock() {
             part.capture.invalidate();
         }
-        code.into()
+        failure.into()
     }
 
     fn capture_work(&self, work: Work) -> Result<()> {

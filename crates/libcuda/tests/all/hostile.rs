@@ -59,7 +59,7 @@ fn null_where_a_place_is_needed_is_an_invalid_value() {
 #[test]
 fn wrong_shapes_sizes_and_images_are_refused_at_once() {
     let setup = Setup::new();
-    let launch_of = |function, grid: [u32; 3], block: [u32; 3], shared| {
+    let launch_of = |[function, stream]: [Handle; 2], grid: [u32; 3], block: [u32; 3], shared| {
         let mut parameters = [null_mut::<c_void>(); 4];
         let mut zero = 0_u64;
         parameters.fill((&raw mut zero).cast());
@@ -76,13 +76,13 @@ fn wrong_shapes_sizes_and_images_are_refused_at_once() {
                 height,
                 depth,
                 shared,
-                0,
+                stream,
                 parameters.as_mut_ptr(),
                 null_mut(),
             )
         }
     };
-    let launch = |grid, block, shared| launch_of(setup.add, grid, block, shared);
+    let launch = |grid, block, shared| launch_of([setup.add, 0], grid, block, shared);
     for (grid, block, shared) in [
         ([0, 1, 1], [32, 1, 1], 0),
         ([1, 65536, 1], [32, 1, 1], 0),
@@ -101,11 +101,15 @@ fn wrong_shapes_sizes_and_images_are_refused_at_once() {
         let module: Handle = made(|place| cuModuleLoadData(place, bounded.as_ptr().cast()));
         made(|place| cuModuleGetFunction(place, module, c"spills".as_ptr()))
     };
-    gives(launch_of(bounded, [1, 1, 1], [129, 1, 1], 0), 1);
-    ok(launch_of(bounded, [1, 1, 1], [128, 1, 1], 0));
+    gives(launch_of([bounded, 0], [1, 1, 1], [129, 1, 1], 0), 1);
+    ok(launch_of([bounded, 0], [1, 1, 1], [128, 1, 1], 0));
     // SAFETY: places are valid; the images are texts, or as long as their headers say.
     unsafe {
         ok(cuCtxSynchronize());
+        let stream: Handle = made(|place| cuStreamCreate(place, 1));
+        ok(cuStreamBeginCapture_v2(stream, 2));
+        gives(launch_of([setup.add, stream], [0, 1, 1], [32, 1, 1], 0), 1);
+        gives(cuStreamEndCapture(stream, &mut 0), 901);
         let mut address = 0;
         gives(cuMemAlloc_v2(&raw mut address, 0), 1);
         gives(cuMemAlloc_v2(&raw mut address, 1 << 50), 2);
