@@ -55,7 +55,8 @@ impl Trace {
 
 /// Whether a source file belongs to a library that allocates.
 fn is_own(place: &str) -> bool {
-    let own = |folder: &str| ["orin-sim", "tegra-hcq"].iter().any(|name| folder.starts_with(name));
+    const FOLDERS: [&str; 4] = ["orin-sim", "tegra-hcq", "cuda-core", "libcuda"];
+    let own = |folder: &str| FOLDERS.iter().any(|name| folder.starts_with(name));
     place.split('/').zip(place.split('/').skip(1)).any(|(folder, next)| own(folder) && next == "src")
 }
 
@@ -87,8 +88,11 @@ fn calls_of(text: &str) -> Vec<String> {
             "orin_sim::",
             "tegra_hcq::",
             "tegra_hcq_",
+            "orin_cuda_core::",
+            "cuda::",
             "<orin_sim::",
             "<tegra_hcq::",
+            "<orin_cuda_core::",
             "core::",
             "std::",
             "alloc::",
@@ -137,6 +141,14 @@ mod tests {
         assert_eq!(calls_of("disabled backtrace"), [""; 0]);
         let stripped = "   0: tegra_hcq_buffer_alloc\n   1: <unknown>\n   2: step\n   3: <unknown>";
         assert_eq!(calls_of(stripped), ["step"]);
+        let cuda = "   0: orin_cuda_core::memory::Memory::allocate
+   1: cuda::memory::allocate
+   2: cuda::memory::cuMemAlloc_v2::{{closure}}
+   3: std::panicking::catch_unwind
+   4: cuda::call::run
+   5: cuMemAlloc_v2
+   6: upload";
+        assert_eq!(calls_of(cuda), ["cuMemAlloc_v2", "upload"]);
     }
 
     #[test]
