@@ -524,3 +524,20 @@ template <bool AFTER> __device__ void consume(int *out, const int *in)
 // RUN grid=1 block=128 n=64
 KERNEL bug_arrival_before_copy(ARGS) { consume<false>(out, in); }
 KERNEL fix_arrival_before_copy(ARGS) { consume<true>(out, in); }
+
+// Compilers let warps that hold the same values store all of them.
+// RUN grid=1 block=64 n=64
+KERNEL bug_twice(ARGS)
+{
+    __shared__ int room[32];
+    room[threadIdx.x % 32] = in[threadIdx.x]; // BUG shared-race
+    __syncthreads();
+    out[threadIdx.x] = room[threadIdx.x % 32];
+}
+KERNEL fix_twice(ARGS)
+{
+    __shared__ int room[32];
+    room[threadIdx.x % 32] = in[threadIdx.x % 32];
+    __syncthreads();
+    out[threadIdx.x] = room[threadIdx.x % 32];
+}

@@ -49,6 +49,8 @@ pub(crate) struct Request {
     /// The threads that may wait for it: not only the own one if it is atomic, volatile or stronger.
     pub(crate) strong: Scope,
     pub(crate) role: Role,
+    /// Lanes that store in shared memory what is there already, as far as is known.
+    pub(crate) repeats: u32,
 }
 
 /// The instruction and warp of a request.

@@ -211,6 +211,7 @@ mod tests {
             access: Access::Read,
             strong: crate::check::Scope::Own,
             role: Role::Plain,
+            repeats: 0,
         }
     }
 

@@ -4,6 +4,9 @@
 //! needs an overlap of bytes, one write, and no order. Threads of one warp, and two atomic or volatile accesses of
 //! sufficient scope, are never reported. Dropped state causes missing reports, never wrong ones.
 //!
+//! Warps that store the same word of shared memory by one instruction are no race if it has the value already:
+//! compilers let all warps store what they hold in common.
+//!
 //! A copy by `cp.async` is ordered before nothing until its threads have waited for it.
 //!
 //! Two patterns read a word that other warps change by atomics. Compilers and programs load the old value for a
@@ -264,7 +267,9 @@ impl BlockRace {
                     word.forget_reads(&now, &mut self.loads);
                     pending.remove(&(now.block, now.warp, number));
                 }
-                if let Some(before) = self.conflict(word, &now, writes) {
+                let repeated = request.repeats >> lane & 1 != 0 && word.write.pc == now.pc;
+                let conflict = self.conflict(word, &now, writes);
+                if let Some(before) = conflict.filter(|before| !(repeated && before.wrote)) {
                     let race = Race::new(Kind::SharedRace, (now, before), block, request, site, lane);
                     // Each thread counts.
                     last = None;

@@ -380,6 +380,11 @@ fn data(i: &Instruction) -> u8 {
     i.register(field::SLOT_REGISTER)
 }
 
+/// As [`data`], for stores by generic addresses too, one form of which has it elsewhere.
+pub(super) fn stored(i: &Instruction) -> u8 {
+    if i.op == Op::St && i.form == 1 { i.register(field::UPPER) } else { data(i) }
+}
+
 #[inline(always)]
 pub(super) fn ldg(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let addresses = load_store_addresses(warp, i, field::SLOT_UNIFORM);
@@ -463,8 +468,7 @@ pub(super) fn ld(context: &mut Context, warp: &mut Warp, i: &Instruction, active
 pub(super) fn st(context: &mut Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let addresses = generic_addresses(warp, i, field::UPPER_UNIFORM);
     check_alignment(&addresses, active, Format::of(i).bytes)?;
-    let data = if i.form == 1 { i.register(field::UPPER) } else { data(i) };
-    context.store_lanes(warp, i, active, data, |context, lane| context.resolve(addresses[lane]))
+    context.store_lanes(warp, i, active, stored(i), |context, lane| context.resolve(addresses[lane]))
 }
 
 /// Returns the 32-bit addresses of a local or shared access: A times the stride, plus `base`, plus offset.
@@ -505,7 +509,7 @@ pub(super) fn widen(row: &Row) -> [u64; 32] {
 
 /// Returns the number of words of a shared access; 0 for partial words.
 #[inline(always)]
-fn whole_words(i: &Instruction) -> usize {
+pub(super) fn whole_words(i: &Instruction) -> usize {
     // Not `Format::of`: its table lookup in the loop of shared loads slows matrix products by 15 %.
     match i.bits(field::SIZE) {
         4 => 1,

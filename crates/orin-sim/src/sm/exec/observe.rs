@@ -5,7 +5,7 @@ use sass::{Instruction, Op, PT, field};
 use super::collective::shuffle_sources;
 use super::memory::{
     Format, atomic_addresses, generic_addresses, load_store_addresses, local_addresses, matrix_addresses,
-    shared_addresses, widen,
+    shared_addresses, stored, whole_words, widen,
 };
 use super::transfer::copy_addresses;
 use super::{Context, lanes};
@@ -149,6 +149,7 @@ pub(super) fn before(
         access: Access::Read,
         strong: scope(i),
         role: role(i),
+        repeats: 0,
     };
     match i.op {
         Op::Ldg => request.addresses = load_store_addresses(warp, i, field::SLOT_UNIFORM),
@@ -158,12 +159,12 @@ pub(super) fn before(
         }
         Op::Ld => {
             request.addresses = generic_addresses(warp, i, field::SLOT_UNIFORM);
-            return generic(context, check, &site, request);
+            return generic(context, check, (warp, i), request);
         }
         Op::St => {
             request.addresses = generic_addresses(warp, i, field::UPPER_UNIFORM);
             request.access = Access::Write;
-            return generic(context, check, &site, request);
+            return generic(context, check, (warp, i), request);
         }
         Op::Atom | Op::AtomSwap | Op::Atomg | Op::AtomgSwap | Op::Red => {
             request.addresses = atomic_addresses(warp, i);
@@ -177,7 +178,7 @@ pub(super) fn before(
                     let served = |lane: &usize| context.resolve(request.addresses[*lane]).0 == Space::Global;
                     request.mask = lanes(active).filter(served).fold(0, |mask, lane| mask | 1 << lane);
                 }
-                return generic(context, check, &site, request);
+                return generic(context, check, (warp, i), request);
             }
         }
         Op::Ldl | Op::Stl => {
@@ -245,7 +246,23 @@ pub(super) fn before(
         }
         _ => return 0,
     }
+    request.repeats = repeating_lanes(context, warp, i, &request);
     check.examine(&request, &site)
+}
+
+/// The lanes of a store of whole words to shared memory whose words are there already.
+fn repeating_lanes(context: &Context<'_>, warp: &Warp, i: &Instruction, request: &Request) -> u32 {
+    if (request.space, request.access) != (Space::Shared, Access::Write) {
+        return 0;
+    }
+    let count = whole_words(i);
+    let repeats = |lane: &usize| {
+        // CAST: an offset in shared memory; 0 to 3.
+        let first = request.addresses[*lane] as usize / 4;
+        let values = (0..count).map(|step| warp.row(Warp::next(stored(i), step as u8))[*lane]);
+        context.shared.get(first..first + count).is_some_and(|words| words.iter().copied().eq(values))
+    };
+    if count == 0 { 0 } else { lanes(request.mask).filter(repeats).fold(0, |mask, lane| mask | 1 << lane) }
 }
 
 /// The lanes that a shuffle gives the value of a lane that does not execute it.
@@ -263,7 +280,12 @@ fn undefined_lanes(warp: &Warp, i: &Instruction, active: u32) -> u32 {
 }
 
 /// Examines accesses by generic addresses, which may lie in three spaces.
-fn generic(context: &Context<'_>, check: &mut impl Examiner, site: &Site<'_>, request: Request) -> u32 {
+fn generic(
+    context: &Context<'_>,
+    check: &mut impl Examiner,
+    (warp, i): (&Warp, &Instruction),
+    request: Request,
+) -> u32 {
     let mut parts = [Space::Global, Space::Shared, Space::Local].map(|space| (space, 0, [0; 32]));
     for lane in lanes(request.mask) {
         let (space, address) = context.resolve(request.addresses[lane]);
@@ -272,8 +294,11 @@ fn generic(context: &Context<'_>, check: &mut impl Examiner, site: &Site<'_>, re
         *mask |= 1 << lane;
         addresses[lane] = address;
     }
-    let examine =
-        |(space, mask, addresses)| check.examine(&Request { space, mask, addresses, ..request }, site);
+    let examine = |(space, mask, addresses)| {
+        let part = Request { space, mask, addresses, ..request };
+        let repeats = repeating_lanes(context, warp, i, &part);
+        check.examine(&Request { repeats, ..part }, &site(warp))
+    };
     parts.map(examine).into_iter().fold(0, |all, lanes| all | lanes)
 }
 
