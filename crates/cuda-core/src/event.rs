@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tegra_hcq::{Fence, Signal};
+use tegra_hcq::{Fence, Queue, Signal};
 
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
@@ -83,14 +83,24 @@ impl Event {
         }
         let state = if let Some((capture, frontier)) = stream.captured()? {
             State::Captured(capture, frontier)
-        } else if let Some(signal) = &self.signal {
-            stream.work(context, |queue| Ok(queue.timestamp(signal, 1)?))?;
+        } else if self.signal.is_some() {
+            stream.work(context, |queue| self.encode(queue))?;
             State::Work(stream.last())
         } else {
             State::Work(stream.last())
         };
         *self.state.lock() = state;
         Ok(())
+    }
+
+    /// Adds the time to work that is encoded for a queue.
+    pub(crate) fn encode(&self, queue: &mut Queue) -> Result<()> {
+        self.signal.as_ref().map_or(Ok(()), |signal| Ok(queue.timestamp(signal, 1)?))
+    }
+
+    /// Notes that a graph has recorded the event, whose work ends with `last`.
+    pub(crate) fn recorded(&self, last: Option<Fence>) {
+        *self.state.lock() = State::Work(last);
     }
 
     /// What the event was recorded in.

@@ -11,6 +11,7 @@ use crate::driver::driver;
 use crate::ids::next_id;
 use crate::objects::Kind;
 use crate::stream::Stream;
+use crate::user_object::Users;
 use crate::work::Work;
 
 /// Which calls of other threads a capture forbids (`CUstreamCaptureMode`). No call of this library is unsafe during a
@@ -38,8 +39,8 @@ pub struct Capture {
 }
 
 impl Capture {
-    pub(crate) fn new(context: u64, mode: Mode) -> Result<Self> {
-        Ok(Self { id: next_id(), mode, graph: Graph::create(context)?, invalid: AtomicBool::new(false) })
+    pub(crate) fn new(graph: Arc<Graph>, mode: Mode) -> Self {
+        Self { id: next_id(), mode, graph, invalid: AtomicBool::new(false) }
     }
 
     pub(crate) fn invalidate(&self) {
@@ -102,6 +103,8 @@ struct Entry {
     work: Work,
     /// Nodes that have to end before.
     after: Vec<usize>,
+    /// Whether an executable graph does the work.
+    enabled: bool,
 }
 
 /// A graph that can be changed.
@@ -109,8 +112,12 @@ struct Entry {
 pub struct Graph {
     handle: u64,
     context: u64,
+    /// Its number, never used again.
+    pub id: u64,
     /// `None` in the place of a node that was removed.
     entries: Mutex<Vec<Option<Entry>>>,
+    /// The program's objects that live as long as the graph.
+    pub users: Mutex<Users>,
 }
 
 impl Kind for Graph {
@@ -124,7 +131,10 @@ impl Graph {
     ///
     /// [`Code::NotInitialized`].
     pub fn create(context: u64) -> Result<Arc<Self>> {
-        driver()?.objects.insert(|handle| Ok(Self { handle, context, entries: Mutex::default() }))
+        driver()?.objects.insert(|handle| {
+            let (entries, users) = (Mutex::default(), Mutex::default());
+            Ok(Self { handle, context, id: next_id(), entries, users })
+        })
     }
 
     /// Its handle.
@@ -149,7 +159,7 @@ impl Graph {
         }
         let index = entries.len();
         let node = driver()?.objects.insert(|handle| Ok(Node { handle, graph: self.handle, index }))?;
-        entries.push(Some(Entry { handle: node.handle, work, after: after.to_vec() }));
+        entries.push(Some(Entry { handle: node.handle, work, after: after.to_vec(), enabled: true }));
         Ok(index)
     }
 
@@ -263,6 +273,7 @@ impl Graph {
             copied.push(entry);
         }
         drop(copied);
+        copy.users.lock().share(&self.users.lock());
         Ok(copy)
     }
 
@@ -317,7 +328,7 @@ fn sort(entries: &[Option<Entry>]) -> Result<Vec<usize>> {
 
 /// The work of entries, in an order.
 fn works<'e>(entries: &'e [Option<Entry>], order: &'e [usize]) -> impl Iterator<Item = &'e Work> {
-    order.iter().filter_map(|&at| entries[at].as_ref()).map(|entry| &entry.work)
+    order.iter().filter_map(|&at| entries[at].as_ref()).filter(|entry| entry.enabled).map(|entry| &entry.work)
 }
 
 /// A graph that can be launched.
@@ -325,9 +336,12 @@ fn works<'e>(entries: &'e [Option<Entry>], order: &'e [usize]) -> impl Iterator<
 pub struct Executable {
     handle: u64,
     context: u64,
+    /// Its number, never used again.
+    pub id: u64,
     /// Flags of its creation.
     pub flags: u64,
     entries: Mutex<Vec<Option<Entry>>>,
+    users: Mutex<Arc<Users>>,
     /// The places of the entries, each after those that it depends on.
     order: Vec<usize>,
 }
@@ -345,8 +359,9 @@ impl Executable {
     pub fn of(graph: &Graph, flags: u64) -> Result<Arc<Self>> {
         let entries = graph.entries.lock().clone();
         let order = sort(&entries)?;
-        let entries = Mutex::new(entries);
-        driver()?.objects.insert(|handle| Ok(Self { handle, context: graph.context, flags, entries, order }))
+        let (entries, users) = (Mutex::new(entries), Mutex::new(graph.shared_users()));
+        let (context, id) = (graph.context, next_id());
+        driver()?.objects.insert(|handle| Ok(Self { handle, context, id, flags, entries, users, order }))
     }
 
     /// Its handle.
@@ -368,6 +383,31 @@ impl Executable {
         replace(&mut self.entries.lock(), index, work)
     }
 
+    /// Whether the work of the node that was at a place is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if it was removed.
+    pub fn is_enabled(&self, index: usize) -> Result<bool> {
+        let entries = self.entries.lock();
+        let entry = entries.get(index).and_then(Option::as_ref);
+        Ok(entry.ok_or_else(|| Failure::invalid("no such node"))?.enabled)
+    }
+
+    /// Sets [`Executable::is_enabled`], for a node of a kernel, copy or fill.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if it was removed or is of another type.
+    pub fn enable(&self, index: usize, enabled: bool) -> Result<()> {
+        let mut entries = self.entries.lock();
+        let entry = entries.get_mut(index).and_then(Option::as_mut);
+        let entry =
+            entry.filter(|entry| matches!(entry.work, Work::Launch(_) | Work::Copy(_) | Work::Fill(_)));
+        entry.ok_or_else(|| Failure::invalid("no such node of a kernel, copy or fill"))?.enabled = enabled;
+        Ok(())
+    }
+
     /// Takes over the work of a graph of the same shape.
     ///
     /// # Errors
@@ -387,7 +427,13 @@ impl Executable {
         if entries.len() != new.len() || !entries.iter().zip(&new).all(same) {
             return Err(Code::GraphExecUpdateFailure.into());
         }
-        *entries = new;
+        for (old, new) in entries.iter_mut().flatten().zip(new.into_iter().flatten()) {
+            old.work = new.work;
+        }
+        drop(entries);
+        let users = graph.shared_users();
+        let old = core::mem::replace(&mut *self.users.lock(), users);
+        drop(old);
         Ok(())
     }
 
@@ -397,15 +443,22 @@ impl Executable {
     ///
     /// The errors of the work.
     pub fn launch(&self, context: &Context, stream: &Stream) -> Result<()> {
-        if stream.captured()?.is_some() {
+        let users = Arc::clone(&self.users.lock());
+        if let Some((capture, _)) = stream.captured()? {
+            capture.graph.users.lock().share(&users);
             let works = works(&self.entries.lock(), &self.order).cloned().collect();
             return stream.run(context, Work::Sequence(works));
         }
         let entries = self.entries.lock();
-        let encode = |queue: &mut tegra_hcq::Queue| {
-            works(&entries, &self.order).try_for_each(|work| work.encode(context, queue))
-        };
-        stream.work(context, encode)
+        stream.work(context, |queue| {
+            works(&entries, &self.order).try_for_each(|work| work.encode(queue))?;
+            // The objects live until the work has ended.
+            if users.is_empty() { Ok(()) } else { Ok(queue.host_function(move || drop(users))?) }
+        })?;
+        let last = stream.last();
+        works(&entries, &self.order)
+            .for_each(|work| work.recorded(&mut |event| event.recorded(last.clone())));
+        Ok(())
     }
 
     /// Removes the executable.
@@ -419,12 +472,23 @@ impl Executable {
 }
 
 impl Graph {
-    /// The work of the whole graph, in order, for a child node.
+    /// Its user objects, with references of their own.
+    fn shared_users(&self) -> Arc<Users> {
+        let mut users = Users::default();
+        users.share(&self.users.lock());
+        Arc::new(users)
+    }
+
+    /// The work of the whole graph, in order, for a child node of `parent`.
     ///
     /// # Errors
     ///
-    /// [`Code::InvalidValue`] if it has a cycle.
-    pub fn sequence(&self) -> Result<Work> {
+    /// [`Code::InvalidValue`] if it has a cycle, or is the parent.
+    pub fn sequence(&self, parent: &Self) -> Result<Work> {
+        if self.handle == parent.handle {
+            return Err(Failure::invalid("a graph is no child of itself"));
+        }
+        parent.users.lock().share(&self.shared_users());
         let entries = self.entries.lock();
         Ok(Work::Sequence(works(&entries, &sort(&entries)?).cloned().collect()))
     }

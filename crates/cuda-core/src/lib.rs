@@ -7,7 +7,8 @@
 //! - Contexts: [`Context`], and each thread's stack of them in [`context`].
 //! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`LaunchSize`],
 //!   [`MemoryCopy`], [`Side`], [`Fill`], [`HostCall`]; what a thread's last launch named: [`with_target`], [`Target`],
-//!   [`Names`]; graphs: [`Graph`], [`Node`], [`Executable`], [`Capture`], [`Mode`].
+//!   [`Names`]; graphs: [`Graph`], [`Node`], [`Executable`], [`Capture`], [`Mode`],
+//!   [`UserObject`], [`Users`].
 //! - Memory: [`memory`], [`pool`], [`Pool`].
 //! - Checks: `findings`, with the feature `sim`.
 //! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`].
@@ -30,6 +31,7 @@ mod objects;
 pub mod pool;
 mod recent;
 mod stream;
+mod user_object;
 mod work;
 
 #[cfg(feature = "sim")]
@@ -46,4 +48,5 @@ pub use objects::{Kind, Objects};
 pub use pool::Pool;
 pub use recent::{Names, Target, with_target};
 pub use stream::{Kind as StreamKind, PRIORITIES, Stream};
+pub use user_object::{UserObject, Users};
 pub use work::{Fill, HostCall, Launch, LaunchSize, MemoryCopy, Side, Work};

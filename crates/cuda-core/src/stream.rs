@@ -15,7 +15,7 @@ use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::driver;
 use crate::event::Event;
-use crate::graph::{Capture, Mode};
+use crate::graph::{Capture, Graph, Mode};
 use crate::ids::next_id;
 use crate::lock::QuickMutex;
 use crate::module::Function;
@@ -189,6 +189,10 @@ impl Stream {
         let mut slot = self.queue.lock();
         let queue = match &mut *slot {
             Some(queue) => queue,
+            // The queue serves another stream.
+            None if self.timeline.get().is_some() => {
+                return Err(Failure::new(Code::InvalidHandle, "another thread has destroyed the stream"));
+            }
             None => {
                 let queue = slot.insert(context.open_queue()?);
                 let _ = self.timeline.set(queue.submit()?);
@@ -229,7 +233,7 @@ impl Stream {
         if self.capturing.load(Ordering::Acquire) {
             return self.capture_work(work);
         }
-        self.work(context, |queue| work.encode(context, queue))
+        self.work(context, |queue| work.encode(queue))
     }
 
     /// Launches a kernel, or captures the launch. The caller promises that the kernel may run with these parameters.
@@ -317,6 +321,15 @@ impl Stream {
     ///
     /// [`Code::StreamCaptureUnsupported`] for the legacy default stream, [`Code::IllegalState`] if it captures already.
     pub fn begin_capture(&self, context: &Context, mode: Mode) -> Result<()> {
+        self.capture_to(Graph::create(context.handle)?, Vec::new(), mode)
+    }
+
+    /// Begins to capture the stream's work into a graph, after some of its nodes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stream::begin_capture`].
+    pub fn capture_to(&self, graph: Arc<Graph>, frontier: Vec<usize>, mode: Mode) -> Result<()> {
         if self.kind == Kind::Legacy {
             return Err(Code::StreamCaptureUnsupported.into());
         }
@@ -324,8 +337,7 @@ impl Stream {
         if part.is_some() {
             return Err(Failure::new(Code::IllegalState, "the stream is capturing"));
         }
-        let capture = Arc::new(Capture::new(context.handle, mode)?);
-        *part = Some(Capturing { capture, origin: true, frontier: Vec::new() });
+        *part = Some(Capturing { capture: Arc::new(Capture::new(graph, mode)), origin: true, frontier });
         self.capturing.store(true, Ordering::Release);
         Ok(())
     }

@@ -4,10 +4,11 @@ use core::fmt;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tegra_hcq::{Dim3, MemoryUse, Queue, RawPlane};
+use tegra_hcq::{DEFAULT_TIMEOUT, Dim3, Queue, RawPlane};
 
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
+use crate::event::Event;
 use crate::module::Function;
 use crate::stream::Stream;
 
@@ -22,6 +23,10 @@ pub enum Work {
     Fill(Fill),
     /// A function of the host.
     Host(HostCall),
+    /// An event is recorded, in a graph.
+    Record(Arc<Event>),
+    /// A wait for an event, in a graph.
+    Wait(Arc<Event>),
     /// The work of another graph, in order.
     Sequence(Arc<[Work]>),
     /// Nothing.
@@ -183,9 +188,12 @@ impl MemoryCopy {
     }
 
     /// Adds the copy to a queue.
-    fn encode(&self, context: &Context, queue: &mut Queue) -> Result<()> {
+    fn encode(&self, queue: &mut Queue) -> Result<()> {
         if self.is_empty() {
             return Ok(());
+        }
+        if self.source.on_gpu && !self.target.on_gpu {
+            return (0..self.depth).try_for_each(|plane| self.encode_download(queue, plane));
         }
         if self.target.on_gpu && self.height > 1 && self.depth == 1 {
             let Self { target, source, width, height, .. } = *self;
@@ -205,24 +213,44 @@ impl MemoryCopy {
         let (width, rows) = self.rows();
         for (target, source) in rows {
             // SAFETY: as above.
-            unsafe { self.encode_row(context, queue, target, source, width)? }
+            unsafe { self.encode_row(queue, target, source, width)? }
         }
         Ok(())
     }
 
-    /// Adds the copy of one row.
+    /// Adds the copy of a plane from the GPU to memory that only the CPU sees.
+    fn encode_download(&self, queue: &mut Queue, plane: usize) -> Result<()> {
+        let Self { target, mut source, width, height, .. } = *self;
+        source.address += (plane * source.plane) as u64;
+        // SAFETY: whoever made the copy promised that the source is valid until it has ended.
+        let download = unsafe {
+            if height > 1 {
+                queue.download_raw_2d(source.rows(), width, height)?
+            } else {
+                queue.download_raw(source.address, width)?
+            }
+        };
+        // CAST: an address of this process.
+        let (address, pitch) = (target.address as usize + plane * target.plane, target.pitch);
+        let write = move || match download.wait(DEFAULT_TIMEOUT) {
+            Ok(bytes) => {
+                for (row, line) in bytes.chunks(width).enumerate() {
+                    let to = (address + row * pitch) as *mut u8;
+                    // SAFETY: as above for the target; `line` is memory of this library.
+                    unsafe { core::ptr::copy_nonoverlapping(line.as_ptr(), to, width) };
+                }
+            }
+            Err(error) => tracing::error!(%error, "a copy to the host failed"),
+        };
+        Ok(queue.host_function(write)?)
+    }
+
+    /// Adds the copy of one row, unless it goes from the GPU to the host.
     ///
     /// # Safety
     ///
     /// Both sides are valid until the copy has ended.
-    unsafe fn encode_row(
-        &self,
-        context: &Context,
-        queue: &mut Queue,
-        target: u64,
-        source: u64,
-        bytes: usize,
-    ) -> Result<()> {
+    unsafe fn encode_row(&self, queue: &mut Queue, target: u64, source: u64, bytes: usize) -> Result<()> {
         match (self.target.on_gpu, self.source.on_gpu) {
             // SAFETY: the caller's promise.
             (true, true) => unsafe { queue.copy_raw(source, target, bytes as u64)? },
@@ -231,20 +259,7 @@ impl MemoryCopy {
                 let source = core::slice::from_raw_parts(source as usize as *const u8, bytes);
                 queue.upload_raw(source, target)?;
             },
-            (false, true) => {
-                let staging = context.device.alloc_for::<u8>(bytes, MemoryUse::ReadBack)?;
-                // SAFETY: the caller's promise; the staging memory lives until the function below has run.
-                unsafe { queue.copy_raw(source, staging.gpu_va(), bytes as u64)? };
-                let target = target as usize;
-                queue.host_function(move || {
-                    // SAFETY: the caller's promise covers the target until the copy has ended, which is now.
-                    let target = unsafe { core::slice::from_raw_parts_mut(target as *mut u8, bytes) };
-                    if let Err(error) = staging.copy_to_slice(target) {
-                        tracing::error!(%error, "a copy to the host failed");
-                    }
-                })?;
-            }
-            (false, false) => {
+            (false, _) => {
                 let (target, source) = (target as usize, source as usize);
                 // SAFETY: the caller's promise covers both sides until the copy has ended, which is then.
                 queue.host_function(move || unsafe {
@@ -329,17 +344,28 @@ impl LaunchSize {
 }
 
 impl Work {
+    /// Calls `found` with each event that the work records.
+    pub(crate) fn recorded(&self, found: &mut impl FnMut(&Event)) {
+        match self {
+            Self::Record(event) => found(event),
+            Self::Sequence(works) => works.iter().for_each(|work| work.recorded(found)),
+            _ => {}
+        }
+    }
+
     /// Adds the work to a queue.
-    pub(crate) fn encode(&self, context: &Context, queue: &mut Queue) -> Result<()> {
+    pub(crate) fn encode(&self, queue: &mut Queue) -> Result<()> {
         match self {
             Self::Launch(Launch { function, size, parameters }) => size.encode(function, parameters, queue),
-            Self::Copy(copy) => copy.encode(context, queue),
+            Self::Copy(copy) => copy.encode(queue),
             Self::Fill(fill) => fill.encode(queue),
             Self::Host(HostCall(call)) => {
                 let call = Arc::clone(call);
                 Ok(queue.host_function(move || call())?)
             }
-            Self::Sequence(works) => works.iter().try_for_each(|work| work.encode(context, queue)),
+            Self::Record(event) => event.encode(queue),
+            Self::Wait(event) => event.fence()?.map_or(Ok(()), |fence| Ok(queue.wait_fence(&fence)?)),
+            Self::Sequence(works) => works.iter().try_for_each(|work| work.encode(queue)),
             Self::Empty => Ok(()),
         }
     }

@@ -97,6 +97,11 @@ impl<T: Copy> In<T> {
         Self(self.0.wrapping_add(index))
     }
 
+    /// What lies `bytes` bytes after the beginning of this value.
+    pub(crate) fn within<U>(self, bytes: usize) -> In<U> {
+        In(if self.is_null() { core::ptr::null() } else { self.0.wrapping_byte_add(bytes).cast() })
+    }
+
     /// The value.
     pub(crate) fn read(self, what: &str) -> Result<T> {
         if self.0.is_null() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orin_cuda_core::context::current;
 use orin_cuda_core::{
-    Code, Executable, Failure, Fill, Graph, LaunchSize, Node, Result, Work, driver, function,
+    Code, Event, Executable, Failure, Fill, Graph, LaunchSize, Node, Result, Work, driver, function,
 };
 
 use crate::abi::{Address, Handle, In, Out};
@@ -13,7 +13,7 @@ use crate::call::api;
 use crate::context::context_or_current;
 use crate::copy::{Copy3d, checked_fill};
 use crate::launch::{Parameters, launch_of};
-use crate::stream::{graph_of, host_call, places, stream_of};
+use crate::stream::{graph_of, host_function, places, stream_of};
 
 fn executable_of(handle: Handle) -> Result<Arc<Executable>> {
     driver()?.objects.get::<Executable>(handle)
@@ -29,12 +29,12 @@ fn add(
     graph: Handle,
     after: In<Handle>,
     count: usize,
-    work: impl FnOnce() -> Result<Work>,
+    work: impl FnOnce(&Graph) -> Result<Work>,
 ) -> Result<()> {
     let place = place.need("the place for the node")?;
     let graph = graph_of(graph)?;
     let after = places(&graph, after, count)?;
-    let index = graph.add(work()?, &after)?;
+    let index = graph.add(work(&graph)?, &after)?;
     place.set(graph.node(index));
     Ok(())
 }
@@ -119,7 +119,7 @@ pub struct HostNode {
 
 impl HostNode {
     fn work(self) -> Result<Work> {
-        host_call(self.function, self.argument)
+        Ok(Work::Host(host_function(self.function, self.argument)?))
     }
 }
 
@@ -149,15 +149,67 @@ fn instantiate(place: Out<Handle>, graph: Handle, flags: u64) -> Result<()> {
 }
 
 /// Changes the work of a node in an executable graph.
-fn change(executable: Handle, node: Handle, work: impl FnOnce() -> Result<Work>) -> Result<()> {
+fn change(executable: Handle, node: Handle, work: impl FnOnce(&Graph) -> Result<Work>) -> Result<()> {
     let executable = executable_of(executable)?;
-    let node = driver()?.objects.get::<Node>(node)?;
-    executable.set_work(node.index, work()?)
+    let (graph, index) = node_of(node)?;
+    executable.set_work(index, work(&graph)?)
 }
 
-fn change_node(node: Handle, work: impl FnOnce() -> Result<Work>) -> Result<()> {
+fn change_node(node: Handle, work: impl FnOnce(&Graph) -> Result<Work>) -> Result<()> {
     let (graph, index) = node_of(node)?;
-    graph.set_work(index, work()?)
+    graph.set_work(index, work(&graph)?)
+}
+
+/// `CUgraphNodeParams`: the type of a node, and from its byte 16 on the parameters of that type.
+type NodeParameters = [u64; 32];
+
+/// The work of a node of any type.
+fn any_work(parent: &Graph, node: In<NodeParameters>) -> Result<Work> {
+    let kind = node.within::<u32>(0).read("the node")?;
+    let handle = || node.within::<Handle>(16).read("the node");
+    match kind {
+        0 => node.within::<KernelNode2>(16).read("the node")?.work(),
+        // Before the copy: flags and its context.
+        1 => copy_work(node.within(32)),
+        2 => node.within::<FillNode>(16).read("the node")?.work(),
+        3 => node.within::<HostNode>(16).read("the node")?.work(),
+        4 => graph_of(handle()?)?.sequence(parent),
+        5 => Ok(Work::Empty),
+        6 => wait_for(handle()?),
+        7 => record(handle()?),
+        8..14 => Err(Failure::new(Code::NotSupported, format!("graph nodes of type {kind}"))),
+        _ => Err(Failure::invalid(format!("there are no graph nodes of type {kind}"))),
+    }
+}
+
+fn record(event: Handle) -> Result<Work> {
+    Ok(Work::Record(driver()?.objects.get::<Event>(event)?))
+}
+
+fn wait_for(event: Handle) -> Result<Work> {
+    Ok(Work::Wait(driver()?.objects.get::<Event>(event)?))
+}
+
+/// The event of a node that records one or waits for one.
+fn event_in(node: Handle, place: Out<Handle>, records: bool) -> Result<()> {
+    let place = place.need("the place for the event")?;
+    let (graph, index) = node_of(node)?;
+    match graph.work(index)? {
+        Work::Record(event) if records => place.set(event.handle()),
+        Work::Wait(event) if !records => place.set(event.handle()),
+        _ => return Err(Failure::invalid("the node is of another type")),
+    }
+    Ok(())
+}
+
+/// Writes a list of nodes, and the data of their edges: all are plain ones, whose data is zero.
+fn list_with_data(data: Out<u64>, count: Out<usize>, list: impl FnOnce() -> Result<()>) -> Result<()> {
+    let room = count.read("the place for the count")?;
+    list()?;
+    if !data.is_null() {
+        (0..count.read("the count")?.min(room)).for_each(|at| data.at(at).set(0));
+    }
+    Ok(())
 }
 
 fn change_edges(graph: Handle, from: In<Handle>, to: In<Handle>, count: usize, add: bool) -> Result<()> {
@@ -223,38 +275,81 @@ api! {
 
     add_kernel(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, node: In<KernelNode1>)
     [cuGraphAddKernelNode Legacy] {
-        add(place, graph, after, count, || node.read("the node")?.work())
+        add(place, graph, after, count, |_| node.read("the node")?.work())
     }
 
     add_kernel_2(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, node: In<KernelNode2>)
     [cuGraphAddKernelNode_v2 Legacy] {
-        add(place, graph, after, count, || node.read("the node")?.work())
+        add(place, graph, after, count, |_| node.read("the node")?.work())
     }
 
     add_copy(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, copy: In<Copy3d>, context: Handle)
     [cuGraphAddMemcpyNode Legacy] {
         context_or_current(context)?;
-        add(place, graph, after, count, || copy_work(copy))
+        add(place, graph, after, count, |_| copy_work(copy))
     }
 
     add_fill(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, node: In<FillNode>, context: Handle)
     [cuGraphAddMemsetNode Legacy] {
         context_or_current(context)?;
-        add(place, graph, after, count, || node.read("the node")?.work())
+        add(place, graph, after, count, |_| node.read("the node")?.work())
     }
 
     add_host(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, node: In<HostNode>)
     [cuGraphAddHostNode Legacy] {
-        add(place, graph, after, count, || node.read("the node")?.work())
+        add(place, graph, after, count, |_| node.read("the node")?.work())
     }
 
     add_graph(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, child: Handle)
     [cuGraphAddChildGraphNode Legacy] {
-        add(place, graph, after, count, || graph_of(child)?.sequence())
+        add(place, graph, after, count, |graph| graph_of(child)?.sequence(graph))
     }
 
     add_empty(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize) [cuGraphAddEmptyNode Legacy] {
-        add(place, graph, after, count, || Ok(Work::Empty))
+        add(place, graph, after, count, |_| Ok(Work::Empty))
+    }
+
+    add_record(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, event: Handle)
+    [cuGraphAddEventRecordNode Legacy] {
+        add(place, graph, after, count, |_| record(event))
+    }
+
+    add_wait(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, event: Handle)
+    [cuGraphAddEventWaitNode Legacy] {
+        add(place, graph, after, count, |_| wait_for(event))
+    }
+
+    add_any(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, node: In<NodeParameters>)
+    [cuGraphAddNode Legacy] {
+        add(place, graph, after, count, |graph| any_work(graph, node))
+    }
+
+    add_any_2(
+        place: Out<Handle>, graph: Handle, after: In<Handle>, data: In<u64>, count: usize, node: In<NodeParameters>,
+    ) [cuGraphAddNode_v2 Legacy] [cuGraphAddNode_v3 Legacy] {
+        let _ = data;
+        add(place, graph, after, count, |graph| any_work(graph, node))
+    }
+
+    set_any(node: Handle, parameters: In<NodeParameters>)
+    [cuGraphNodeSetParams Legacy] [cuGraphNodeSetParams_v2 Legacy] {
+        change_node(node, |graph| any_work(graph, parameters))
+    }
+
+    set_record(node: Handle, event: Handle) [cuGraphEventRecordNodeSetEvent Legacy] {
+        change_node(node, |_| record(event))
+    }
+
+    set_wait(node: Handle, event: Handle) [cuGraphEventWaitNodeSetEvent Legacy] {
+        change_node(node, |_| wait_for(event))
+    }
+
+    recorded_event(node: Handle, place: Out<Handle>) [cuGraphEventRecordNodeGetEvent Legacy] {
+        event_in(node, place, true)
+    }
+
+    awaited_event(node: Handle, place: Out<Handle>) [cuGraphEventWaitNodeGetEvent Legacy] {
+        event_in(node, place, false)
     }
 
     destroy_node(node: Handle) [cuGraphDestroyNode Legacy] {
@@ -263,23 +358,23 @@ api! {
     }
 
     set_kernel(node: Handle, parameters: In<KernelNode1>) [cuGraphKernelNodeSetParams Legacy] {
-        change_node(node, || parameters.read("the node")?.work())
+        change_node(node, |_| parameters.read("the node")?.work())
     }
 
     set_kernel_2(node: Handle, parameters: In<KernelNode2>) [cuGraphKernelNodeSetParams_v2 Legacy] {
-        change_node(node, || parameters.read("the node")?.work())
+        change_node(node, |_| parameters.read("the node")?.work())
     }
 
     set_copy(node: Handle, copy: In<Copy3d>) [cuGraphMemcpyNodeSetParams Legacy] {
-        change_node(node, || copy_work(copy))
+        change_node(node, |_| copy_work(copy))
     }
 
     set_fill(node: Handle, parameters: In<FillNode>) [cuGraphMemsetNodeSetParams Legacy] {
-        change_node(node, || parameters.read("the node")?.work())
+        change_node(node, |_| parameters.read("the node")?.work())
     }
 
     set_host(node: Handle, parameters: In<HostNode>) [cuGraphHostNodeSetParams Legacy] {
-        change_node(node, || parameters.read("the node")?.work())
+        change_node(node, |_| parameters.read("the node")?.work())
     }
 
     node_type(node: Handle, place: Out<u32>) [cuGraphNodeGetType Legacy] {
@@ -292,6 +387,8 @@ api! {
             Work::Host(_) => 3,
             Work::Sequence(_) => 4,
             Work::Empty => 5,
+            Work::Wait(_) => 6,
+            Work::Record(_) => 7,
         });
         Ok(())
     }
@@ -310,13 +407,7 @@ api! {
 
     edges_2(graph: Handle, from: Out<Handle>, to: Out<Handle>, data: Out<u64>, count: Out<usize>)
     [cuGraphGetEdges_v2 Legacy] {
-        // All edges are plain ones, whose data is zero.
-        let room = count.read("the place for the count")?;
-        edges(graph, from, to, count)?;
-        if !data.is_null() {
-            (0..count.read("the count")?.min(room)).for_each(|at| data.at(at).set(0));
-        }
-        Ok(())
+        list_with_data(data, count, || edges(graph, from, to, count))
     }
 
     dependencies(node: Handle, places: Out<Handle>, count: Out<usize>) [cuGraphNodeGetDependencies Legacy] {
@@ -325,6 +416,16 @@ api! {
 
     dependents(node: Handle, places: Out<Handle>, count: Out<usize>) [cuGraphNodeGetDependentNodes Legacy] {
         neighbours(node, places, count, false)
+    }
+
+    dependencies_2(node: Handle, places: Out<Handle>, data: Out<u64>, count: Out<usize>)
+    [cuGraphNodeGetDependencies_v2 Legacy] {
+        list_with_data(data, count, || neighbours(node, places, count, true))
+    }
+
+    dependents_2(node: Handle, places: Out<Handle>, data: Out<u64>, count: Out<usize>)
+    [cuGraphNodeGetDependentNodes_v2 Legacy] {
+        list_with_data(data, count, || neighbours(node, places, count, false))
     }
 
     add_edges(graph: Handle, from: In<Handle>, to: In<Handle>, count: usize) [cuGraphAddDependencies Legacy] {
@@ -390,32 +491,81 @@ api! {
 
     change_kernel(executable: Handle, node: Handle, parameters: In<KernelNode1>)
     [cuGraphExecKernelNodeSetParams Legacy] {
-        change(executable, node, || parameters.read("the node")?.work())
+        change(executable, node, |_| parameters.read("the node")?.work())
     }
 
     change_kernel_2(executable: Handle, node: Handle, parameters: In<KernelNode2>)
     [cuGraphExecKernelNodeSetParams_v2 Legacy] {
-        change(executable, node, || parameters.read("the node")?.work())
+        change(executable, node, |_| parameters.read("the node")?.work())
     }
 
     change_copy(executable: Handle, node: Handle, copy: In<Copy3d>, context: Handle)
     [cuGraphExecMemcpyNodeSetParams Legacy] {
         context_or_current(context)?;
-        change(executable, node, || copy_work(copy))
+        change(executable, node, |_| copy_work(copy))
     }
 
     change_fill(executable: Handle, node: Handle, parameters: In<FillNode>, context: Handle)
     [cuGraphExecMemsetNodeSetParams Legacy] {
         context_or_current(context)?;
-        change(executable, node, || parameters.read("the node")?.work())
+        change(executable, node, |_| parameters.read("the node")?.work())
     }
 
     change_host(executable: Handle, node: Handle, parameters: In<HostNode>) [cuGraphExecHostNodeSetParams Legacy] {
-        change(executable, node, || parameters.read("the node")?.work())
+        change(executable, node, |_| parameters.read("the node")?.work())
+    }
+
+    change_any(executable: Handle, node: Handle, parameters: In<NodeParameters>) [cuGraphExecNodeSetParams Legacy] {
+        change(executable, node, |graph| any_work(graph, parameters))
+    }
+
+    change_record(executable: Handle, node: Handle, event: Handle) [cuGraphExecEventRecordNodeSetEvent Legacy] {
+        change(executable, node, |_| record(event))
+    }
+
+    change_wait(executable: Handle, node: Handle, event: Handle) [cuGraphExecEventWaitNodeSetEvent Legacy] {
+        change(executable, node, |_| wait_for(event))
+    }
+
+    is_enabled(executable: Handle, node: Handle, place: Out<u32>) [cuGraphNodeGetEnabled Legacy] {
+        let place = place.need("the place for the answer")?;
+        place.set(executable_of(executable)?.is_enabled(node_of(node)?.1)?.into());
+        Ok(())
+    }
+
+    enable(executable: Handle, node: Handle, enabled: u32) [cuGraphNodeSetEnabled Legacy] {
+        executable_of(executable)?.enable(node_of(node)?.1, enabled != 0)
+    }
+
+    id(graph: Handle, place: Out<u32>) [cuGraphGetId Legacy] {
+        let place = place.need("the place for the id")?;
+        // CAST: CUDA's ids of graphs have 32 bits.
+        place.set(graph_of(graph)?.id as u32);
+        Ok(())
+    }
+
+    id_of_executable(executable: Handle, place: Out<u32>) [cuGraphExecGetId Legacy] {
+        let place = place.need("the place for the id")?;
+        // CAST: as above.
+        place.set(executable_of(executable)?.id as u32);
+        Ok(())
+    }
+
+    id_of_node(node: Handle, place: Out<u32>) [cuGraphNodeGetLocalId Legacy] {
+        let place = place.need("the place for the id")?;
+        // CAST: a graph has fewer nodes.
+        place.set(node_of(node)?.1 as u32);
+        Ok(())
+    }
+
+    graph_of_node(node: Handle, place: Out<Handle>) [cuGraphNodeGetContainingGraph Legacy] {
+        let place = place.need("the place for the graph")?;
+        place.set(node_of(node)?.0.handle());
+        Ok(())
     }
 
     change_graph(executable: Handle, node: Handle, child: Handle) [cuGraphExecChildGraphNodeSetParams Legacy] {
-        change(executable, node, || graph_of(child)?.sequence())
+        change(executable, node, |graph| graph_of(child)?.sequence(graph))
     }
 
     update_1(executable: Handle, graph: Handle, node: Out<Handle>, result: Out<u32>) [cuGraphExecUpdate Legacy] {

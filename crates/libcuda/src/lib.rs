@@ -16,6 +16,7 @@ mod module;
 mod pool;
 mod stream;
 mod table;
+mod user_object;
 
 pub use context::*;
 pub use copy::*;
@@ -29,3 +30,4 @@ pub use module::*;
 pub use pool::*;
 pub use stream::*;
 pub use table::*;
+pub use user_object::*;

@@ -53,18 +53,18 @@ unsafe impl<F: Send> Send for Callback<F> {}
 // SAFETY: as above.
 unsafe impl<F: Sync> Sync for Callback<F> {}
 
-type HostFunction = unsafe extern "C" fn(*mut c_void);
+pub(crate) type HostFunction = unsafe extern "C" fn(*mut c_void);
 type StreamCallback = unsafe extern "C" fn(Handle, u32, *mut c_void);
 
-/// The work that calls a function of the program.
-pub(crate) fn host_call(function: Option<HostFunction>, argument: *mut c_void) -> Result<Work> {
+/// A call of a function of the program.
+pub(crate) fn host_function(function: Option<HostFunction>, argument: *mut c_void) -> Result<HostCall> {
     let function = function.ok_or_else(|| Failure::invalid("the function is NULL"))?;
     let callback = Callback { function, argument };
-    Ok(Work::Host(HostCall(Arc::new(move || {
+    Ok(HostCall(Arc::new(move || {
         let callback = &callback;
         // SAFETY: the program gave function and argument for this call.
         unsafe { (callback.function)(callback.argument) };
-    }))))
+    })))
 }
 
 /// A capture, and the nodes that the next one depends on.
@@ -230,9 +230,9 @@ api! {
         Ok(())
     }
 
-    host_function(order @ handle: Handle, function: Option<HostFunction>, argument: *mut c_void)
+    launch_host(order @ handle: Handle, function: Option<HostFunction>, argument: *mut c_void)
     [cuLaunchHostFunc Legacy] [cuLaunchHostFunc_ptsz PerThread] {
-        let work = host_call(function, argument)?;
+        let work = Work::Host(host_function(function, argument)?);
         let (context, stream) = stream_of(order, handle)?;
         stream.run(&context, work)
     }
@@ -343,6 +343,21 @@ api! {
         let mode = mode_of(mode)?;
         let (context, stream) = stream_of(order, handle)?;
         stream.begin_capture(&context, mode)
+    }
+
+    capture_to(
+        order @ handle: Handle,
+        graph: Handle,
+        after: In<Handle>,
+        data: In<u64>,
+        count: usize,
+        mode: u32,
+    ) [cuStreamBeginCaptureToGraph Legacy] [cuStreamBeginCaptureToGraph_ptsz PerThread] {
+        let _ = data;
+        let (mode, graph) = (mode_of(mode)?, graph_of(graph)?);
+        let after = places(&graph, after, count)?;
+        let (_, stream) = stream_of(order, handle)?;
+        stream.capture_to(graph, after, mode)
     }
 
     begin_capture_1(order @ handle: Handle) [cuStreamBeginCapture Legacy] [cuStreamBeginCapture_ptsz PerThread] {

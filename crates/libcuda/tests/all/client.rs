@@ -4,6 +4,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::support::*;
+use crate::sweep::{call, make};
 
 #[test]
 fn vectors_are_added_in_device_managed_pinned_and_pooled_memory() {
@@ -137,6 +138,99 @@ fn a_captured_graph_repeats_its_work() {
 }
 
 #[test]
+fn nodes_of_graphs_record_events_and_can_be_disabled() {
+    let _setup = Setup::new();
+    let memory = upload(&[0.0; 64]);
+    let [stream, graph, start, end] = [
+        make("cuStreamCreate", [1]),
+        make("cuGraphCreate", [0]),
+        make("cuEventCreate", [0]),
+        make("cuEventCreate", [0]),
+    ];
+    let mut place = 0_u64;
+    let at = |value: &mut u64| (&raw mut *value).expose_provenance() as u64;
+    // CUgraphNodeParams: the type, and from byte 16 on the parameters.
+    let add = |kind: u64, parameters: &[u64], after: &[u64]| {
+        let mut node = [0_u64; 32];
+        node[0] = kind;
+        node[2..2 + parameters.len()].copy_from_slice(parameters);
+        let [node, list] = [node.as_ptr(), after.as_ptr()].map(|list| list.expose_provenance() as u64);
+        make("cuGraphAddNode_v2", [graph, list, 0, after.len() as u64, node])
+    };
+    let first = add(7, &[start], &[]);
+    // CUDA_MEMSET_NODE_PARAMS_v2: address, pitch, value and size of an element, width, height.
+    let fill = add(2, &[memory, 0, 4 << 32 | 7, 64, 1], &[first]);
+    let last =
+        make("cuGraphAddEventRecordNode", [graph, (&raw const fill).expose_provenance() as u64, 1, end]);
+    let wait = add(6, &[end], &[last]);
+    for (node, kind) in [(first, 7), (fill, 2), (last, 7), (wait, 6)] {
+        ok(call("cuGraphNodeGetType", [node, at(&mut place)]));
+        assert_eq!(place, kind);
+    }
+    ok(call("cuGraphEventRecordNodeGetEvent", [last, at(&mut place)]));
+    assert_eq!(place, end);
+    gives(call("cuGraphEventWaitNodeGetEvent", [last, at(&mut place)]), 1);
+    gives(call("cuGraphAddChildGraphNode", [at(&mut place), graph, 0, 0, graph]), 1);
+    let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    gives(call("cuGraphNodeSetEnabled", [executable, first, 0]), 1);
+    for (enabled, value) in [(0, 0), (1, 7)] {
+        ok(call("cuGraphNodeSetEnabled", [executable, fill, enabled]));
+        ok(call("cuGraphLaunch", [executable, stream]));
+        ok(call("cuEventSynchronize", [end]));
+        assert_eq!(download::<u32>(memory, 64), [value; 64]);
+        // SAFETY: the place is valid.
+        let time = made::<f32>(|place| unsafe { cuEventElapsedTime(place, start as Handle, end as Handle) });
+        assert!(time > 0.0);
+    }
+    // A capture adds to a graph that exists.
+    let list = (&raw const wait).expose_provenance() as u64;
+    ok(call("cuStreamBeginCaptureToGraph", [stream, graph, list, 0, 1, 0]));
+    ok(call("cuMemsetD32Async", [memory, 9, 64, stream]));
+    ok(call("cuStreamEndCapture", [stream, at(&mut place)]));
+    assert_eq!(place, graph);
+    let mut count = 0_u64;
+    ok(call("cuGraphNodeGetDependentNodes_v2", [wait, 0, 0, at(&mut count)]));
+    assert_eq!(count, 1);
+}
+
+#[test]
+fn user_objects_live_until_the_last_work_of_their_graphs_has_ended() {
+    use std::sync::mpsc;
+    let _setup = Setup::new();
+    let destroyed = AtomicU32::new(0);
+    let (sender, receiver) = mpsc::channel::<()>();
+    unsafe extern "C" fn destroy(count: *mut c_void) {
+        // SAFETY: the counter of the test, which outlives the object.
+        unsafe { &*count.cast::<AtomicU32>() }.fetch_add(1, Ordering::SeqCst);
+    }
+    unsafe extern "C" fn wait(receiver: *mut c_void) {
+        // SAFETY: the receiver of the test, which outlives the graph's work; nobody else uses it.
+        let _ = unsafe { &*receiver.cast::<mpsc::Receiver<()>>() }.recv();
+    }
+    let counter = (&raw const destroyed).expose_provenance() as u64;
+    let object = make("cuUserObjectCreate", [counter, destroy as *const () as u64, 2, 1]);
+    let (stream, graph) = (make("cuStreamCreate", [1]), make("cuGraphCreate", [0]));
+    let node = [wait as *const () as u64, (&raw const receiver).expose_provenance() as u64];
+    make("cuGraphAddHostNode", [graph, 0, 0, node.as_ptr().expose_provenance() as u64]);
+    // One reference moves to the graph, one is released, and one is of the copy.
+    ok(call("cuGraphRetainUserObject", [graph, object, 1, 1]));
+    ok(call("cuUserObjectRelease", [object, 1]));
+    gives(call("cuGraphReleaseUserObject", [graph, object, 2]), 1);
+    let copy = make("cuGraphClone", [graph]);
+    let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    ok(call("cuGraphLaunch", [executable, stream]));
+    for (end, handle) in [("cuGraphDestroy", graph), ("cuGraphExecDestroy", executable)] {
+        ok(call(end, [handle]));
+    }
+    ok(call("cuGraphReleaseUserObject", [copy, object, 1]));
+    assert_eq!(destroyed.load(Ordering::SeqCst), 0, "the work has not ended");
+    sender.send(()).expect("the graph's function waits");
+    ok(call("cuStreamSynchronize", [stream]));
+    assert_eq!(destroyed.load(Ordering::SeqCst), 1);
+    gives(call("cuUserObjectRetain", [object, 1]), 1);
+}
+
+#[test]
 fn fills_and_rectangles() {
     let _setup = Setup::new();
     // SAFETY: places are valid, and all accesses lie in the allocations.
@@ -176,6 +270,18 @@ fn fills_and_rectangles() {
         ok(cuMemcpy2DAsync_v2(&raw const copy, 0));
         let filled = download::<u32>(memory, 24);
         assert_eq!((&filled[9..11], &filled[17..19], filled[11]), (&[1, 2][..], &[5, 6][..], 0xabcd_abcd));
+        // To rows of the host with gaps, by a graph.
+        let mut rows = [[9_u32; 6]; 3];
+        let target = rows.as_mut_ptr().expose_provenance() as u64;
+        let copy = [256, 0, 2, 0, memory, 0, 512, 0, 0, 1, target, 0, 0, 24, 16, 3];
+        let stream: Handle = made(|place| cuStreamCreate(place, 1));
+        ok(cuStreamBeginCapture_v2(stream, 0));
+        ok(cuMemcpy2DAsync_v2(&raw const copy, stream));
+        let graph: Handle = made(|place| cuStreamEndCapture(stream, place));
+        let executable: Handle = made(|place| cuGraphInstantiateWithFlags(place, graph, 0));
+        ok(cuGraphLaunch(executable, stream));
+        ok(cuStreamSynchronize(stream));
+        assert_eq!(rows, [[7, 7, 7, 7, 9, 9]; 3]);
         gives(cuMemsetD16_v2(memory + 4000, 0, 100), 1);
     }
 }

@@ -105,6 +105,7 @@ impl World {
             ('p', make("cuMemPoolCreate", [properties.as_ptr().expose_provenance() as u64])),
             ('l', library),
             ('k', make("cuLibraryGetKernel", [library, name])),
+            ('u', make("cuUserObjectCreate", [0, callback as *const () as u64, 1, 1])),
             ('a', make("cuMemAlloc_v2", [4096])),
         ];
         let mut link = 0_u64;
@@ -136,8 +137,13 @@ impl World {
     /// Ends everything, so that the handles are stale.
     pub(crate) fn end(&mut self) {
         self.setup = None;
-        for (destroy, kind) in [("cuMemPoolDestroy", 'p'), ("cuLibraryUnload", 'l'), ("cuLinkDestroy", 'j')] {
-            call(destroy, [self.objects[&kind]]);
+        for (destroy, kind) in [
+            ("cuMemPoolDestroy", 'p'),
+            ("cuLibraryUnload", 'l'),
+            ("cuLinkDestroy", 'j'),
+            ("cuUserObjectRelease", 'u'),
+        ] {
+            call(destroy, [self.objects[&kind], 1]);
         }
     }
 }
@@ -172,7 +178,7 @@ const MAY_BE_NULL: &[(&str, &[usize])] = &[
     ("cuGraphGetNodes", &[1]),
     ("cuGraphGetRootNodes", &[1]),
     ("cuGraphInstantiate", &[2, 3]),
-    ("cuGraphNodeGetDepend", &[1]),
+    ("cuGraphNodeGetDepend", &[1, 2]),
     ("cuGraphRemoveDependencies", &[1, 2, 3]),
     ("cuLaunchHostFunc", &[2]),
     ("cuLaunchKernel", &[9, 10]),
@@ -186,6 +192,7 @@ const MAY_BE_NULL: &[(&str, &[usize])] = &[
     ("cuStreamGetCaptureInfo", &[2, 3, 4, 5, 6]),
     ("cuStreamGetCtx_v2", &[2]),
     ("cuStreamUpdateCaptureDependencies_v2", &[2]),
+    ("cuUserObjectCreate", &[1]),
 ];
 
 /// Handles and addresses that no object has, and others that are of the wrong kind.
@@ -218,7 +225,7 @@ fn wrong_calls(symbol: &str, kinds: &str, world: &World, freed: &World) -> Vec<W
             _ => {
                 let results: &[u32] = match kind {
                     'c' => &[1, 201],
-                    'g' | 'n' | 'x' | 'p' => &[1],
+                    'g' | 'n' | 'x' | 'p' | 'u' => &[1],
                     _ => &[1, 400],
                 };
                 for word in [3, 0x1000, u64::MAX, u64::MAX - 7, 1 << 63] {
