@@ -72,7 +72,10 @@ pub enum Error {
     },
 
     /// The CUDA library of this project cannot be found.
-    #[error("there is no {}: run `cargo build --release -p orin-libcuda`, or set ORIN_LIBCUDA to the file", path.display())]
+    #[error(
+        "there is no {}: run `cargo build --release -p orin-libcuda`, or set ORIN_LIBCUDA to the file",
+        path.display()
+    )]
     NoOwnCuda {
         /// Where it was expected.
         path: std::path::PathBuf,
