@@ -310,7 +310,7 @@ ENDLESS = """
         return queue.submit()
     def send(number, after=0.2):
         threading.Timer(after, os.kill, (os.getpid(), number)).start()
-    def within_two_seconds(call, expected):
+    def within_ten_seconds(call, expected):
         start = time.monotonic()
         try:
             call()
@@ -318,7 +318,7 @@ ENDLESS = """
             assert type(error) is expected, repr(error)
         else:
             assert expected is None
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 10, "the limit of a close is 30 s"
 """
 
 
@@ -334,7 +334,7 @@ def test_ctrl_c_ends_a_wait_at_once() -> None:
         lambda: signal_object.wait(1), lambda: turns.copy_from(b"1234"),
     ):
         send(signal.SIGINT)
-        within_two_seconds(wait, KeyboardInterrupt)
+        within_ten_seconds(wait, KeyboardInterrupt)
     assert device.recover().hanging == 1
     # A handler that raises nothing lets the wait go on, and may use the library.
     calls = []
@@ -344,15 +344,15 @@ def test_ctrl_c_ends_a_wait_at_once() -> None:
     for _ in range(2):
         send(signal.SIGUSR1)
         signal_object.value = 0
-        within_two_seconds(lambda: signal_object.wait(1), None)
+        within_ten_seconds(lambda: signal_object.wait(1), None)
     assert calls == [1, 1]
     # One that raises another exception ends the wait with it, as in a test's time limit.
     def late(*_): raise OSError("too late")
     signal.signal(signal.SIGALRM, late)
     signal.setitimer(signal.ITIMER_REAL, 0.2)
-    within_two_seconds(fence.wait, OSError)
+    within_ten_seconds(fence.wait, OSError)
     print("closed", end="")
-    within_two_seconds(device.close, None)
+    within_ten_seconds(device.close, None)
     """
     )
     assert output == "closed"
@@ -364,15 +364,15 @@ def test_a_close_that_waits_says_so_and_ends_on_ctrl_c() -> None:
         + """
     queues = [device.queue() for _ in range(3)]
     fences = [launch(queue) for queue in queues]
-    send(signal.SIGINT, 1.5)
-    within_two_seconds(device.close, KeyboardInterrupt)
+    send(signal.SIGINT, 3)
+    within_ten_seconds(device.close, KeyboardInterrupt)
     assert device.closed
     with tegra_hcq.Device("sim") as device:
         stop, turns = device.from_bytes(bytes(4)), device.alloc(4)
         queue = device.queue()
         launch(queue)
         send(signal.SIGINT)
-        within_two_seconds(queue.close, KeyboardInterrupt)
+        within_ten_seconds(queue.close, KeyboardInterrupt)
         # A finalizer cannot raise; the next call does.
         queue = device.queue()
         launch(queue)
@@ -381,7 +381,7 @@ def test_a_close_that_waits_says_so_and_ends_on_ctrl_c() -> None:
             global queue
             queue = None
             device.alloc(4)
-        within_two_seconds(drop, KeyboardInterrupt)
+        within_ten_seconds(drop, KeyboardInterrupt)
     """
     )
     assert done.returncode == 0, done.stderr
