@@ -305,5 +305,14 @@ KERNEL fix_too_many_taps(ARGS)
     const int *table = blockIdx.x ? taps : gains;
     for (int k = 0; k < (n - 8) / 4; k++)
         sum += taps[k] * in[threadIdx.x + k];
+    // One loop reads both tables, which lie next to each other.
+#pragma unroll 1
+    for (int both = 0; both < 2; both++) {
+        const int *values = both ? gains : taps;
+        const int count = both ? 4 : 9;
+#pragma unroll 1
+        for (int k = 0; k < count; k++)
+            sum += values[k];
+    }
     out[threadIdx.x] = sum * gains[threadIdx.x & 3] + table[threadIdx.x & 3];
 }

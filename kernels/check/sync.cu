@@ -168,6 +168,26 @@ KERNEL fix_different_masks(ARGS)
     out[threadIdx.x + 32] = out[threadIdx.x ^ 1];
 }
 
+// RUN grid=1 block=32 n=64
+KERNEL bug_mask_of_others(ARGS)
+{
+    if (threadIdx.x < 2) {
+        out[threadIdx.x] = 1;
+        __syncwarp();
+        out[threadIdx.x + 2] = out[threadIdx.x ^ 1];
+    }
+    out[threadIdx.x + 32] = 2;
+} // BUG warp-mask
+KERNEL fix_mask_of_others(ARGS)
+{
+    if (threadIdx.x < 2) {
+        out[threadIdx.x] = 1;
+        __syncwarp(3);
+        out[threadIdx.x + 2] = out[threadIdx.x ^ 1];
+    }
+    out[threadIdx.x + 32] = 2;
+}
+
 // RUN grid=1 block=64 n=64
 KERNEL bug_two_barriers(ARGS)
 {

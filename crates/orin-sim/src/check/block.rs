@@ -20,7 +20,7 @@ use super::request::{Fence, Request, Scope, Site, name};
 use super::sync::BlockSync;
 use super::{Tools, constants};
 use crate::mmu::Access;
-use crate::sm::{Arrival, InFlight, Row, Space, lanes};
+use crate::sm::{Arrival, InFlight, Row, Space, Unmet, lanes};
 
 /// Number of extents that a block caches.
 const KEPT: usize = 16;
@@ -470,6 +470,7 @@ impl BlockCheck {
 
     /// Ends the checks of the block after all threads have exited.
     pub(crate) fn ended(&mut self) {
+        self.constants.ended(&self.grid);
         if let Some(race) = &mut self.race {
             race.ended(&self.grid);
         }
@@ -514,6 +515,13 @@ impl BlockCheck {
         }
         if let Some(lanes) = &mut self.lanes {
             lanes.warpsync(site.warp, active, masks, live);
+        }
+    }
+
+    /// Records a WARPSYNC of a warp that other lanes of its mask do not execute.
+    pub(crate) fn unmet(&mut self, warp: usize, unmet: Unmet) {
+        if let Some(sync) = &self.sync {
+            sync.unmet(&self.grid, self.block, warp, unmet);
         }
     }
 

@@ -6,7 +6,7 @@ use super::finding::{Finding, Kind, Worker};
 use super::grid::GridCheck;
 use super::request::Site;
 use super::shuffle::Undefined;
-use crate::sm::{Arrival, Launch, Row, lanes};
+use crate::sm::{Arrival, Launch, Row, Unmet, lanes};
 
 /// The arrivals of one warp at one place.
 #[derive(Clone, Copy, Debug)]
@@ -138,6 +138,15 @@ impl BlockSync {
                 report(grid, block, self.threads, first, Kind::UnfinishedBarrier, message);
             }
         }
+    }
+
+    pub(super) fn unmet(&self, grid: &GridCheck, block: [u32; 3], warp: usize, unmet: Unmet) {
+        let group = Group { warp, lanes: unmet.waiting, pc: unmet.pc, threads: 0 };
+        let message = format!(
+            "lanes {:#010x} wait in __syncwarp for lanes {:#010x}, which do not execute it",
+            unmet.waiting, unmet.others
+        );
+        report(grid, block, self.threads, &group, Kind::WarpMask, message);
     }
 
     pub(super) fn warpsync(

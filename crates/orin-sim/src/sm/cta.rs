@@ -283,6 +283,11 @@ impl Cta {
                     self.warps[index].settle();
                 }
             }
+            if let Some(check) = &mut self.check
+                && let Some(unmet) = self.warps[index].unmet.take()
+            {
+                check.unmet(index, unmet);
+            }
             if in_turn && !interrupted && self.order.spend(core::mem::take(&mut self.done)) {
                 return Ok(Turn::Ordered);
             }

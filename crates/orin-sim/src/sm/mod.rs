@@ -32,7 +32,7 @@ pub use coverage::Coverage;
 pub use grid::GridRun;
 pub(crate) use grid::ctas_per_sm;
 pub(crate) use space::Space;
-pub(crate) use warp::{Row, lanes};
+pub(crate) use warp::{Row, Unmet, lanes};
 
 use crate::check::Checker;
 use crate::kernel_profile::Profiler;

@@ -2,7 +2,7 @@
 
 use super::float::{FLUSH, PARTS, ROUNDING, half_source};
 use crate::field::*;
-use crate::instruction::{Instruction, RZ, Refusal, Sizes, Source};
+use crate::instruction::{Instruction, RZ, Refusal, Sizes};
 use crate::op::Op;
 use crate::print::Printer;
 use crate::row::Layout::{Ternary, Unary};
@@ -115,8 +115,8 @@ pub(super) const ROWS: &[Row] = &[
         .refuses(F2FP_FINITE)
         .refuses(F2FP_THREE)
         .refuses(F2FP_INVALID)
-        // MERGE_C keeps one half of C. Which half is not known, so C must be RZ.
-        .only(|i| !i.bit(F2FP_MERGE) || i.c == Source::Register(RZ)),
+        // An H100 refuses MERGE_C with an A.
+        .only(|i| !i.bit(F2FP_MERGE) || i.a == RZ),
     row(0x043, ABC, "F2IP", Op::F2ip, Ternary, [1, 1, 1, 1])
         .name(&[
             One(F2IP_TYPE, &["U8", "S8"]),

@@ -121,9 +121,9 @@ pub(super) fn pack(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     }
     let to = if i.bit(field::F2FP_BFLOAT16) { Float::Bf16 } else { Float::F16 };
     let rounding = Rounding::from_field(i.bits(field::F2FP_ROUND_LOW));
-    // MERGE_C converts B only. The decoder accepts it only if C is RZ.
-    let keep = if i.bit(field::F2FP_MERGE) { 0xffff } else { !0 };
-    map3(context, warp, i, active, |a, b, _| {
-        convert::f2fp(to, a, b, rounding, i.bit(field::PACK_RELU)) & keep
+    let (relu, merge) = (i.bit(field::PACK_RELU), i.bit(field::F2FP_MERGE));
+    map3(context, warp, i, active, |a, b, c| match merge {
+        false => convert::f2fp(to, a, b, rounding, relu),
+        true => convert::f2fp_merge(to, b, c, rounding, relu),
     })
 }

@@ -148,6 +148,12 @@ pub(crate) fn f2fp(to: Float, a: u32, b: u32, rounding: Rounding, relu: bool) ->
     u32::from(f32_to_half(to, a, rounding, relu)) << 16 | u32::from(f32_to_half(to, b, rounding, relu))
 }
 
+/// Converts one binary32 to the low half, and puts the low half of `c` above it (F2FP.MERGE_C, measured on an H100).
+#[must_use]
+pub(crate) fn f2fp_merge(to: Float, b: u32, c: u32, rounding: Rounding, relu: bool) -> u32 {
+    c << 16 | u32::from(f32_to_half(to, b, rounding, relu))
+}
+
 /// An integer type of a conversion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Integer {
@@ -503,6 +509,8 @@ mod tests {
         assert_eq!(pack(Float::Bf16, 1.0, -2.0, true), 0x3f80_0000);
         assert_eq!(pack(Float::F16, f32::NAN, -f32::NAN, true), 0x7fff_7fff);
         assert_eq!(f2fp(Float::F16, bits(1e9), bits(-1e9), Rounding::Zero, false), 0x7bff_fbff);
+        let merge = |b, relu| f2fp_merge(Float::Bf16, bits(b), 0x89ab_cdef, Rounding::Zero, relu);
+        assert_eq!([merge(core::f32::consts::PI, true), merge(-2.0, true)], [0xcdef_4049, 0xcdef_0000]);
     }
 
     #[test]

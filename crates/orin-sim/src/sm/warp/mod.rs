@@ -68,6 +68,17 @@ pub(crate) struct Path {
     apart: bool,
 }
 
+/// A WARPSYNC whose mask names lanes that do not execute it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Unmet {
+    /// Its address.
+    pub(crate) pc: u64,
+    /// Lanes that execute it.
+    pub(crate) waiting: u32,
+    /// Lanes that it names and that wait in BSYNC for those.
+    pub(crate) others: u32,
+}
+
 /// Registers and paths of a warp.
 pub(crate) struct Warp {
     /// General registers by lane. Row 255 reads 0; row 256 receives writes to RZ.
@@ -96,6 +107,8 @@ pub(crate) struct Warp {
     /// Whether lanes were released from a convergence barrier before the others had come. Records of barriers that
     /// functions have saved in registers still contain them.
     freed: bool,
+    /// The first WARPSYNC that was not met since this was last taken.
+    pub(crate) unmet: Option<Unmet>,
 }
 
 impl Warp {
@@ -117,6 +130,7 @@ impl Warp {
             copies: Copies::default(),
             turn: TURN,
             freed: false,
+            unmet: None,
         }
     }
 
@@ -133,6 +147,7 @@ impl Warp {
         self.index = index;
         self.turn = TURN;
         self.freed = false;
+        self.unmet = None;
         let threads = block[0] * block[1] * block[2];
         let first = index * 32;
         let count = (threads - first).min(32);

@@ -1,6 +1,6 @@
 //! Divergence and convergence of the paths of a warp.
 
-use super::{Path, State, TURN, Warp, lanes};
+use super::{Path, State, TURN, Unmet, Warp, lanes};
 
 /// Number of polls (see [`Warp::poll`]) after which the lanes that wait for a spinning path are released.
 const PATIENCE: u32 = 4096;
@@ -202,7 +202,7 @@ impl Warp {
         let path = self.path;
         self.parked.push(path);
         self.parked.retain(|path| path.mask != 0);
-        while self.release_convergence() || self.release_lanes() {}
+        while self.release_convergence() || self.release_lanes() || self.free_named() {}
         if self.freed && !self.parked.iter().any(Path::runs) {
             self.release_lowest();
         }
@@ -264,6 +264,37 @@ impl Warp {
             }
         }
         false
+    }
+
+    /// Without a ready path, separates lanes that wait in BSYNC from those that wait for them in WARPSYNC, and returns
+    /// whether there were any. An H100 lets such lanes pass the BSYNC. CUDA calls a `__syncwarp` undefined that lanes
+    /// of its mask do not execute, but Numba's reductions have one.
+    fn free_named(&mut self) -> bool {
+        if self.parked.iter().any(Path::runs) {
+            return false;
+        }
+        let mut freed = 0;
+        for at in 0..self.parked.len() {
+            let Path { state: State::Lanes { mask: named, .. }, mask: waiting, pc, .. } = self.parked[at]
+            else {
+                continue;
+            };
+            let mut others = 0;
+            for barrier in 0..16 {
+                let here = self.lanes_in(State::Convergence(barrier)) & named;
+                let row = &mut self.barriers[usize::from(barrier)];
+                let passing = lanes(here).filter(|&lane| row[lane] & waiting != 0);
+                let passing = passing.fold(0, |passing, lane| passing | 1 << lane);
+                lanes(passing).for_each(|lane| row[lane] &= !waiting);
+                lanes(waiting).for_each(|lane| row[lane] &= !passing);
+                others |= passing;
+            }
+            if others != 0 {
+                self.unmet.get_or_insert(Unmet { pc, waiting, others });
+            }
+            freed |= others;
+        }
+        freed != 0
     }
 
     fn lanes_in(&self, state: State) -> u32 {
@@ -414,6 +445,25 @@ mod tests {
         warp.path.pc = 0x1300;
         warp.converge(!1, 0, 0x1310);
         assert!(warp.path.runs(), "no lane waits for ever");
+    }
+
+    #[test]
+    fn lanes_that_a_warpsync_waits_for_pass_bsync() {
+        let mut warp = warp();
+        enter(&mut warp, 0);
+        // Lanes 0 and 1 execute WARPSYNC for all lanes; the others have gone to the BSYNC at 0x1200.
+        warp.branch(!3, 0x1200, 0x1010);
+        warp.wait(3, State::Lanes { mask: !0, exclusive: false }, 0x1020);
+        warp.settle();
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1200, !3));
+        warp.converge(!3, 0, 0x1210);
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1210, !3), "they pass without lanes 0 and 1");
+        assert_eq!(warp.unmet, Some(Unmet { pc: 0x1010, waiting: 3, others: !3 }));
+        warp.exit(!3, 0x1220);
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1020, 3));
+        warp.path.pc = 0x1200;
+        warp.converge(3, 0, 0x1210);
+        assert_eq!((warp.path.pc, warp.path.mask), (0x1210, 3));
     }
 
     #[test]
