@@ -31,7 +31,7 @@ pub(super) struct Loads {
 struct Track {
     /// Last offset in the bank of each lane; `u32::MAX` if none.
     last: Row,
-    /// Last step of each lane.
+    /// Last step of each lane inside a variable; 0 if none.
     steps: Row,
     /// A step into another variable that may be the start of a run through it.
     entered: Option<Entered>,
@@ -115,7 +115,10 @@ impl Loads {
             }
             // What is meant stays the same.
             if left.is_none() {
-                (track.steps[lane], track.last[lane], neighbour) = (step, now, now);
+                // From one variable to another is no step of a run.
+                let inside = at.is_some() && variable_at(variables, last) == at;
+                track.steps[lane] = if inside { step } else { 0 };
+                (track.last[lane], neighbour) = (now, now);
             }
         }
         match wrong {
