@@ -59,6 +59,10 @@ pub struct Context {
     threads: Mutex<Threads>,
     /// The streams that the program has created.
     pub(crate) streams: RwLock<Vec<Arc<Stream>>>,
+    /// A fence of the first queue, whose channel group the others share.
+    group: Mutex<Option<Fence>>,
+    /// Whether there are several.
+    overlap: AtomicBool,
     /// Queues of destroyed streams, with their last work.
     spare: Mutex<Vec<(Queue, Option<Fence>)>>,
     /// Limits that were set (`CUlimit`), by number.
@@ -178,6 +182,8 @@ impl Context {
                 legacy: Arc::new(Stream::default_of(handle, stream::Kind::Legacy)),
                 threads: Mutex::default(),
                 streams: RwLock::default(),
+                group: Mutex::default(),
+                overlap: AtomicBool::new(false),
                 spare: Mutex::default(),
                 limits: Mutex::default(),
                 alive: AtomicBool::new(true),
@@ -260,7 +266,25 @@ impl Context {
         }
         drop(spare);
         let options = QueueOptions::default().any_memory(true).wait(self.wait_policy());
-        Ok(self.device.queue_with(&options)?)
+        let mut group = self.group.lock();
+        if let Some(first) = &*group {
+            let queue = self.device.queue_beside(first, &options)?;
+            self.overlap.store(self.shares_group(), Ordering::Relaxed);
+            return Ok(queue);
+        }
+        let mut queue = self.device.queue_with(&options)?;
+        *group = Some(queue.submit()?);
+        Ok(queue)
+    }
+
+    /// Whether queues share a channel group: the driver can.
+    pub(crate) fn shares_group(&self) -> bool {
+        self.device.info().name().kind == DeviceKind::Nvrm
+    }
+
+    /// Whether work of several streams may overlap; read without a lock. Then a launch waits for the one before by the timeline: 2.8 instead of 1.5 µs on an H100.
+    pub(crate) fn overlaps(&self) -> bool {
+        self.overlap.load(Ordering::Relaxed)
     }
 
     /// How the CPU waits for streams that get their queue from now on: as the flags say, by default spinning. The
@@ -346,6 +370,7 @@ impl Context {
         self.streams.write().clear();
         self.threads.lock().clear();
         self.legacy.close();
+        self.group.lock().take();
         self.spare.lock().clear();
         if waited.is_err() || self.fault.load(Ordering::Acquire) != 0 {
             self.device.recover()?;

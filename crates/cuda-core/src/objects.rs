@@ -19,7 +19,7 @@ slotmap::new_key_type! { struct Key; }
 pub trait Kind: Any + Send + Sync {
     /// The result of a call that gets a handle of no such object.
     const UNKNOWN: Code = Code::InvalidHandle;
-    /// Whether threads remember objects of this kind: see [`recent`](crate::recent).
+    /// Whether threads remember objects of this kind: see [`with_target`](crate::with_target).
     const REMEMBERED: bool = false;
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The legacy default stream waits for the work of all blocking streams of its context before each piece of its own,
 //! and they wait for its work. Streams created as non-blocking have no part in this. A stream's queue is opened at its
-//! first work.
+//! first work, or with the stream where streams share a channel group.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -120,6 +120,11 @@ impl Stream {
         let make = |handle| Ok(Self::new(handle, context.handle, Kind::Created, flags, priority));
         let stream = driver()?.objects.insert(make)?;
         context.streams.write().push(Arc::clone(&stream));
+        if context.shares_group() {
+            // A channel that is added to a group waits for the group's work. Without a queue now, the first work tries
+            // again.
+            let _ = stream.open(context, &mut stream.queue.lock());
+        }
         Ok(stream)
     }
 
@@ -187,22 +192,27 @@ impl Stream {
     /// The errors of `encode`; the fault of the queue, which stays with the context.
     pub fn work(&self, context: &Context, encode: impl FnOnce(&mut Queue) -> Result<()>) -> Result<()> {
         let mut slot = self.queue.lock();
-        let queue = match &mut *slot {
-            Some(queue) => queue,
-            // The queue serves another stream.
-            None if self.timeline.get().is_some() => {
-                return Err(Failure::new(Code::InvalidHandle, "another thread has destroyed the stream"));
-            }
-            None => {
-                let queue = slot.insert(context.open_queue()?);
-                let _ = self.timeline.set(queue.submit()?);
-                queue
-            }
-        };
+        let queue = self.open(context, &mut slot)?;
+        queue.set_overlap(context.overlaps());
         let value = self.order(context, queue).and_then(|()| encode(queue)).and_then(|()| Ok(queue.send()?));
         // Only plain stores from here on: see `lock`.
         self.last.store(value.map_err(|failure| context.keep(failure))?, Ordering::Release);
         Ok(())
+    }
+
+    /// The queue, opened at the first call.
+    fn open<'a>(&self, context: &Context, slot: &'a mut Option<Queue>) -> Result<&'a mut Queue> {
+        if slot.is_none() {
+            if self.timeline.get().is_some() {
+                // The queue serves another stream.
+                return Err(Failure::new(Code::InvalidHandle, "another thread has destroyed the stream"));
+            }
+            let mut queue = context.open_queue()?;
+            let _ = self.timeline.set(queue.submit()?);
+            *slot = Some(queue);
+        }
+        // PANIC: it was set above.
+        Ok(slot.as_mut().expect("the queue is open"))
     }
 
     /// Makes the queue wait as the rules of the default streams say.

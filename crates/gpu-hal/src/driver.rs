@@ -176,6 +176,17 @@ pub unsafe trait ChannelGroup: Send + Sync + Debug {
         Ok(None)
     }
 
+    /// Opens a further compute and copy channel in the group; `None` if the driver cannot. Kernels of both may run at the
+    /// same time, where the GPU runs one group after the other. An error, and [`abort`](Self::abort), stop the channels
+    /// of both.
+    ///
+    /// # Errors
+    ///
+    /// If the driver refuses a step.
+    fn open_beside(&self) -> Result<Option<Channels>> {
+        Ok(None)
+    }
+
     /// Details from the driver's own requests about the fault that stopped the group.
     fn evidence(&self) -> Evidence {
         Evidence::default()

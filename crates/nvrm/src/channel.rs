@@ -62,6 +62,19 @@ struct Channel {
     block: usize,
 }
 
+/// The group object of RM, freed with its last user.
+#[derive(Debug)]
+struct GroupObject {
+    gpu: Arc<Gpu>,
+    object: Object,
+}
+
+impl Drop for GroupObject {
+    fn drop(&mut self) {
+        self.gpu.rm().free_or_log(self.gpu.device(), self.object, "channel group");
+    }
+}
+
 /// A compute and a copy channel, or only a copy channel.
 ///
 /// ```no_run
@@ -80,7 +93,8 @@ struct Channel {
 #[derive(Debug)]
 pub struct ChannelGroup {
     gpu: Arc<Gpu>,
-    group: Object,
+    group: Arc<GroupObject>,
+    share: Option<Object>,
     channels: Vec<Channel>,
     // Before `memory`: RM does not free a mapped object.
     mapping: GpuMapping,
@@ -148,6 +162,21 @@ impl ChannelGroup {
         Ok(this)
     }
 
+    /// Adds a compute and a copy channel to the group, enabled and idle, with a context share of their own. The GPU runs
+    /// one group of the graphics engine at a time, so only kernels of one group overlap. A fault, and [`stop`], stop the
+    /// channels of all values that share a group.
+    ///
+    /// [`stop`]: ChannelGroup::stop
+    ///
+    /// # Errors
+    ///
+    /// If the driver rejects a step.
+    pub fn open_beside(&self) -> Result<Self> {
+        let mut this = Self::in_group(&self.gpu, Arc::clone(&self.group))?;
+        this.fill()?;
+        Ok(this)
+    }
+
     /// Creates a group with a copy channel, enabled and idle, on an engine that works while others compute.
     ///
     /// # Errors
@@ -190,13 +219,18 @@ impl ChannelGroup {
     }
 
     fn empty(gpu: &Arc<Gpu>, parameters: &mut alloc::ChannelGroup) -> Result<Self> {
+        let object = gpu.rm().alloc(gpu.device(), &alloc::CHANNEL_GROUP, parameters)?;
+        Self::in_group(gpu, Arc::new(GroupObject { gpu: Arc::clone(gpu), object }))
+    }
+
+    fn in_group(gpu: &Arc<Gpu>, group: Arc<GroupObject>) -> Result<Self> {
         let memory = CpuMemory::new(gpu, Place::Video, 2 * BLOCK_BYTES as u64)?;
         let mapping = GpuMapping::new(gpu, memory.object(), memory.bytes())?;
-        let group = gpu.rm().alloc(gpu.device(), &alloc::CHANNEL_GROUP, parameters)?;
         // From here, dropping the group frees everything.
         Ok(Self {
             gpu: Arc::clone(gpu),
             group,
+            share: None,
             channels: Vec::with_capacity(2),
             mapping,
             memory,
@@ -212,7 +246,8 @@ impl ChannelGroup {
             flags: alloc::CONTEXT_SHARE_ASYNC,
             ..Default::default()
         };
-        let share = rm.alloc(self.group, &alloc::CONTEXT_SHARE, &mut parameters)?;
+        let share = rm.alloc(self.group.object, &alloc::CONTEXT_SHARE, &mut parameters)?;
+        self.share = Some(share);
         let home = Home { engine_type: alloc::ENGINE_GRAPHICS, share: Some(share) };
         let classes = self.gpu.chip().classes.value;
         for (engine, class) in [(Engine::Compute, classes.compute), (Engine::Copy, classes.copy)] {
@@ -240,7 +275,7 @@ impl ChannelGroup {
     /// Lets the channels run.
     fn schedule(&self) -> Result<()> {
         let mut schedule = control::GpfifoSchedule { enable: 1, ..Default::default() };
-        self.gpu.rm().control(self.group, &control::GPFIFO_SCHEDULE, &mut schedule)
+        self.gpu.rm().control(self.group.object, &control::GPFIFO_SCHEDULE, &mut schedule)
     }
 
     /// Creates one channel of the group, with an engine object.
@@ -267,8 +302,11 @@ impl ChannelGroup {
         };
         parameters.userd_memory[0] = self.memory.object().0;
         parameters.userd_offset[0] = (block + RING_BYTES) as u64;
-        let object =
-            rm.alloc(self.group, &alloc::channel_gpfifo(gpu.chip().classes.value.channel), &mut parameters)?;
+        let object = rm.alloc(
+            self.group.object,
+            &alloc::channel_gpfifo(gpu.chip().classes.value.channel),
+            &mut parameters,
+        )?;
         let engine_object = rm.alloc(object, class, class_parameters)?;
         let mut token = control::WorkSubmitToken::default();
         rm.control(object, &control::GPFIFO_GET_WORK_SUBMIT_TOKEN, &mut token)?;
@@ -408,7 +446,7 @@ impl ChannelGroup {
     /// If the driver rejects the request.
     pub fn stop(&self) -> Result<()> {
         let mut schedule = control::GpfifoSchedule::default();
-        self.gpu.rm().control(self.group, &control::GPFIFO_SCHEDULE, &mut schedule)
+        self.gpu.rm().control(self.group.object, &control::GPFIFO_SCHEDULE, &mut schedule)
     }
 
     /// Sleeps until a channel of the GPU executes NON_STALL_INTERRUPT, at most `timeout`. Returns `false` if the driver
@@ -429,7 +467,13 @@ impl Drop for ChannelGroup {
         if let Some(debugger) = self.debugger.take() {
             rm.free_or_log(self.gpu.device(), debugger, "debugger");
         }
-        rm.free_or_log(self.gpu.device(), self.group, "channel group");
+        let group = self.group.object;
+        for channel in &self.channels {
+            rm.free_or_log(group, channel.object, "channel");
+        }
+        if let Some(share) = self.share {
+            rm.free_or_log(group, share, "context share");
+        }
         for channel in &mut self.channels {
             if let Some(context) = channel.context.take() {
                 self.gpu.space().release(context);

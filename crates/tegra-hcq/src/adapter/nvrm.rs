@@ -99,6 +99,12 @@ impl NvrmChannels {
         Arc::new(Self { group, link: OnceLock::new(), gpu: Arc::clone(gpu) })
     }
 
+    fn pair(group: Group, gpu: &Arc<Gpu>) -> Channels {
+        let group = Self::new(group, gpu);
+        let (compute, copy) = (group.ring(Engine::Compute), group.ring(Engine::Copy));
+        Channels { group, compute, copy }
+    }
+
     fn groups(&self) -> impl Iterator<Item = &Group> {
         core::iter::once(&self.group).chain(self.link.get())
     }
@@ -151,6 +157,10 @@ unsafe impl ChannelGroup for NvrmChannels {
         let Some(group) = Group::open_link(&self.gpu)? else { return Ok(None) };
         let group = self.link.get_or_init(|| group);
         Ok(Some(self.ring_of(group, Engine::Copy)))
+    }
+
+    fn open_beside(&self) -> Result<Option<Channels>> {
+        Ok(Some(Self::pair(self.group.open_beside()?, &self.gpu)))
     }
 
     fn evidence(&self) -> Evidence {
@@ -239,9 +249,7 @@ unsafe impl Driver for Nvrm {
     }
 
     fn open_channels(&self) -> Result<Channels> {
-        let group = NvrmChannels::new(Group::open(&self.gpu)?, &self.gpu);
-        let (compute, copy) = (group.ring(Engine::Compute), group.ring(Engine::Copy));
-        Ok(Channels { group, compute, copy })
+        Ok(NvrmChannels::pair(Group::open(&self.gpu)?, &self.gpu))
     }
 
     fn open_copy_channel(&self) -> Result<CopyChannel> {

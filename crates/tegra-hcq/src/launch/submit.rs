@@ -440,11 +440,14 @@ impl Queue {
         }
         // The last value of another engine follows the end of this engine's work, because that engine has waited
         // for it.
-        let busy = self.schedule.last_engine == engine && self.is_trailing();
+        let (changes, trailing) = (self.schedule.last_engine != engine, self.is_trailing());
+        // A wait for an idle engine also stops the other queues of the group.
+        let acquires = changes || trailing && self.overlap;
+        let busy = trailing && !acquires;
         self.batch.open = Some(Open { engine, busy });
         self.claim_memory(self.next_value());
         self.prepare_fence(self.next_value());
-        if self.schedule.last_engine != engine {
+        if acquires {
             let acquire = SemaphoreAcquire {
                 va: self.state.timeline.gpu_va(),
                 payload: Payload::Bits64(self.schedule.queued),

@@ -103,14 +103,32 @@ pub struct Queue {
     hold: bool,
     /// Whether the queue's work may use any memory of the device.
     pub(crate) any_memory: bool,
+    /// See [`QueueOptions::overlap`].
+    pub(crate) overlap: bool,
     /// Longest wait for set-up work, and for unfinished work on drop.
     timeout: Duration,
     pub(crate) profiling: Profiling,
 }
 
-/// Opens channels and gets their rings. With [`WaitPolicy::Sleep`], an interrupt follows each submission.
-fn open_channels(device: &Shared, policy: WaitPolicy) -> Result<(OpenChannels, [SubmitRing; 2])> {
-    let Channels { group, compute, copy } = device.driver().open_channels()?;
+/// Opens channels and gets their rings, in the group of another queue if the driver can. With [`WaitPolicy::Sleep`], an
+/// interrupt follows each submission.
+fn open_channels(
+    device: &Shared,
+    policy: WaitPolicy,
+    beside: Option<&Fence>,
+) -> Result<(OpenChannels, [SubmitRing; 2])> {
+    let other = beside.and_then(|fence| fence.state.channels());
+    let shared = other.and_then(|channels| match channels.group.open_beside() {
+        Ok(channels) => channels,
+        Err(error) => {
+            tracing::debug!(%error, "the group is full; the queue gets its own");
+            None
+        }
+    });
+    let Channels { group, compute, copy } = match shared {
+        Some(channels) => channels,
+        None => device.driver().open_channels()?,
+    };
     // Earlier log lines about channels with these numbers refer to other channels. An unreadable log has no lines.
     let _ = device.kernel_log_about(&group.channel_ids());
     let mut rings = [compute, copy];
@@ -138,13 +156,29 @@ impl Device {
     ///
     /// As [`Device::queue`].
     pub fn queue_with(&self, options: &QueueOptions) -> Result<Queue> {
-        Queue::open(self.shared(), options)
+        Queue::open(self.shared(), options, None)
+    }
+
+    /// As [`Device::queue_with`], in the channel group of the queue that a fence belongs to: kernels of both queues may
+    /// run at the same time, where the GPU otherwise runs the groups of queues in turns. Give both
+    /// [`QueueOptions::overlap`]. A fault of one queue stops both, and so does the drop of one with unfinished work. On
+    /// drivers that cannot share groups (nvgpu), in a full group, and beside a queue that is closed, the queue gets a
+    /// group of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::queue`]; [`Error::OtherDevice`] if the fence belongs to another device.
+    pub fn queue_beside(&self, fence: &Fence, options: &QueueOptions) -> Result<Queue> {
+        if !Arc::ptr_eq(fence.state.heap(), self.shared().heap()) {
+            return Err(Error::OtherDevice("the fence".to_owned()));
+        }
+        Queue::open(self.shared(), options, Some(fence))
     }
 }
 
 impl Queue {
-    pub(crate) fn open(device: &Arc<Shared>, options: &QueueOptions) -> Result<Self> {
-        let (channels, rings) = open_channels(device, options.wait)?;
+    pub(crate) fn open(device: &Arc<Shared>, options: &QueueOptions, beside: Option<&Fence>) -> Result<Self> {
+        let (channels, rings) = open_channels(device, options.wait, beside)?;
         let lanes = Lanes::new(device, rings)?;
         let records = Records::new(device.heap())?;
         if device.heap().is_crowded() {
@@ -173,6 +207,7 @@ impl Queue {
             encodings: *device.encodings(),
             hold: options.hold,
             any_memory: options.any_memory,
+            overlap: options.overlap,
             timeout: options.timeout,
             profiling: Profiling::default(),
         };
@@ -204,7 +239,7 @@ impl Queue {
     #[cold]
     fn rebuild(&mut self) -> Result<()> {
         let device = Arc::clone(&self.state.device);
-        let (channels, rings) = open_channels(&device, self.state.policy)?;
+        let (channels, rings) = open_channels(&device, self.state.policy, None)?;
         self.lanes.replace(rings);
         self.records.restart();
         self.batch.clear();
@@ -225,6 +260,12 @@ impl Queue {
             Health::Faulted => self.state.check(),
             Health::Forgiven => self.rebuild(),
         }
+    }
+
+    /// Changes [`QueueOptions::overlap`], from the next submission on.
+    #[inline]
+    pub fn set_overlap(&mut self, overlap: bool) {
+        self.overlap = overlap;
     }
 
     /// Makes the queue wait until the submission of another queue has ended.
@@ -471,9 +512,12 @@ impl Queue {
         let size = local_memory_size(bytes_per_thread, layout)?;
         let memory = device.allocate(size.area_bytes, MemoryUse::Device, Content::LocalMemory)?;
         let va = memory.gpu_va();
+        let old = self.local.is_some();
         self.encode(|encoder| {
-            // Threads of earlier launches still use the old memory.
-            encoder.wait_for_idle(WfiScope::CurrentScgType)?;
+            if old {
+                // Threads of earlier launches still use the old memory.
+                encoder.wait_for_idle(WfiScope::CurrentScgType)?;
+            }
             encoder.shader_local_memory(va)?;
             encoder.shader_local_memory_size(size.bytes_per_tpc, device.chip().local.max_sm_count)
         })?;

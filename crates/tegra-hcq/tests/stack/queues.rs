@@ -448,3 +448,36 @@ fn functions_whose_work_fails_are_dropped() {
     drop(queue);
     assert_eq!(dropped.recv_timeout(TIMEOUT), Ok("last"));
 }
+
+#[test]
+fn a_queue_beside_another_works_with_it_and_after_it() {
+    let options = QueueOptions::default().wait(WaitPolicy::Spin).overlap(true);
+    let mut bench = Bench::with_options("basics", &options);
+    let increment = bench.program.kernel("increment").unwrap();
+    let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
+    let first = bench.queue.submit().unwrap();
+    let mut beside = bench.device.queue_beside(&first, &options).unwrap();
+    for _ in 0..10 {
+        unsafe { bench.queue.launch(&increment, 1, 32, &args![&data, 32_u32]) }.unwrap();
+        bench.queue.submit().unwrap();
+    }
+    let fence = bench.queue.submit().unwrap();
+    beside.wait_fence(&fence).unwrap();
+    unsafe { beside.launch(&increment, 1, 32, &args![&data, 32_u32]) }.unwrap();
+    beside.wait(TIMEOUT).unwrap();
+    assert_eq!(data.to_vec().unwrap(), [11; 32]);
+
+    let Bench { device, queue, .. } = bench;
+    drop(queue);
+    unsafe { beside.launch(&increment, 1, 32, &args![&data, 32_u32]) }.unwrap();
+    beside.wait(TIMEOUT).unwrap();
+    // The fence is all that is left of its queue.
+    let mut last = device.queue_beside(&first, &options).unwrap();
+    unsafe { last.launch(&increment, 1, 32, &args![&data, 32_u32]) }.unwrap();
+    last.wait(TIMEOUT).unwrap();
+    assert_eq!(data.to_vec().unwrap(), [13; 32]);
+
+    let other = Bench::new("basics");
+    let refused = other.device.queue_beside(&first, &options);
+    assert!(matches!(refused, Err(Error::OtherDevice(_))), "{refused:?}");
+}
