@@ -176,9 +176,9 @@ pub unsafe trait ChannelGroup: Send + Sync + Debug {
         Ok(None)
     }
 
-    /// Opens a further compute and copy channel in the group; `None` if the driver cannot. Kernels of both may run at the
-    /// same time, where the GPU runs one group after the other. An error, and [`abort`](Self::abort), stop the channels
-    /// of both.
+    /// Opens a further compute and copy channel in the group; `None` if the driver cannot. Kernels of both may run at
+    /// the same time, where the GPU runs one group after the other. An error, and [`abort`](Self::abort), stop the
+    /// channels of both.
     ///
     /// # Errors
     ///
