@@ -164,8 +164,8 @@ impl ChannelGroup {
 
     /// Adds a compute and a copy channel to the group, enabled and idle, with a context share of their own. The GPU
     /// runs one group of the graphics engine at a time, so only kernels of one group overlap. The new channels begin to
-    /// run when the kernels that run now have ended. A fault, and [`stop`], stop the channels of all values that share a
-    /// group.
+    /// run when the kernels that run now have ended. A fault, and [`stop`], stop the channels of all values that share
+    /// a group.
     ///
     /// [`stop`]: ChannelGroup::stop
     ///

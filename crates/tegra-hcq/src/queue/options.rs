@@ -24,8 +24,8 @@ pub struct QueueOptions {
     /// ([`Queue::launch_raw`](crate::Queue::launch_raw)). The memory of every buffer that is dropped then waits for
     /// the work that the queue was given before. Costs a launch nothing, and a drop one load per such queue.
     pub any_memory: bool,
-    /// Whether a submission waits for the one before by the timeline, not for an idle engine. The latter stops the other
-    /// queues of the group too: see [`Device::queue_beside`](crate::Device::queue_beside).
+    /// Whether a submission waits for the one before by the timeline, not for an idle engine. The latter stops the
+    /// other queues of the group too: see [`Device::queue_beside`](crate::Device::queue_beside).
     pub overlap: bool,
     /// Start value of the timeline if it exceeds the current value: submissions count from here. For tests of the
     /// behaviour after billions of submissions.
