@@ -84,8 +84,7 @@ impl Event {
         let state = if let Some((capture, frontier)) = stream.captured()? {
             State::Captured(capture, frontier)
         } else if self.signal.is_some() {
-            stream.work(context, |queue| self.encode(queue))?;
-            State::Work(stream.last())
+            State::Work(stream.fence(stream.work(context, |queue| self.encode(queue))?))
         } else {
             State::Work(stream.last())
         };

@@ -450,12 +450,12 @@ impl Executable {
             return stream.run(context, Work::Sequence(works));
         }
         let entries = self.entries.lock();
-        stream.work(context, |queue| {
+        let value = stream.work(context, |queue| {
             works(&entries, &self.order).try_for_each(|work| work.encode(queue))?;
             // The objects live until the work has ended.
             if users.is_empty() { Ok(()) } else { Ok(queue.host_function(move || drop(users))?) }
         })?;
-        let last = stream.last();
+        let last = stream.fence(value);
         works(&entries, &self.order)
             .for_each(|work| work.recorded(&mut |event| event.recorded(last.clone())));
         Ok(())

@@ -176,8 +176,13 @@ impl Stream {
     pub(crate) fn last(&self) -> Option<Fence> {
         match self.last.load(Ordering::Acquire) {
             0 => None,
-            value => self.timeline.get().map(|fence| fence.at(value)),
+            value => self.fence(value),
         }
+    }
+
+    /// The fence of a submission, by the value that [`Stream::work`] has returned.
+    pub(crate) fn fence(&self, value: u64) -> Option<Fence> {
+        self.timeline.get().map(|fence| fence.at(value))
     }
 
     /// The last submission, while it runs.
@@ -185,19 +190,20 @@ impl Stream {
         self.last().filter(|fence| !fence.is_done())
     }
 
-    /// Encodes work with `encode` after what the stream has to wait for, and submits it.
+    /// Encodes work with `encode` after what the stream has to wait for, and submits it. Returns its timeline value.
     ///
     /// # Errors
     ///
     /// The errors of `encode`; the fault of the queue, which stays with the context.
-    pub fn work(&self, context: &Context, encode: impl FnOnce(&mut Queue) -> Result<()>) -> Result<()> {
+    pub fn work(&self, context: &Context, encode: impl FnOnce(&mut Queue) -> Result<()>) -> Result<u64> {
         let mut slot = self.queue.lock();
         let queue = self.open(context, &mut slot)?;
         queue.set_overlap(context.overlaps());
         let value = self.order(context, queue).and_then(|()| encode(queue)).and_then(|()| Ok(queue.send()?));
         // Only plain stores from here on: see `lock`.
-        self.last.store(value.map_err(|failure| context.keep(failure))?, Ordering::Release);
-        Ok(())
+        let value = value.map_err(|failure| context.keep(failure))?;
+        self.last.store(value, Ordering::Release);
+        Ok(value)
     }
 
     /// The queue, opened at the first call.
@@ -243,7 +249,7 @@ impl Stream {
         if self.capturing.load(Ordering::Acquire) {
             return self.capture_work(work);
         }
-        self.work(context, |queue| work.encode(queue))
+        self.work(context, |queue| work.encode(queue)).map(drop)
     }
 
     /// Launches a kernel, or captures the launch. The caller promises that the kernel may run with these parameters.
@@ -264,7 +270,7 @@ impl Stream {
             let (function, parameters) = (Arc::clone(function), parameters.into());
             return self.capture_work(Work::Launch(Launch { function, size, parameters }));
         }
-        self.work(context, |queue| size.encode(function, parameters, queue))
+        self.work(context, |queue| size.encode(function, parameters, queue)).map(drop)
     }
 
     /// Waits for all work of the stream.
@@ -314,7 +320,7 @@ impl Stream {
             return Err(self.invalidate(Code::StreamCaptureIsolation));
         }
         let Some(fence) = event.fence()?.filter(|fence| !fence.is_done()) else { return Ok(()) };
-        self.work(context, |queue| Ok(queue.wait_fence(&fence)?))
+        self.work(context, |queue| Ok(queue.wait_fence(&fence)?)).map(drop)
     }
 
     /// Closes the queue after its work.
