@@ -103,7 +103,7 @@ pub struct Queue {
     hold: bool,
     /// Whether the queue's work may use any memory of the device.
     pub(crate) any_memory: bool,
-    /// See [`QueueOptions::overlap`].
+    /// See [`Queue::set_overlap`].
     pub(crate) overlap: bool,
     /// Longest wait for set-up work, and for unfinished work on drop.
     timeout: Duration,
@@ -161,7 +161,7 @@ impl Device {
 
     /// As [`Device::queue_with`], in the channel group of the queue that a fence belongs to: kernels of both queues may
     /// run at the same time, where the GPU otherwise runs the groups of queues in turns. Give both
-    /// [`QueueOptions::overlap`]. A fault of one queue stops both, and so does the drop of one with unfinished work. On
+    /// [`Queue::set_overlap`]. A fault of one queue stops both, and so does the drop of one with unfinished work. On
     /// drivers that cannot share groups (nvgpu), in a full group, and beside a queue that is closed, the queue gets a
     /// group of its own.
     ///
@@ -207,7 +207,7 @@ impl Queue {
             encodings: *device.encodings(),
             hold: options.hold,
             any_memory: options.any_memory,
-            overlap: options.overlap,
+            overlap: false,
             timeout: options.timeout,
             profiling: Profiling::default(),
         };
@@ -262,7 +262,9 @@ impl Queue {
         }
     }
 
-    /// Changes [`QueueOptions::overlap`], from the next submission on.
+    /// Sets whether a submission waits for the one before by the timeline, not for an idle engine, from the next
+    /// submission on. The latter, which is the default, stops the other queues of the group too: see
+    /// [`Device::queue_beside`].
     #[inline]
     pub fn set_overlap(&mut self, overlap: bool) {
         self.overlap = overlap;

@@ -24,9 +24,6 @@ pub struct QueueOptions {
     /// ([`Queue::launch_raw`](crate::Queue::launch_raw)). The memory of every buffer that is dropped then waits for
     /// the work that the queue was given before. Costs a launch nothing, and a drop one load per such queue.
     pub any_memory: bool,
-    /// Whether a submission waits for the one before by the timeline, not for an idle engine. The latter stops the
-    /// other queues of the group too: see [`Device::queue_beside`](crate::Device::queue_beside).
-    pub overlap: bool,
     /// Start value of the timeline if it exceeds the current value: submissions count from here. For tests of the
     /// behaviour after billions of submissions.
     pub first_value: u64,
@@ -42,7 +39,6 @@ impl Default for QueueOptions {
             release: ReleaseBy::default(),
             hold: false,
             any_memory: false,
-            overlap: false,
             first_value: 0,
             timeout: DEFAULT_TIMEOUT,
         }
@@ -75,13 +71,6 @@ impl QueueOptions {
     #[must_use]
     pub fn any_memory(mut self, any: bool) -> Self {
         self.any_memory = any;
-        self
-    }
-
-    /// Sets how a submission waits for the one before; see [`QueueOptions::overlap`].
-    #[must_use]
-    pub fn overlap(mut self, overlap: bool) -> Self {
-        self.overlap = overlap;
         self
     }
 

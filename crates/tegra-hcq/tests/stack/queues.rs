@@ -451,12 +451,14 @@ fn functions_whose_work_fails_are_dropped() {
 
 #[test]
 fn a_queue_beside_another_works_with_it_and_after_it() {
-    let options = QueueOptions::default().wait(WaitPolicy::Spin).overlap(true);
+    let options = QueueOptions::default().wait(WaitPolicy::Spin);
     let mut bench = Bench::with_options("basics", &options);
+    bench.queue.set_overlap(true);
     let increment = bench.program.kernel("increment").unwrap();
     let data = bench.device.alloc_from(&[0_u32; 32]).unwrap();
     let first = bench.queue.submit().unwrap();
     let mut beside = bench.device.queue_beside(&first, &options).unwrap();
+    beside.set_overlap(true);
     for _ in 0..10 {
         unsafe { bench.queue.launch(&increment, 1, 32, &args![&data, 32_u32]) }.unwrap();
         bench.queue.submit().unwrap();
@@ -473,6 +475,7 @@ fn a_queue_beside_another_works_with_it_and_after_it() {
     beside.wait(TIMEOUT).unwrap();
     // The fence is all that is left of its queue.
     let mut last = device.queue_beside(&first, &options).unwrap();
+    last.set_overlap(true);
     unsafe { last.launch(&increment, 1, 32, &args![&data, 32_u32]) }.unwrap();
     last.wait(TIMEOUT).unwrap();
     assert_eq!(data.to_vec().unwrap(), [13; 32]);
