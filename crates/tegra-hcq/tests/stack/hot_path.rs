@@ -14,6 +14,14 @@ fn the_counting_allocator_counts() {
     assert_eq!(allocations::count() - before, 1);
 }
 
+/// Does the work, which must make no call through the door and no allocation.
+fn costs_neither(bench: &mut Bench, work: impl FnOnce(&mut Bench)) {
+    let (calls, allocated) = (bench.probe.calls(), allocations::count());
+    work(bench);
+    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
+    assert_eq!(allocations::count() - allocated, 0, "allocations");
+}
+
 #[test]
 fn launch_submit_and_wait_make_no_system_call_and_no_allocation() {
     let mut bench = Bench::spinning("basics");
@@ -56,12 +64,11 @@ fn work_by_address_costs_neither() {
         drop(bench.device.alloc::<u32>(64).unwrap());
     };
     round(&mut bench);
-    let (calls, allocated) = (bench.probe.calls(), allocations::count());
-    for _ in 0..1500 {
-        round(&mut bench);
-    }
-    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
-    assert_eq!(allocations::count() - allocated, 0, "allocations");
+    costs_neither(&mut bench, |bench| {
+        for _ in 0..1500 {
+            round(bench);
+        }
+    });
     assert_eq!(copy.to_vec().unwrap()[..3], [1501, 0x0009_000a, 1501]);
 }
 
@@ -78,12 +85,11 @@ fn time_stamps_cost_neither() {
         assert!(signals[0].gpu_time_ns() <= signals[1].gpu_time_ns() && signals[0].gpu_time_ns() > 0);
     };
     round(&mut bench);
-    let (calls, allocated) = (bench.probe.calls(), allocations::count());
-    for _ in 0..1500 {
-        round(&mut bench);
-    }
-    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
-    assert_eq!(allocations::count() - allocated, 0, "allocations");
+    costs_neither(&mut bench, |bench| {
+        for _ in 0..1500 {
+            round(bench);
+        }
+    });
 }
 
 #[test]
@@ -93,13 +99,12 @@ fn copies_are_as_cheap_as_launches() {
     let mut b = bench.device.alloc_from(&[0_u8; 4096]).unwrap();
     bench.queue.copy(&a, &mut b).unwrap();
     bench.queue.wait(TIMEOUT).unwrap();
-    let (calls, allocated) = (bench.probe.calls(), allocations::count());
-    for _ in 0..1500 {
-        bench.queue.copy(&a, &mut b).unwrap();
-        bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
-    }
-    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
-    assert_eq!(allocations::count() - allocated, 0, "allocations");
+    costs_neither(&mut bench, |bench| {
+        for _ in 0..1500 {
+            bench.queue.copy(&a, &mut b).unwrap();
+            bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
+        }
+    });
 }
 
 #[test]
@@ -115,13 +120,12 @@ fn a_replayed_graph_costs_neither() {
     for _ in 0..8 {
         bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
     }
-    let (calls, allocated) = (bench.probe.calls(), allocations::count());
-    for round in 0..1500_u32 {
-        unsafe { graph.set_argument(first, 1, 32 + round % 32) }.unwrap();
-        bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
-    }
-    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
-    assert_eq!(allocations::count() - allocated, 0, "allocations");
+    costs_neither(&mut bench, |bench| {
+        for round in 0..1500_u32 {
+            unsafe { graph.set_argument(first, 1, 32 + round % 32) }.unwrap();
+            bench.queue.replay(&mut graph).unwrap().wait(TIMEOUT).unwrap();
+        }
+    });
     assert_eq!(data.to_vec().unwrap()[0], 2 * 1508);
 }
 
@@ -141,13 +145,12 @@ fn a_profile_costs_no_system_call_and_nothing_once_it_is_off() {
     bench.queue.profile(false).unwrap();
     assert_eq!(bench.queue.take_profile().unwrap().spans.len(), 1501);
 
-    let (calls, allocated) = (bench.probe.calls(), allocations::count());
-    for _ in 0..1500 {
-        unsafe { bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
-        bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
-    }
-    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
-    assert_eq!(allocations::count() - allocated, 0, "allocations");
+    costs_neither(&mut bench, |bench| {
+        for _ in 0..1500 {
+            unsafe { bench.queue.launch(&kernel, 2, 32, &args![&data, 64_u32]) }.unwrap();
+            bench.queue.submit().unwrap().wait(TIMEOUT).unwrap();
+        }
+    });
 }
 
 #[test]
