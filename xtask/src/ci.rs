@@ -40,9 +40,19 @@ enum Group {
 type Step = (Group, &'static str, &'static [&'static str]);
 
 /// What depends on the kernel's release, on the newest one; the step `tests` runs it on the oldest one. Both have the
-/// whole workspace's features, so that nothing is compiled again.
-const NEWEST_KERNEL: &[&str] =
-    &["ORIN_SIM_KERNEL=r39.2", "test", "--workspace", "--test=suites", "--test=stack"];
+/// whole workspace's features, so that nothing is compiled again. Long modules that use no call of their own are left
+/// out.
+const NEWEST_KERNEL: &[&str] = &[
+    "ORIN_SIM_KERNEL=r39.2",
+    "test",
+    "--workspace",
+    "--test=suites",
+    "--test=stack",
+    "--",
+    "--skip=models",
+    "--skip=soak",
+    "--skip=stress",
+];
 const NEWEST_BRING_UP: &[&str] =
     &["ORIN_SIM_KERNEL=r39.2", "test", "--workspace", "--test=programs", "bring_up"];
 

@@ -1,14 +1,15 @@
 //! Events: points in a stream's work, with the GPU's time.
 
+use core::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use tegra_hcq::{Fence, Queue, Signal};
 
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::driver;
 use crate::graph::Capture;
+use crate::lock::QuickMutex;
 use crate::objects::Kind;
 use crate::stream::{Stream, wait};
 
@@ -26,7 +27,9 @@ pub struct Event {
     context: u64,
     /// Where the GPU writes the time; `None` without times.
     signal: Option<Signal>,
-    state: Mutex<State>,
+    state: QuickMutex<State>,
+    /// How often the state was set; written under its lock.
+    version: AtomicU64,
 }
 
 /// What an event was last recorded in.
@@ -41,7 +44,9 @@ pub(crate) enum State {
     Captured(Arc<Capture>, Vec<usize>),
 }
 
-impl Kind for Event {}
+impl Kind for Event {
+    const REMEMBERED: bool = true;
+}
 
 impl Event {
     /// Creates an event.
@@ -57,9 +62,10 @@ impl Event {
             return Err(Failure::invalid(format!("{flags:#x} is no combination of event flags")));
         }
         let signal = if flags & NO_TIMES == 0 { Some(context.device.signal(0)?) } else { None };
-        driver()?
-            .objects
-            .insert(|handle| Ok(Self { handle, context: context.handle, signal, state: Mutex::default() }))
+        driver()?.objects.insert(|handle| {
+            let (state, version) = (QuickMutex::default(), AtomicU64::new(0));
+            Ok(Self { handle, context: context.handle, signal, state, version })
+        })
     }
 
     /// Its handle.
@@ -72,24 +78,63 @@ impl Event {
         self.context
     }
 
-    /// Records the work of a stream so far.
+    /// Changes with each record.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Records the work of a stream so far. `recorded` becomes its end and the [`Event::version`], `None` for captures
+    /// and streams without work.
     ///
     /// # Errors
     ///
     /// [`Code::InvalidHandle`] if event and stream belong to different contexts; the stream's fault.
-    pub fn record(&self, context: &Context, stream: &Stream) -> Result<()> {
+    pub(crate) fn record(
+        &self,
+        context: &Context,
+        stream: &Stream,
+        recorded: &mut Option<(Fence, u64)>,
+    ) -> Result<()> {
         if self.context != context.handle {
             return Err(Failure::new(Code::InvalidHandle, "the event belongs to another context"));
         }
-        let state = if let Some((capture, frontier)) = stream.captured()? {
-            State::Captured(capture, frontier)
-        } else if self.signal.is_some() {
-            State::Work(stream.fence(stream.work(context, |queue| self.encode(queue))?))
-        } else {
-            State::Work(stream.last())
+        // Locked before the work, and set after it by plain stores alone if the stream is that of the last record: see
+        // `lock`.
+        let mut state = self.state.lock();
+        if let Some((capture, frontier)) = stream.captured()? {
+            *recorded = None;
+            self.set(&mut state, State::Captured(capture, frontier));
+            return Ok(());
+        }
+        let value = match &self.signal {
+            Some(_) => stream.work(context, |queue| self.encode(queue))?,
+            None => stream.last_value(),
         };
-        *self.state.lock() = state;
+        let Some(timeline) = stream.timeline().filter(|_| value != 0) else {
+            *recorded = None;
+            self.set(&mut state, State::Work(None));
+            return Ok(());
+        };
+        if let State::Work(Some(fence)) = &mut *state {
+            fence.set_to(timeline, value);
+            self.version.store(self.version() + 1, Ordering::Release);
+        } else {
+            self.set(&mut state, State::Work(Some(timeline.at(value))));
+        }
+        match recorded {
+            Some((fence, version)) => {
+                fence.set_to(timeline, value);
+                *version = self.version();
+            }
+            None => *recorded = Some((timeline.at(value), self.version())),
+        }
         Ok(())
+    }
+
+    /// Replaces the state, whose lock the caller holds.
+    fn set(&self, state: &mut State, new: State) {
+        *state = new;
+        self.version.store(self.version() + 1, Ordering::Release);
     }
 
     /// Adds the time to work that is encoded for a queue.
@@ -99,7 +144,12 @@ impl Event {
 
     /// Notes that a graph has recorded the event, whose work ends with `last`.
     pub(crate) fn recorded(&self, last: Option<Fence>) {
-        *self.state.lock() = State::Work(last);
+        self.set(&mut self.state.lock(), State::Work(last));
+    }
+
+    /// Whether it was ever recorded.
+    pub(crate) fn was_recorded(&self) -> bool {
+        !matches!(*self.state.lock(), State::Never)
     }
 
     /// What the event was recorded in.
@@ -125,11 +175,16 @@ impl Event {
     ///
     /// [`Code::NotReady`] while it runs; the fault of the work.
     pub fn query(&self, context: &Context) -> Result<()> {
-        let Some(fence) = self.fence()? else { return Ok(()) };
-        if !fence.is_done() {
-            return Err(Code::NotReady.into());
-        }
-        wait(context, &fence)
+        self.fence()?.map_or(Ok(()), |fence| Self::query_fence(context, &fence))
+    }
+
+    /// Whether the work that ends with a fence has ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`Event::query`].
+    pub(crate) fn query_fence(context: &Context, fence: &Fence) -> Result<()> {
+        if fence.is_done() { wait(context, fence) } else { Err(Code::NotReady.into()) }
     }
 
     /// Waits for the recorded work.
@@ -149,7 +204,7 @@ impl Event {
     pub fn elapsed_ms(&self, context: &Context, end: &Self) -> Result<f32> {
         let time = |event: &Self| -> Result<u64> {
             let signal = event.signal.as_ref().ok_or(Code::InvalidHandle)?;
-            if matches!(*event.state.lock(), State::Never) {
+            if !event.was_recorded() {
                 return Err(Failure::new(Code::InvalidHandle, "the event was not recorded"));
             }
             event.query(context)?;

@@ -6,9 +6,9 @@
 //! - Results: [`Code`], [`Failure`], [`Result`].
 //! - Contexts: [`Context`], and each thread's stack of them in [`context`].
 //! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`LaunchSize`],
-//!   [`MemoryCopy`], [`Side`], [`Fill`], [`HostCall`]; what a thread's last launch named: [`with_target`], [`Target`],
-//!   [`Names`]; graphs: [`Graph`], [`Node`], [`Executable`], [`Capture`], [`Mode`],
-//!   [`UserObject`], [`Users`].
+//!   [`MemoryCopy`], [`Side`], [`Fill`], [`HostCall`]; what a thread's last calls named: [`with_target`],
+//!   [`Target`], [`record`], [`query_recorded`], [`Recording`], [`Names`]; graphs: [`Graph`], [`Node`],
+//!   [`Executable`], [`Capture`], [`Mode`], [`UserObject`], [`Users`].
 //! - Memory: [`memory`], [`pool`], [`Pool`].
 //! - Checks: `findings`, with the feature `sim`.
 //! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`].
@@ -46,7 +46,7 @@ pub use link::Link;
 pub use module::{Function, Library, LibraryKernel, Module, function};
 pub use objects::{Kind, Objects};
 pub use pool::Pool;
-pub use recent::{Names, Target, with_target};
+pub use recent::{Names, Recording, Target, query_recorded, record, with_target};
 pub use stream::{Kind as StreamKind, PRIORITIES, Stream};
 pub use user_object::{UserObject, Users};
 pub use work::{Fill, HostCall, Launch, LaunchSize, MemoryCopy, Side, Work};

@@ -174,10 +174,20 @@ impl Stream {
 
     /// The last submission.
     pub(crate) fn last(&self) -> Option<Fence> {
-        match self.last.load(Ordering::Acquire) {
+        match self.last_value() {
             0 => None,
             value => self.fence(value),
         }
+    }
+
+    /// Timeline value of the last submission; 0 before the first.
+    pub(crate) fn last_value(&self) -> u64 {
+        self.last.load(Ordering::Acquire)
+    }
+
+    /// A fence of the queue; `None` before its first work.
+    pub(crate) fn timeline(&self) -> Option<&Fence> {
+        self.timeline.get()
     }
 
     /// The fence of a submission, by the value that [`Stream::work`] has returned.
@@ -316,6 +326,9 @@ impl Stream {
         if let Some((capture, frontier)) = event.capture() {
             return self.join(context, &capture, &frontier);
         }
+        if !event.was_recorded() {
+            return Ok(());
+        }
         if self.capturing.load(Ordering::Acquire) {
             return Err(self.invalidate(Code::StreamCaptureIsolation));
         }
@@ -422,8 +435,12 @@ impl Stream {
         Ok(())
     }
 
-    /// Returns an error if the stream captures: the call would wait for work that does not run.
-    pub(crate) fn refuse_capture(&self) -> Result<()> {
+    /// Returns an error, and makes the capture invalid, if the stream captures: the call cannot be captured.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::StreamCaptureUnsupported`].
+    pub fn refuse_capture(&self) -> Result<()> {
         if self.capturing.load(Ordering::Acquire) {
             return Err(self.invalidate(Code::StreamCaptureUnsupported));
         }
@@ -431,7 +448,7 @@ impl Stream {
     }
 
     /// Makes the capture invalid, if there is one, and passes the failure on.
-    fn invalidate(&self, failure: impl Into<Failure>) -> Failure {
+    pub fn invalidate(&self, failure: impl Into<Failure>) -> Failure {
         if let Some(part) = &*self.capture.lock() {
             part.capture.invalidate();
         }

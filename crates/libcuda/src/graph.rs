@@ -474,8 +474,11 @@ api! {
     }
 
     launch(order @ executable: Handle, stream: Handle) [cuGraphLaunch Legacy] [cuGraphLaunch_ptsz PerThread] {
-        let executable = executable_of(executable)?;
         let (context, stream) = stream_of(order, stream)?;
+        let Ok(executable) = executable_of(executable) else {
+            stream.refuse_capture()?;
+            return Err(Code::InvalidValue.into());
+        };
         executable.launch(&context, &stream)
     }
 

@@ -90,8 +90,10 @@ fn start(
     };
     // CAST: one of two.
     with_target((stream, handle, order as u8), find, |Target { context, stream, function }| {
-        let fits = if cooperative { check_cooperative(context, function, size) } else { Ok(()) };
-        let parameters = fits.and_then(|()| parameters.read(function))?;
+        if cooperative {
+            check_cooperative(context, function, size).map_err(|failure| stream.invalidate(failure))?;
+        }
+        let parameters = parameters.read(function)?;
         stream.launch(context, function, size, &parameters)
     })
 }

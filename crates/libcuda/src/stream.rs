@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use orin_cuda_core::context::current;
 use orin_cuda_core::{
-    Code, Context, Event, Failure, Graph, HostCall, Mode, Node, Result, Stream, StreamKind, Work, driver,
-    memory,
+    Code, Context, Event, Failure, Graph, HostCall, Mode, Node, Recording, Result, Stream, StreamKind, Work,
+    driver, memory, query_recorded, record,
 };
 
 use crate::abi::{Handle, In, Ordinal, Out};
@@ -88,10 +88,13 @@ fn mode_of(mode: u32) -> Result<Mode> {
     }
 }
 
-fn record(order: Order, event: Handle, stream: Handle) -> Result<()> {
-    let event = driver()?.objects.get::<Event>(event)?;
-    let (context, stream) = stream_of(order, stream)?;
-    event.record(&context, &stream)
+fn record_event(order: Order, event: Handle, handle: Handle) -> Result<()> {
+    // CAST: one of two.
+    record((handle, event, order as u8), || {
+        let event = driver()?.objects.get::<Event>(event)?;
+        let (context, stream) = stream_of(order, handle)?;
+        Ok(Recording::new(context, stream, event))
+    })
 }
 
 /// Answers the questions about a capture. `dependencies` is written to storage that lives as long as the thread.
@@ -185,8 +188,8 @@ api! {
         if flags > 1 {
             return Err(Failure::invalid(format!("flags {flags} of a wait")));
         }
-        let event = driver()?.objects.get::<Event>(event)?;
         let (context, stream) = stream_of(order, handle)?;
+        let event = driver()?.objects.get::<Event>(event).map_err(|failure| stream.invalidate(failure))?;
         stream.wait_event(&context, &event)
     }
 
@@ -308,7 +311,7 @@ api! {
     }
 
     event_record(order @ event: Handle, stream: Handle) [cuEventRecord Legacy] [cuEventRecord_ptsz PerThread] {
-        record(order, event, stream)
+        record_event(order, event, stream)
     }
 
     event_record_with_flags(order @ event: Handle, stream: Handle, flags: u32)
@@ -317,12 +320,14 @@ api! {
         if flags > 1 {
             return Err(Failure::invalid(format!("flags {flags} of a record")));
         }
-        record(order, event, stream)
+        record_event(order, event, stream)
     }
 
     event_query(handle: Handle) [cuEventQuery Legacy] {
-        let (context, event) = event_of(handle)?;
-        event.query(&context)
+        query_recorded(handle).unwrap_or_else(|| {
+            let (context, event) = event_of(handle)?;
+            event.query(&context)
+        })
     }
 
     event_synchronize(handle: Handle) [cuEventSynchronize Legacy] {

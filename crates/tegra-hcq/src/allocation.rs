@@ -1,43 +1,12 @@
-//! Memory by address: which allocation contains it, and blocking copies.
+//! Blocking copies of memory by address.
 
-use gpu_hal::{MemoryUse, volatile};
+use gpu_hal::volatile;
 
 use crate::device::Device;
 use crate::error::{RangeError, Result};
 use crate::limits::DEFAULT_TIMEOUT;
 
-/// An allocation of a device: [`Device::allocation_at`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Allocation {
-    /// GPU address of the first byte.
-    pub gpu_va: u64,
-    /// Requested size in bytes, at least 1.
-    pub bytes: u64,
-    /// Use that the memory was allocated for.
-    pub purpose: MemoryUse,
-}
-
 impl Device {
-    /// The buffer, or other memory of the device such as a program's, that contains a GPU address; `None` if the
-    /// address is in no allocation, or in one that was freed.
-    ///
-    /// ```
-    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
-    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
-    /// let buffer = device.alloc::<u32>(100)?;
-    /// let found = device.allocation_at(buffer.gpu_va() + 399).expect("the last byte");
-    /// assert_eq!((found.gpu_va, found.bytes), (buffer.gpu_va(), 400));
-    /// assert_eq!(device.allocation_at(buffer.gpu_va() + 400), None);
-    /// # Ok(())
-    /// # }
-    /// # #[cfg(not(feature = "sim"))] fn main() {}
-    /// ```
-    pub fn allocation_at(&self, gpu_va: u64) -> Option<Allocation> {
-        let memory = self.shared().heap().find(gpu_va, 1).ok()?.filter(|memory| memory.is_held())?;
-        Some(Allocation { gpu_va: memory.gpu_va(), bytes: memory.wanted(), purpose: memory.purpose() })
-    }
-
     /// Waits for the work that is known to use the allocation at a GPU address, then copies bytes from there.
     ///
     /// # Errors

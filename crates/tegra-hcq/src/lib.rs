@@ -5,7 +5,7 @@
 //!   encodings that a board may need: [`Encodings`], [`PcasAction`], [`Chaining`], [`Mapping`], [`ReleaseBy`].
 //! - Several devices: [`PeerAccess`], [`PeerLink`], [`Link`], [`Transfer`].
 //! - Memory: [`Buffer`], [`Slice`], [`SliceMut`], [`Plane`], [`PlaneMut`], [`View`], [`HostMemory`], [`MemoryUse`],
-//!   [`MemoryFigures`], [`PoolUsage`], [`Pod`]; by address: [`Allocation`], [`RawPlane`].
+//!   [`MemoryFigures`], [`PoolUsage`], [`Pod`]; by address: [`RawPlane`].
 //! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`], [`Limit`];
 //!   their output: [`OutputStream`].
 //! - Parameters of typed kernels: [`Signature`], [`KernelArg`], [`Count`], [`ByValue`], [`Arguments`], [`Pass`],
@@ -63,7 +63,6 @@ mod variable;
 mod wait;
 mod waiter;
 
-pub use allocation::Allocation;
 pub use ampere_cmd::command::PcasAction;
 pub use args::{Arg, BufferUse, FillValue};
 #[cfg(feature = "nvrtc")]

@@ -598,6 +598,16 @@ impl Fence {
         Self { state: Arc::clone(&self.state), value }
     }
 
+    /// Becomes `other.at(value)`. That counts no references, with the locked instructions that this takes, if both are
+    /// fences of one queue.
+    #[inline]
+    pub fn set_to(&mut self, other: &Self, value: u64) {
+        if !Arc::ptr_eq(&self.state, &other.state) {
+            self.state = Arc::clone(&other.state);
+        }
+        self.value = value;
+    }
+
     /// Whether the submission has ended, successfully or (after [`Device::recover`](crate::Device::recover)) not;
     /// [`Fence::wait`] returns the outcome.
     #[inline]

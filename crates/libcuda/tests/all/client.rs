@@ -103,6 +103,63 @@ fn streams_order_their_work_and_events_order_streams() {
 }
 
 #[test]
+fn an_event_answers_for_its_newest_record_whichever_thread_made_it() {
+    let setup = Setup::new();
+    let held = AtomicU32::new(1);
+    unsafe extern "C" fn hold(held: *mut c_void) {
+        // SAFETY: the variable of the test, which outlives the stream's work.
+        let held = unsafe { &*held.cast::<AtomicU32>() };
+        while held.load(Ordering::SeqCst) != 0 {
+            std::thread::yield_now();
+        }
+    }
+    // SAFETY: places are valid; the variable outlives the work, which is waited for.
+    unsafe {
+        for flags in [0, 2] {
+            let [quiet, busy] = [1, 1].map(|flags| made::<Handle>(|place| cuStreamCreate(place, flags)));
+            let event: Handle = made(|place| cuEventCreate(place, flags));
+            let argument = (&raw const held).cast_mut().cast::<c_void>().addr();
+            ok(cuEventRecord(event, quiet));
+            ok(cuEventSynchronize(event));
+            ok(cuEventQuery(event));
+            held.store(1, Ordering::SeqCst);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    ok(cuCtxSetCurrent(setup.context));
+                    ok(cuLaunchHostFunc(busy, Some(hold), core::ptr::with_exposed_provenance_mut(argument)));
+                    ok(cuEventRecord(event, busy));
+                    gives(cuEventQuery(event), 600);
+                });
+            });
+            gives(cuEventQuery(event), 600);
+            // The same handles as this thread's last record.
+            ok(cuEventRecord(event, quiet));
+            ok(cuEventSynchronize(event));
+            ok(cuEventQuery(event));
+            ok(cuStreamBeginCapture_v2(quiet, 0));
+            ok(cuEventRecord(event, quiet));
+            gives(cuEventQuery(event), 907);
+            ok(cuEventRecord(event, busy));
+            gives(cuEventQuery(event), 600);
+            made::<Handle>(|place| cuStreamEndCapture(quiet, place));
+            held.store(0, Ordering::SeqCst);
+            ok(cuEventSynchronize(event));
+            ok(cuEventQuery(event));
+            ok(cuEventDestroy_v2(event));
+            gives(cuEventQuery(event), 400);
+            gives(cuEventRecord(event, busy), 400);
+        }
+    }
+}
+
+/// Launches a kernel with parameters cooperatively, without parameters.
+unsafe fn cooperative(function: Handle, blocks: u32, stream: Handle) -> u32 {
+    let none = core::ptr::null_mut();
+    // SAFETY: a launch without the parameters of its kernel is refused.
+    unsafe { cuLaunchCooperativeKernel(function, blocks, 1, 1, 256, 1, 1, 0, stream, none) }
+}
+
+#[test]
 fn a_captured_graph_repeats_its_work() {
     let setup = Setup::new();
     let (a, b) = (upload(&[1.0; 256]), upload(&[0.0; 256]));
@@ -114,6 +171,22 @@ fn a_captured_graph_repeats_its_work() {
         gives(cuStreamSynchronize(stream), 900);
         let mut graph = 0;
         gives(cuStreamEndCapture(stream, &raw mut graph), 901);
+        // What makes a capture invalid, and what does not: as NVIDIA's library answers on an H100.
+        let (event, never): (Handle, Handle) = (made(|p| cuEventCreate(p, 0)), made(|p| cuEventCreate(p, 0)));
+        ok(cuEventRecord(event, 0));
+        let refused: [(&dyn Fn() -> u32, u32, u32); 6] = [
+            (&|| cuStreamWaitEvent(stream, 0, 0), 400, 901),
+            (&|| cuStreamWaitEvent(stream, event, 0), 905, 901),
+            (&|| cuStreamWaitEvent(stream, never, 0), 0, 0),
+            (&|| cuGraphLaunch(0, stream), 900, 901),
+            (&|| cooperative(setup.add, 1 << 20, stream), 720, 901),
+            (&|| cooperative(setup.add, 1, stream), 1, 0),
+        ];
+        for (call, code, end) in refused {
+            ok(cuStreamBeginCapture_v2(stream, 0));
+            gives(call(), code);
+            gives(cuStreamEndCapture(stream, &raw mut graph), end);
+        }
         ok(cuStreamBeginCapture_v2(stream, 0));
         ok(cuMemcpyHtoDAsync_v2(b, host.as_ptr().cast(), 1024, stream));
         ok(setup.add(stream, [a, b, b], 256));

@@ -98,6 +98,7 @@ unsafe extern "C" {
     pub(crate) fn cuEventCreate(event: *mut Handle, flags: u32) -> u32;
     pub(crate) fn cuEventDestroy_v2(event: Handle) -> u32;
     pub(crate) fn cuEventRecord(event: Handle, stream: Handle) -> u32;
+    pub(crate) fn cuEventQuery(event: Handle) -> u32;
     pub(crate) fn cuEventSynchronize(event: Handle) -> u32;
     pub(crate) fn cuEventElapsedTime(ms: *mut f32, start: Handle, end: Handle) -> u32;
     pub(crate) fn cuGraphInstantiateWithFlags(executable: *mut Handle, graph: Handle, flags: u64) -> u32;
@@ -116,6 +117,18 @@ unsafe extern "C" {
         stream: Handle,
         parameters: *mut *mut c_void,
         extra: *mut *mut c_void,
+    ) -> u32;
+    pub(crate) fn cuLaunchCooperativeKernel(
+        function: Handle,
+        grid_x: u32,
+        grid_y: u32,
+        grid_z: u32,
+        block_x: u32,
+        block_y: u32,
+        block_z: u32,
+        shared_bytes: u32,
+        stream: Handle,
+        parameters: *mut *mut c_void,
     ) -> u32;
     pub(crate) fn cuArrayCreate_v2(array: *mut Handle, description: *const c_void) -> u32;
 }

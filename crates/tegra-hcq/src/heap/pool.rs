@@ -173,11 +173,6 @@ impl Memory {
         self.viewed.store(viewed, Ordering::Release);
     }
 
-    /// Whether the block has an owner; the GPU may still use one without.
-    pub(crate) fn is_held(&self) -> bool {
-        self.handles.load(Ordering::Relaxed) != 0
-    }
-
     /// Whether it is memory of the process, which its owner wants back.
     pub(crate) fn is_imported(&self) -> bool {
         self.home == Home::Nowhere

@@ -250,10 +250,8 @@ fn work_by_address_beyond_an_allocation_is_refused() {
             queue.copy_raw_2d(wide, wide, 5, 2),
             Err(Error::Range(RangeError::TooLarge { .. }))
         ));
-        assert_eq!(device.allocation_at(va + 999).map(|found| (found.gpu_va, found.bytes)), Some((va, 1000)));
 
         drop(buffer);
-        assert_eq!((device.allocation_at(va), device.allocation_at(nowhere)), (None, None));
         let error = queue.copy_raw(va, to, 10).unwrap_err().to_string();
         assert_eq!(
             error,
