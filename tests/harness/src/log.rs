@@ -8,6 +8,8 @@ use gpu_log::{Checker, Class, Event, Kind, Owner};
 use kernel_door::{Door, Errno};
 use nvgpu_channel::KmsgReader;
 
+use crate::neighbour::is_child;
+
 /// How long to wait for lines that arrive after the work that caused them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
@@ -92,10 +94,11 @@ impl LogWatch {
     }
 }
 
-/// Whether all programs that an event names are others: they may share the GPU.
+/// Whether all programs that an event names are others, which may share the GPU. The children of this one are not.
 fn is_foreign(event: &Event) -> bool {
     let owners = event.owners();
-    !owners.is_empty() && owners.iter().all(|owner| is_other(owner, &threads("self"), thread_elsewhere))
+    let other = |owner: &Owner| !is_child(&owner.name) && is_other(owner, &threads("self"), thread_elsewhere);
+    !owners.is_empty() && owners.iter().all(other)
 }
 
 /// Whether a program is not this one, whose threads are `own`. A line without a process id names a thread, perhaps one
@@ -228,6 +231,9 @@ mod tests {
             is_foreign(&events(&[&line])[0])
         };
         assert!(faults("cuda_plot_k32_v") && !faults(&threads("self")[0]));
+        assert!(faults("a_child_of_tests"));
+        crate::neighbour::note_child("a_child_of_tests");
+        assert!(!faults("a_child_of_tests"), "the test has started the process that faults");
         assert!(!is_foreign(&events(&["NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus"])[0]));
     }
 

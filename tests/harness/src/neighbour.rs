@@ -4,9 +4,11 @@
 //! program, which must be `orin-dev`; the child runs one test of the suite `neighbour`.
 
 use std::any::Any;
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -22,6 +24,20 @@ const VARIABLE: &str = "NVGPU_NEIGHBOUR";
 const READY: &str = "the neighbour is ready";
 /// Time limit of a neighbour.
 const LIMIT: Duration = Duration::from_secs(120);
+
+/// Roles of the children of this process. The thread of a child that opens the GPU has the role's name, by which the
+/// kernel log's lines about its faults name it.
+static CHILDREN: Mutex<BTreeSet<&str>> = Mutex::new(BTreeSet::new());
+
+/// Notes that a child plays a role.
+pub(crate) fn note_child(role: &'static str) {
+    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner).insert(role);
+}
+
+/// Whether a child of this process has played a role.
+pub(crate) fn is_child(role: &str) -> bool {
+    CHILDREN.lock().unwrap_or_else(PoisonError::into_inner).contains(role)
+}
 
 /// Resources that a process holds when it is killed, and drops when it exits normally.
 pub type Held = Box<dyn Any + Send>;
@@ -76,6 +92,7 @@ impl Neighbour {
         match context.orin() {
             Some(orin) => Self::thread(context, orin.process(), role, argument),
             None => {
+                note_child(role.name);
                 let mut command = Command::new(std::env::current_exe()?);
                 let filter = format!("neighbour/{}", role.name);
                 command.args([
