@@ -50,20 +50,24 @@ early_api! {
         let table = table.need("the place for the table")?;
         let id = id.read("the table's id")?;
         table.set(core::ptr::null());
-        if id == RUNTIME_CHECK {
+        if RUNTIME_TABLES.contains(&id) {
             static ONCE: Once = Once::new();
             ONCE.call_once(|| eprintln!(
                 "libcuda (orin): this program contains NVIDIA's CUDA runtime, which works with NVIDIA's driver only: \
                  build it against the driver API (nvcc -cudart none), see docs/cuda.md"
             ));
         }
-        Err(Failure::new(Code::NotFound, "a table of NVIDIA's own libraries"))
+        Err(Failure::new(Code::NotFound, format!("a table of NVIDIA's own libraries: {id:02x?}")))
     }
 }
 
-/// The table that NVIDIA's runtime asks for to see that the driver is NVIDIA's. It is not answered.
-const RUNTIME_CHECK: [u8; 16] =
-    [0x55, 0x20, 0x08, 0xd4, 0xde, 0xbd, 0x4b, 0x70, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2];
+/// Tables that NVIDIA's runtime asks for, of which one shows that the driver is NVIDIA's. None is answered. The second is
+/// the first that `libcudart.so.12` of 12.6 asks for, the third that of `libcudart.so.13`.
+const RUNTIME_TABLES: [[u8; 16]; 3] = [
+    [0x55, 0x20, 0x08, 0xd4, 0xde, 0xbd, 0x4b, 0x70, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2],
+    [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9],
+    [0xf8, 0xcf, 0xf9, 0x51, 0x21, 0x46, 0x8b, 0x4e, 0xb9, 0xe2, 0xfb, 0x46, 0x9e, 0x7c, 0x0d, 0xd9],
+];
 
 /// Waits for all work of the process and calls `found` with a text for each finding of the checks so far, and for each
 /// fault that has stopped a channel of the software Orin. A finding that occurs again has another text. The text is

@@ -3,7 +3,7 @@
 use gpu_hal::Shortage;
 use kernel_door::Errno;
 use kernel_door::cure::{self, Tail};
-use nvgpu_sys::cure::of_open;
+use nvgpu_sys::cure::{UNKNOWN_REQUEST, of_open};
 use nvgpu_sys::{Release, address_space, channel, ctrl, paths, sync_file, tsg};
 
 use crate::fault::Fault;
@@ -197,6 +197,7 @@ fn call_cure(call: &str, errno: Errno) -> Option<&'static str> {
     Some(match errno {
         Errno::NODEV => "the driver has disabled the GPU after an unrecoverable error: reboot",
         Errno::NOMEM => "free GPU addresses or memory, or request less",
+        Errno::NOTTY => UNKNOWN_REQUEST,
         Errno::PERM if LOCKABLE.contains(&call) => {
             "another process holds the GPU's scheduling control (/dev/nvgpu/igpu0/sched)"
         }
@@ -240,6 +241,7 @@ mod tests {
             (channel::SETUP_BIND.name(), Errno::TIMEDOUT, dead),
             (ctrl::ALLOC_AS.name(), Errno::NODEV, "reboot"),
             (ctrl::ALLOC_AS.name(), Errno::MFILE, "ulimit"),
+            (ctrl::GET_CHARACTERISTICS.name(), Errno::NOTTY, "no known form"),
         ] {
             let text = call_cure(call, errno).unwrap();
             assert!(text.contains(cure), "{call} {errno}: {text}");

@@ -207,6 +207,9 @@ fn missing_nodes_have_the_cure_that_fits() {
     assert_eq!(severity(&report, "kernel log"), Severity::Warning);
     assert!(words(&report, "kernel log").contains("dmesg_restrict"), "{report}");
     assert!(!report.has_errors());
+    let nodes = Nodes { kernel_log: Node::Absent, ..Nodes::default() };
+    let report = diagnose(Config { nodes, ..Config::default() }, &Machine::orin());
+    assert!(words(&report, "kernel log").contains("--device /dev/kmsg"), "no module creates it: {report}");
 
     let failures = vec![Failure { call: Call::Open, nth: 1, errno: Errno::MFILE }];
     let report = diagnose(Config { failures, ..Config::default() }, &Machine::orin());
@@ -253,6 +256,12 @@ fn what_fails_on_the_way_up_is_named() {
         let words = words(&report, "channel");
         assert!(words.contains(name) && words.contains("dmesg"), "{words}");
     }
+    // A request that the kernel does not know is not cured by a reboot.
+    let failures =
+        vec![Failure { call: Call::Ioctl(ctrl::code::GET_CHARACTERISTICS), nth: 1, errno: Errno::NOTTY }];
+    let report = diagnose(Config { failures, ..Config::default() }, &Machine::orin());
+    let words_of_gpu = words(&report, "GPU");
+    assert!(words_of_gpu.contains("no known form") && words_of_gpu.contains("JetPack"), "{words_of_gpu}");
     let failures = vec![Failure { call: Call::Ioctl(ctrl::code::GET_GPU_TIME), nth: 1, errno: Errno::BUSY }];
     let report = diagnose(Config { failures, ..Config::default() }, &Machine::orin());
     assert_eq!(severity(&report, "GPU time"), Severity::Error);

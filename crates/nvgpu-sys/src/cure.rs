@@ -6,6 +6,10 @@ use kernel_door::cure::of_call;
 /// Remedy for a node without permission: L4T's udev rules give the nodes to this group.
 pub const JOIN_GROUP: &str = "add yourself to group video (sudo usermod -aG video $USER) and log in again";
 
+/// Remedy for a request that the kernel does not know in this size (`ENOTTY`): its release has another form of it.
+pub const UNKNOWN_REQUEST: &str = "this kernel has no known form of the request: run `orin doctor`, which names the \
+                                   release and what is known of it";
+
 /// Returns the remedy for a node that does not open. `absent` explains a missing node or device.
 pub fn of_open(errno: Errno, absent: &'static str) -> Option<&'static str> {
     match errno {

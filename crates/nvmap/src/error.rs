@@ -3,7 +3,7 @@
 use gpu_hal::Shortage;
 use kernel_door::Errno;
 use kernel_door::cure::{self, Tail};
-use nvgpu_sys::cure::of_open;
+use nvgpu_sys::cure::{UNKNOWN_REQUEST, of_open};
 use nvgpu_sys::{Release, nvmap as sys};
 
 /// A failed call, or an invalid argument.
@@ -209,10 +209,7 @@ const ABSENT: &str = "there is no nvmap: this is not a Jetson, or its nvmap modu
 fn call_cure(errno: Errno) -> Option<&'static str> {
     match errno {
         Errno::NOMEM => Some("free memory, or request less"),
-        Errno::NOTTY => Some(
-            "this kernel has no known form of the request: run `orin doctor`, which names the release and what is \
-             known of it",
-        ),
+        Errno::NOTTY => Some(UNKNOWN_REQUEST),
         _ => cure::of_call(errno),
     }
 }

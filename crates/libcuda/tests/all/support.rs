@@ -6,6 +6,7 @@ pub(crate) type Handle = usize;
 
 unsafe extern "C" {
     pub(crate) fn cuInit(flags: u32) -> u32;
+    pub(crate) fn cuGetExportTable(table: *mut *const c_void, id: *const c_void) -> u32;
     pub(crate) fn cuGetErrorName(code: u32, text: *mut *const c_char) -> u32;
     pub(crate) fn cuGetProcAddress_v2(
         name: *const c_char,

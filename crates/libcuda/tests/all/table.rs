@@ -50,6 +50,25 @@ fn look_ups_get_the_form_of_the_version() {
     assert_eq!(look_up(c"cuNobody", 12060, 0), Err(1));
 }
 
+/// The first tables that NVIDIA's run-time library of CUDA 12.6 and of CUDA 13 asks for: a program that contains it is
+/// told so, once.
+#[test]
+fn the_run_time_library_is_told_that_it_does_not_work_here() {
+    let tables =
+        [0x6bd5_fb6c_5bf4_e74a_8987_d939_12fd_9df9, 0xf8cf_f951_2146_8b4e_b9e2_fb46_9e7c_0dd9, 1_u128];
+    let test = "table::the_run_time_library_is_told_that_it_does_not_work_here";
+    let printed = in_child(test, &[("ORIN_CUDA_DEVICE", "sim")], || {
+        for id in tables.map(u128::to_be_bytes) {
+            let mut table = core::ptr::dangling::<c_void>();
+            // SAFETY: the place and the id are valid.
+            let code = unsafe { cuGetExportTable(&raw mut table, id.as_ptr().cast()) };
+            assert_eq!((code, table.is_null()), (500, true));
+        }
+    });
+    let told = |text: String| text.matches("this program contains NVIDIA's CUDA runtime").count();
+    assert_eq!(printed.map_or(1, told), 1);
+}
+
 /// The list of what is missing, by reason.
 fn missing() -> String {
     let mut reasons: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();

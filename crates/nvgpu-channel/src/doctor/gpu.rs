@@ -60,7 +60,7 @@ pub(super) fn examine(report: &mut Report, door: &Arc<dyn Door>, system: Option<
 /// Cure if the GPU does not open although its nodes do.
 fn open_cure(error: &Error) -> &'static str {
     match error {
-        Error::UnknownLayout { .. } => {
+        Error::UnknownLayout { .. } | Error::Call { errno: Errno::NOTTY, .. } => {
             "install JetPack 6 or 7.2, whose interfaces are known, or report what `orin bring-up` records"
         }
         Error::UnknownClass { .. } | Error::NarrowAddresses { .. } => {

@@ -16,7 +16,7 @@ pub(super) struct Node {
     pub(super) path: &'static CStr,
     /// Features that need it; `None` if everything does.
     loss: Option<&'static str>,
-    /// The kernel module that creates it.
+    /// The kernel module that creates it; empty for the kernel itself.
     module: &'static str,
     flags: OpenFlags,
 }
@@ -59,7 +59,7 @@ pub(super) const NODES: [Node; 4] = [
         subject: "kernel log",
         path: paths::KMSG,
         loss: Some("faults are reported by their code only, without the kernel log"),
-        module: "printk",
+        module: "",
         flags: OpenFlags::NON_BLOCKING,
     },
 ];
@@ -106,6 +106,9 @@ fn node_cure(node: &Node, errno: Errno, system: Option<&dyn System>) -> String {
         }
         Errno::NOENT | Errno::NXIO | Errno::NODEV if system.is_none() => {
             "none: this software kernel does not have it".into()
+        }
+        Errno::NOENT | Errno::NXIO | Errno::NODEV if node.module.is_empty() => {
+            format!("this is a container without it: start it with --device {path} --cap-add SYSLOG")
         }
         Errno::NOENT | Errno::NXIO | Errno::NODEV => {
             let power = Path::new("/dev/nvgpu/igpu0/power");
