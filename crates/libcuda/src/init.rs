@@ -61,8 +61,8 @@ early_api! {
     }
 }
 
-/// Tables that NVIDIA's runtime asks for, of which one shows that the driver is NVIDIA's. None is answered. The second is
-/// the first that `libcudart.so.12` of 12.6 asks for, the third that of `libcudart.so.13`.
+/// Tables that NVIDIA's runtime asks for, of which one shows that the driver is NVIDIA's. None is answered. The second
+/// is the first that `libcudart.so.12` of 12.6 asks for, the third that of `libcudart.so.13`.
 const RUNTIME_TABLES: [[u8; 16]; 3] = [
     [0x55, 0x20, 0x08, 0xd4, 0xde, 0xbd, 0x4b, 0x70, 0x8d, 0x34, 0xba, 0x12, 0x3c, 0x66, 0xe1, 0xf2],
     [0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a, 0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9],
