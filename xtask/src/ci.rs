@@ -1,12 +1,13 @@
 //! `cargo xtask ci`: the steps of continuous integration, in groups that can run on machines of their own.
 
-use std::path::Path;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use clap::{Args, ValueEnum};
 use orin_cli::say;
+use serde::Deserialize;
 
 use xtask::workspace;
 
@@ -35,30 +36,31 @@ enum Group {
     Arm64,
 }
 
-/// One step: its group, its name, and a command line of cargo or a script, by its first word. Words with `=` before it
-/// are environment variables.
+/// One step: its group, its name, and a command line of cargo, a script, or [`BUILT`], by its first word. Words with `=`
+/// before it are environment variables.
 type Step = (Group, &'static str, &'static [&'static str]);
 
-/// What depends on the kernel's release, on the newest one; the step `tests` runs it on the oldest one. Both have the
-/// whole workspace's features, so that nothing is compiled again. Long modules that use no call of their own are left
-/// out.
+/// First word of a step that runs programs that the step `tests` has built; their names follow, then `--` and their
+/// arguments. Cargo would build a part of the workspace again, with the features that this part alone needs.
+const BUILT: &str = "built";
+
+/// What depends on the kernel's release, on the newest one; the step `tests` runs it on the oldest one. Long modules that
+/// use no call of their own are left out.
 const NEWEST_KERNEL: &[&str] = &[
     "ORIN_SIM_KERNEL=r39.2",
-    "test",
-    "--workspace",
-    "--test=suites",
-    "--test=stack",
+    BUILT,
+    "suites",
+    "stack",
     "--",
     "--skip=models",
     "--skip=soak",
     "--skip=stress",
 ];
-const NEWEST_BRING_UP: &[&str] =
-    &["ORIN_SIM_KERNEL=r39.2", "test", "--workspace", "--test=programs", "bring_up"];
+const NEWEST_BRING_UP: &[&str] = &["ORIN_SIM_KERNEL=r39.2", BUILT, "programs", "--", "bring_up"];
 
-/// In order of cost: cheap checks fail first. The test command is the README's; the lints compile the
-/// benchmarks. The main job reuses the build of the tests: an optimised build takes minutes more and
-/// checks nothing new. Scripts install what cargo does not.
+/// In order of cost: cheap checks fail first. The test command is the README's; the lints compile the benchmarks. The main
+/// job is a program that the tests have built: an optimised build takes minutes more and checks nothing new. Scripts
+/// install what cargo does not.
 const STEPS: &[Step] = &[
     (Group::Host, "format", &["fmt", "--all", "--check"]),
     (Group::Host, "line width, panics and examples", &["xtask", "check-source"]),
@@ -70,7 +72,7 @@ const STEPS: &[Step] = &[
     (Group::Host, "bring-up on the newest kernel", NEWEST_BRING_UP),
     (Group::Host, "kernels match their sources", &["xtask", "kernels", "--check"]),
     (Group::Host, "documentation", &["doc", "--workspace", "--no-deps", "--all-features"]),
-    (Group::Host, "main job", &["run", "--example", "vector_add"]),
+    (Group::Host, "main job", &[BUILT, "vector_add"]),
     (Group::Host, "L4T headers", &[".ci/headers"]),
     (Group::Features, "subsets of features", &[".ci/features"]),
     (Group::Bindings, "C under valgrind", &[".ci/c"]),
@@ -107,17 +109,63 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 /// Runs one step.
 fn step(root: &Path, name: &str, line: &[&str]) -> Result<()> {
     let (variables, words) = line.split_at(line.iter().take_while(|word| word.contains('=')).count());
-    let is_script = words[0].starts_with(".ci/");
     let variables = variables.iter().filter_map(|word| word.split_once('='));
     let shown: String = variables.clone().map(|(name, value)| format!("{name}={value} ")).collect();
-    say!("==> {name}: {shown}{}{}", if is_script { "" } else { "cargo " }, words.join(" "))?;
-    let mut command = match words {
-        [script] if is_script => Command::new(root.join(script)),
+    let tool = if words[0].starts_with(".ci/") || words[0] == BUILT { "" } else { "cargo " };
+    say!("==> {name}: {shown}{tool}{}", words.join(" "))?;
+    let commands = match words {
+        [BUILT, words @ ..] => built_programs(root, words)?,
+        [script] if script.starts_with(".ci/") => vec![Command::new(root.join(script))],
         _ => {
             let mut command = Command::new(workspace::cargo());
             command.args(words);
-            command
+            vec![command]
         }
     };
-    workspace::run_command(command.current_dir(root).env("RUSTDOCFLAGS", "-D warnings").envs(variables))
+    commands.into_iter().try_for_each(|mut command| {
+        if command.get_current_dir().is_none() {
+            command.current_dir(root);
+        }
+        workspace::run_command(command.env("RUSTDOCFLAGS", "-D warnings").envs(variables.clone()))
+    })
+}
+
+/// What cargo says of a compiled target.
+#[derive(Deserialize)]
+struct Artifact {
+    manifest_path: PathBuf,
+    target: Named,
+    executable: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    name: String,
+}
+
+/// The commands that run programs of `cargo test --workspace`, as cargo runs them, with the arguments after `--`.
+fn built_programs(root: &Path, words: &[&str]) -> Result<Vec<Command>> {
+    let mut parts = words.split(|word| *word == "--");
+    let (names, arguments) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    let mut cargo = Command::new(workspace::cargo());
+    cargo.args(["test", "--workspace", "--no-run", "--quiet", "--message-format=json"]).current_dir(root);
+    cargo.stderr(Stdio::inherit());
+    let output = cargo.output().context("starting cargo")?;
+    ensure!(output.status.success(), "{cargo:?} ended with {}", output.status);
+    let output = String::from_utf8_lossy(&output.stdout);
+    let artifacts = output.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
+    let mut commands = Vec::new();
+    let mut missing = names.to_vec();
+    for Artifact { manifest_path, target, executable } in artifacts {
+        let (Some(program), Some(folder)) = (executable, manifest_path.parent()) else { continue };
+        if !names.contains(&&*target.name) {
+            continue;
+        }
+        missing.retain(|name| *name != target.name);
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        commands.push(command);
+    }
+    ensure!(missing.is_empty(), "cargo test --workspace builds no program {}", missing.join(", "));
+    Ok(commands)
 }
