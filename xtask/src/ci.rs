@@ -36,16 +36,16 @@ enum Group {
     Arm64,
 }
 
-/// One step: its group, its name, and a command line of cargo, a script, or [`BUILT`], by its first word. Words with `=`
-/// before it are environment variables.
+/// One step: its group, its name, and a command line of cargo, a script, or [`BUILT`], by its first word. Words with
+/// `=` before it are environment variables.
 type Step = (Group, &'static str, &'static [&'static str]);
 
 /// First word of a step that runs programs that the step `tests` has built; their names follow, then `--` and their
 /// arguments. Cargo would build a part of the workspace again, with the features that this part alone needs.
 const BUILT: &str = "built";
 
-/// What depends on the kernel's release, on the newest one; the step `tests` runs it on the oldest one. Long modules that
-/// use no call of their own are left out.
+/// What depends on the kernel's release, on the newest one; the step `tests` runs it on the oldest one. Long modules
+/// that use no call of their own are left out.
 const NEWEST_KERNEL: &[&str] = &[
     "ORIN_SIM_KERNEL=r39.2",
     BUILT,
@@ -58,9 +58,9 @@ const NEWEST_KERNEL: &[&str] = &[
 ];
 const NEWEST_BRING_UP: &[&str] = &["ORIN_SIM_KERNEL=r39.2", BUILT, "programs", "--", "bring_up"];
 
-/// In order of cost: cheap checks fail first. The test command is the README's; the lints compile the benchmarks. The main
-/// job is a program that the tests have built: an optimised build takes minutes more and checks nothing new. Scripts
-/// install what cargo does not.
+/// In order of cost: cheap checks fail first. The test command is the README's; the lints compile the benchmarks. The
+/// main job is a program that the tests have built: an optimised build takes minutes more and checks nothing new.
+/// Scripts install what cargo does not.
 const STEPS: &[Step] = &[
     (Group::Host, "format", &["fmt", "--all", "--check"]),
     (Group::Host, "line width, panics and examples", &["xtask", "check-source"]),
