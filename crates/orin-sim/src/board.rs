@@ -14,6 +14,8 @@ pub const BOARD_VARIABLE: &str = "ORIN_SIM_BOARD";
 pub const SMS_PER_TPC: u32 = 2;
 /// SMs of the chip, before fuses and power modes switch some off.
 pub const SMS_OF_CHIP: u32 = 16;
+/// Size of one partition of the L2 cache in bytes: two are the 4 MB of the AGX Orin's technical brief.
+const L2_PARTITION_BYTES: u64 = 2 << 20;
 /// TPCs per GPC position, all on.
 const ALL_TPCS: [u32; 2] = [0b1111, 0b1111];
 
@@ -50,6 +52,10 @@ pub struct Board {
     pub max_clock_hz: u64,
     /// Partitions of the L2 cache that are on, one bit each; 2 MiB per partition.
     pub l2_partitions: u32,
+    /// Width of the memory bus in bits (LPDDR5).
+    pub memory_bits: u64,
+    /// Highest clock of the memory in Hz, which moves data at both edges. Power modes may limit it further.
+    pub memory_clock_hz: u64,
     /// Power modes, that with the most SMs and the highest clock first.
     pub modes: &'static [PowerMode],
 }
@@ -67,6 +73,8 @@ pub static BOARDS: [Board; 6] = [
         memory_bytes: 64 << 30,
         max_clock_hz: 1_300_000_000,
         l2_partitions: 0b11,
+        memory_bits: 256,
+        memory_clock_hz: 3_200_000_000,
         modes: &[mode("maxn", 0, 0), mode("50w", 0, 816), mode("30w", 0xf0, 612), mode("15w", 0xf8, 408)],
     },
     Board {
@@ -75,6 +83,8 @@ pub static BOARDS: [Board; 6] = [
         memory_bytes: 32 << 30,
         max_clock_hz: 930_000_000,
         l2_partitions: 0b11,
+        memory_bits: 256,
+        memory_clock_hz: 3_200_000_000,
         modes: &[
             mode("maxn", 0x80, 0),
             mode("40w", 0x80, 816),
@@ -88,6 +98,8 @@ pub static BOARDS: [Board; 6] = [
         memory_bytes: 16 << 30,
         max_clock_hz: 918_000_000,
         l2_partitions: 0b01,
+        memory_bits: 128,
+        memory_clock_hz: 3_200_000_000,
         modes: &[
             mode("maxn", 0xf0, 0),
             mode("25w", 0xf0, 408),
@@ -101,6 +113,8 @@ pub static BOARDS: [Board; 6] = [
         memory_bytes: 8 << 30,
         max_clock_hz: 765_000_000,
         l2_partitions: 0b01,
+        memory_bits: 128,
+        memory_clock_hz: 3_200_000_000,
         modes: &[
             mode("maxn", 0xf0, 0),
             mode("20w", 0xf0, 408),
@@ -114,6 +128,8 @@ pub static BOARDS: [Board; 6] = [
         memory_bytes: 8 << 30,
         max_clock_hz: 625_000_000,
         l2_partitions: 0b01,
+        memory_bits: 128,
+        memory_clock_hz: 2_133_000_000,
         modes: &[mode("15w", 0xf0, 0), mode("7w", 0xfc, 408)],
     },
     Board {
@@ -122,6 +138,8 @@ pub static BOARDS: [Board; 6] = [
         memory_bytes: 4 << 30,
         max_clock_hz: 625_000_000,
         l2_partitions: 0b01,
+        memory_bits: 64,
+        memory_clock_hz: 2_133_000_000,
         modes: &[mode("10w", 0xfc, 0), mode("7w", 0xfc, 408)],
     },
 ];
@@ -130,6 +148,16 @@ impl Board {
     /// Number of SMs in the board's strongest power mode.
     pub fn most_sms(&self) -> u32 {
         self.modes.iter().map(PowerMode::sm_count).max().unwrap_or(0)
+    }
+
+    /// Size of the L2 cache in bytes.
+    pub fn l2_bytes(&self) -> u64 {
+        u64::from(self.l2_partitions.count_ones()) * L2_PARTITION_BYTES
+    }
+
+    /// Bytes per second that the memory moves at most.
+    pub fn memory_bytes_per_second(&self) -> u64 {
+        self.memory_bits / 8 * 2 * self.memory_clock_hz
     }
 }
 
@@ -237,6 +265,10 @@ mod tests {
             ("nano-4", 512),
         ];
         assert_eq!(cores, expected);
+        // GB/s, as the data sheets round them.
+        let rates: Vec<u64> =
+            BOARDS.iter().map(|board| board.memory_bytes_per_second() / 100_000_000).collect();
+        assert_eq!(rates, [2048, 2048, 1024, 1024, 682, 341]);
         for board in &BOARDS {
             assert_eq!(board.modes[0].sm_count(), board.most_sms(), "{}", board.name);
             assert!(board.modes.iter().all(|mode| mode.sm_count() > 0));

@@ -12,11 +12,13 @@ use anyhow::{Context, Result};
 use clap::Args;
 use cubin::FileKind;
 use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
+use orin_sim::board::{BOARD_VARIABLE, Profile as Board};
 use orin_sim::check::AUTO_VARIABLE;
 use orin_sim::kernel_profile::{
-    KERNELS_VARIABLE, KernelProfile, LAUNCHES_VARIABLE, PROFILE_VARIABLE, Profiler, Selection, Unprofiled,
-    html, json, merge, parse, parse_unprofiled, text,
+    Comparison, KERNELS_VARIABLE, KernelProfile, LAUNCHES_VARIABLE, PROFILE_VARIABLE, Profiler, Selection,
+    Unprofiled, compare, html, json, merge, parse, parse_unprofiled, text,
 };
+use orin_sim::release;
 use orin_sim::serve::guard::{self, Signals};
 use orin_sim::{Config, SoftwareOrin};
 
@@ -29,13 +31,16 @@ Examples:
   orin profile-kernel -- python3 test_nvgpu.py
   orin profile-kernel --kernel 'gemm*' --launch-count 1 --html gemm.html -- ./program
   orin profile-kernel --json=profiles.json -- cargo test
+  orin profile-kernel --board nano-8 -- ./program
+  orin profile-kernel --baseline profiles.json --fail-over 5 -- cargo test
   orin profile-kernel --import profiles.json --html profiles.html
 
 A program that uses tegra-hcq with the feature sim, and does not name a device, opens a software Orin of its own,
 which knows its kernels. Any other program is served. If an output of this command goes to standard output, the
 program prints to standard error.
 
-Exit codes: that of the program; 1 if no kernel was profiled. See docs/profile-kernel.md.")]
+Exit codes: that of the program; 1 if no kernel was profiled, or one is worse than --fail-over permits. See
+docs/profile-kernel.md.")]
 pub(crate) struct Options {
     /// Profile only kernels with this name, in which * stands for any characters; may be given several times
     #[arg(long = "kernel", short = 'k', value_name = "NAME", value_parser = kernel_name)]
@@ -50,6 +55,16 @@ pub(crate) struct Options {
     /// cubins that a served program has in its memory; may be given several times
     #[arg(long, value_name = "FILE")]
     cubin: Vec<PathBuf>,
+    /// Print a lower bound of each kernel's time on this board, and its limits: agx-64, nx-16:15w, ...; the program
+    /// runs on a software Orin of this board
+    #[arg(long, value_name = "BOARD")]
+    board: Option<Board>,
+    /// Print what changed since the profiles of this file, made with --json or ORIN_SIM_PROFILE, instead of tables
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+    /// End with exit code 1 if a measure of a kernel is more than PERCENT above the baseline
+    #[arg(long, value_name = "PERCENT", requires = "baseline", value_parser = percent)]
+    fail_over: Option<f64>,
     /// Print the profiles as one JSON object instead of tables; with FILE, write it to this file
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     json: Option<PathBuf>,
@@ -84,23 +99,38 @@ fn kernel_name(text: &str) -> Result<String, String> {
     }
 }
 
+/// A percentage of `--fail-over`.
+fn percent(text: &str) -> Result<f64, String> {
+    let percent = text.trim_end_matches('%').trim().parse().ok();
+    let wrong = || format!("`{text}` is not a percentage of 0 or more");
+    percent.filter(|percent: &f64| percent.is_finite() && *percent >= 0.0).ok_or_else(wrong)
+}
+
 /// Runs the program, or reads a file, and shows the profiles. Ends like the program.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let outputs = Output::prepare_all([&options.html, &options.json].into_iter().flatten());
     let outputs = outputs.map_err(UsageError::from)?;
-    let inputs = options.import.iter().map(PathBuf::as_path).chain(options.program.first().map(Path::new));
+    let files = options.import.iter().chain(&options.baseline).map(PathBuf::as_path);
+    let inputs = files.chain(options.program.first().map(Path::new));
     let inputs: Vec<&Path> = inputs.chain(options.cubin.iter().map(PathBuf::as_path)).collect();
     outputs.iter().try_for_each(|output| output.spare(&inputs)).map_err(UsageError::from)?;
+    let baseline = options.baseline.as_deref().map(|path| imported(options, path)).transpose()?;
     if let Some(path) = &options.import {
         let profiles = imported(options, path)?;
         if profiles.is_empty() {
             warn("no profile of these kernels is in the file");
         }
-        return show(options, &outputs, &profiles);
+        return show(options, &outputs, &profiles, baseline.as_deref());
     }
     serve::check_program(&options.program)?;
     let profiler = profiler(options)?;
-    let mut config = Config::from_environment().map_err(|error| UsageError(error.to_string()))?;
+    let mut config = match options.board {
+        Some(board) => {
+            release::from_environment().and_then(|release| Config::from_environment_on(board, release))
+        }
+        None => Config::from_environment(),
+    }
+    .map_err(|error| UsageError(error.to_string()))?;
     config.sm.profile = Some(profiler.clone());
     let folder = tempfile::tempdir().context("making a folder for the profiles")?;
     let file = folder.path().join("profiles");
@@ -134,7 +164,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     } else if profiles.iter().any(|profile| profile.kernel.starts_with("0x")) {
         warn("kernels without a name: give their cubins with --cubin");
     }
-    let shown = show(options, &outputs, &merge(profiles))?;
+    let shown = show(options, &outputs, &merge(profiles), baseline.as_deref())?;
     if status.success() { Ok(shown) } else { guard::end_like(status) }
 }
 
@@ -162,6 +192,9 @@ fn prepared(options: &Options, file: &Path) -> Command {
     command.env(PROFILE_VARIABLE, file).env(KERNELS_VARIABLE, options.kernels.join(","));
     let count = options.launch_count.map_or_else(String::new, |count| format!(",{count}"));
     command.env(LAUNCHES_VARIABLE, format!("{}{count}", options.launch_skip)).env(AUTO_VARIABLE, "1");
+    if let Some(board) = options.board {
+        command.env(BOARD_VARIABLE, board.to_string());
+    }
     command
 }
 
@@ -182,16 +215,49 @@ fn nothing(options: &Options, unprofiled: &Unprofiled) -> String {
     }
 }
 
-/// Prints and writes the profiles. `outputs` are those of `--html` and `--json`, as far as they are given.
-fn show(options: &Options, outputs: &[Output], profiles: &[KernelProfile]) -> Result<ExitCode> {
-    let page = options.html.as_ref().map(|_| html(profiles, |file| source(&options.source_folder, file)));
-    let object = options.json.as_ref().map(|_| format!("{:#}\n", json(profiles)));
+/// Prints and writes the profiles, and the changes since a baseline. `outputs` are those of `--html` and `--json`, as
+/// far as they are given.
+fn show(
+    options: &Options,
+    outputs: &[Output],
+    profiles: &[KernelProfile],
+    baseline: Option<&[KernelProfile]>,
+) -> Result<ExitCode> {
+    let board = options.board;
+    let comparison = baseline.map(|baseline| compare(baseline, profiles, board));
+    let page = options
+        .html
+        .as_ref()
+        .map(|_| html(profiles, board, comparison.as_ref(), |file| source(&options.source_folder, file)));
+    let object = options.json.as_ref().map(|_| {
+        let mut object = json(profiles, board);
+        if let Some(comparison) = &comparison {
+            object["comparison"] = serde_json::json!(comparison);
+        }
+        format!("{object:#}\n")
+    });
     let contents = page.iter().chain(&object).map(String::as_bytes);
     write_all(&outputs.iter().zip(contents).collect::<Vec<_>>())?;
     if options.json.is_none() && !profiles.is_empty() {
-        say!("{}", text(profiles).trim_end())?;
+        let tables = comparison.as_ref().map_or_else(|| text(profiles, board), Comparison::to_string);
+        say!("{}", tables.trim_end())?;
     }
-    Ok(Status::failed_if(profiles.is_empty()).into())
+    let is_worse = comparison.as_ref().is_some_and(|comparison| is_worse(options, comparison));
+    Ok(Status::failed_if(profiles.is_empty() || is_worse).into())
+}
+
+/// Whether `--fail-over` makes the command fail, with a warning that says why.
+fn is_worse(options: &Options, comparison: &Comparison) -> bool {
+    let Some(percent) = options.fail_over else { return false };
+    if comparison.kernels.is_empty() {
+        warn("no kernel of the baseline ran: there is nothing to compare");
+        return true;
+    }
+    let worse: Vec<&str> = comparison.over(percent).map(|kernel| kernel.kernel.as_str()).collect();
+    if !worse.is_empty() {
+        warn(format!("worse than the baseline by more than {percent} %: {}", worse.join(", ")));
+    }
+    !worse.is_empty()
 }
 
 /// The text of a source file: at its path, or by its name in one of the folders.

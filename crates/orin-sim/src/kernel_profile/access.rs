@@ -127,6 +127,9 @@ pub struct Passes {
     pub passes: u64,
     /// Passes without conflicts: one, two for accesses of 8 bytes, four for those of 16.
     pub ideal_passes: u64,
+    /// Passes that no hardware can avoid: those of a request whose lanes are all in one pass. GPUs merge the parts of
+    /// some wide requests.
+    pub least_passes: u64,
     /// Largest number of words of one bank that a pass would have to serve: n is an n-way conflict, 1 none.
     pub worst: u64,
     /// Lanes of atomics on a word that another lane of the warp also changes; such atomics are serialised.
@@ -144,6 +147,7 @@ impl Passes {
         self.requests += other.requests;
         self.passes += other.passes;
         self.ideal_passes += other.ideal_passes;
+        self.least_passes += other.least_passes;
         self.worst = self.worst.max(other.worst);
         self.collisions += other.collisions;
     }
@@ -162,6 +166,7 @@ impl Passes {
             all.ideal_passes += 1;
             all.worst = all.worst.max(ways);
         }
+        all.least_passes = if lanes_per_pass == 32 { all.passes } else { ways(request, request.mask) };
         if request.access == Access::Atomic {
             let mut addresses: Vec<u64> = lanes(request.mask).map(|lane| request.addresses[lane]).collect();
             let count = addresses.len() as u64;
@@ -174,7 +179,8 @@ impl Passes {
 /// Largest number of distinct words of one bank that the lanes of `mask` access.
 fn ways(request: &Request, mask: u32) -> u64 {
     let words = u64::from(request.bytes.div_ceil(4));
-    let mut touched = [0; 32];
+    // At most 16 bytes of each lane.
+    let mut touched = [0; 4 * 32];
     let mut count = 0;
     for lane in lanes(mask) {
         let word = request.addresses[lane] / 4;
@@ -268,6 +274,18 @@ mod tests {
         assert_eq!(shared(8, 0xffff, |lane| 8 * lane), (1, 1, 1), "the other half has no lane");
         assert_eq!(shared(16, !0, |lane| 16 * lane), (4, 4, 1));
         assert_eq!(shared(16, !0, |lane| 128 * lane), (32, 4, 8));
+    }
+
+    #[test]
+    fn parts_of_a_wide_request_may_share_a_pass() {
+        let least = |bytes, address: fn(u64) -> u64| {
+            Passes::of(&request(Space::Shared, bytes, !0, address)).least_passes
+        };
+        assert_eq!(least(4, |lane| 8 * lane), 2, "the passes of words are exact");
+        assert_eq!(least(8, |lane| 8 * lane), 2, "256 bytes");
+        assert_eq!(least(8, |_| 0), 1, "an H200 needs one pass for 8 bytes that all lanes read");
+        assert_eq!(least(16, |lane| 16 * lane), 4);
+        assert_eq!(least(16, |lane| 16 * (lane % 8)), 1);
     }
 
     #[test]

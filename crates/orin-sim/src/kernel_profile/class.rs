@@ -7,9 +7,14 @@ pub(super) fn class_of(word: u128) -> &'static str {
     sass::decode(word).map_or("other", |instruction| instruction.op.class())
 }
 
-/// Kind of the memory instruction `word`: `load`, `store` or `atomic`; `None` for others.
+/// Kind of the memory instruction `word`: `load`, `store`, `atomic` or `copy`; `None` for others.
 pub(super) fn access_of(word: u128) -> Option<&'static str> {
-    match sass::decode(word).ok()?.op {
+    access_of_op(sass::decode(word).ok()?.op)
+}
+
+/// As [`access_of`], for an operation.
+pub(super) fn access_of_op(op: Op) -> Option<&'static str> {
+    match op {
         Op::Ldg | Op::Ld | Op::Lds | Op::Ldl | Op::Ldsm => Some("load"),
         // Loads from global memory; their stores to shared memory count there.
         Op::Ldgsts => Some("copy"),

@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 
 use super::access::{Passes, ratio};
+use super::bound::Bound;
+use super::compare::{Comparison, difference, notes, relative, value};
 use super::report::KernelProfile;
 use super::text::{number, percent, title};
 use super::{Counts, Traffic};
+use crate::board::Profile;
 
 const STYLE: &str = "\
 body{font:14px/1.45 system-ui,sans-serif;margin:2em;color:#1a1a1a;background:#fff}\
@@ -22,30 +25,75 @@ td.w{background:#522}tr.n{color:#777}a{color:#8bf}}";
 const COLUMNS: &str =
     "<th>instructions<th>share<th>threads<th>active<th>divergent<th>sectors/request<th>passes/request";
 
-/// The profiles as one page: for each kernel the summary, its source lines and its disassembly, with the counts.
-/// `source` returns the text of a source file, or `None` if it cannot be read.
+/// The profiles as one page: for each kernel the summary, its source lines and its disassembly, with the counts, and
+/// with lower bounds of the times on a board; before them the changes since an earlier run. `source` returns the text
+/// of a source file, or `None` if it cannot be read.
 ///
 /// ```
-/// let page = orin_sim::kernel_profile::html(&[], |_| None);
+/// let page = orin_sim::kernel_profile::html(&[], None, None, |_| None);
 /// assert!(page.starts_with("<!DOCTYPE html>") && page.contains("No kernel was launched"));
 /// ```
-pub fn html(profiles: &[KernelProfile], source: impl Fn(&str) -> Option<String>) -> String {
+pub fn html(
+    profiles: &[KernelProfile],
+    board: Option<Profile>,
+    comparison: Option<&Comparison>,
+    source: impl Fn(&str) -> Option<String>,
+) -> String {
     let link = |(index, profile): (usize, &KernelProfile)| {
         format!("<a href=\"#k{index}\">{}</a>", escape(&profile.kernel))
     };
     let links: String = profiles.iter().enumerate().map(link).collect();
     let none = if profiles.is_empty() { "<p>No kernel was launched." } else { "" };
-    let kernels: String =
-        profiles.iter().enumerate().map(|(index, profile)| kernel(index, profile, &source)).collect();
+    let kernel = |(index, profile)| kernel(index, profile, board, &source);
+    let kernels: String = profiles.iter().enumerate().map(kernel).collect();
+    let changes = comparison.map_or_else(String::new, changes);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>Kernel profiles</title>\
          <style>{STYLE}</style>\n<h1>Kernel profiles</h1>\n\
-         <p>Exact counts of the software Orin (SM 8.7). They say nothing about time.\n{none}\
-         <nav>{links}</nav>\n{kernels}</html>\n"
+         <p>Exact counts of the software Orin (SM 8.7), which does not model time. A lower bound is what a board \
+         cannot undercut.\n{none}<nav>{links}</nav>\n{changes}{kernels}</html>\n"
     )
 }
 
-fn kernel(index: usize, profile: &KernelProfile, source: &dyn Fn(&str) -> Option<String>) -> String {
+/// The changes since an earlier run: a table of kernels, and one of the lines of each.
+fn changes(comparison: &Comparison) -> String {
+    let mut out = "<h2>Changes since the baseline</h2>\n<p>Means per launch.\n".to_owned();
+    for kernel in &comparison.kernels {
+        let title = escape(&format!("{}: {}", kernel.kernel, kernel.shape));
+        out += &format!("<h3>{title}</h3>\n<table><tr><th class=\"l\">measure<th>before<th>now<th>change\n");
+        for change in &kernel.changes {
+            let [before, now] = [change.before, change.now].map(|number| value(change, number));
+            let worse = if change.increase() > 0.0 { " class=\"w\"" } else { "" };
+            out += &format!(
+                "<tr><td class=\"l\">{}<td>{before}<td>{now}<td{worse}>{}\n",
+                change.measure,
+                relative(change)
+            );
+        }
+        out += "</table>\n";
+        if kernel.lines.is_empty() {
+            continue;
+        }
+        let names = kernel.changes.iter().map(|change| format!("<th>{}", change.measure));
+        out += &format!("<table><tr>{}<th class=\"l\">line\n", names.collect::<String>());
+        for line in &kernel.lines {
+            let cells = line.changes.iter().map(|change| format!("<td>{}", difference(change)));
+            let place = escape(&format!("{}:{}", line.file, line.line));
+            out += &format!("<tr>{}<td class=\"l\">{place}\n", cells.collect::<String>());
+        }
+        out += "</table>\n";
+    }
+    notes(comparison).iter().for_each(|note| out += &format!("<p>{}\n", escape(note)));
+    out
+}
+
+fn kernel(
+    index: usize,
+    profile: &KernelProfile,
+    board: Option<Profile>,
+    source: &dyn Fn(&str) -> Option<String>,
+) -> String {
+    let bound = board.map(|board| Bound::of(profile, board));
     let all = profile.totals().all.executed;
     let mut texts: HashMap<String, Vec<String>> = HashMap::new();
     let mut text_of = |file: &str, line: u32| {
@@ -56,47 +104,59 @@ fn kernel(index: usize, profile: &KernelProfile, source: &dyn Fn(&str) -> Option
         lines.get((line as usize).wrapping_sub(1)).cloned().unwrap_or_default()
     };
     let lines = profile.lines();
+    let line_shares = bound.as_ref().map(|bound| bound.line_shares(profile));
     let source_rows = lines.iter().map(|line| {
+        let share = line_shares.as_ref().and_then(|shares| shares.get(&(line.file.clone(), line.line)));
         let cells = [line.line.to_string(), text_of(&line.file, line.line)];
-        (line.file.as_str(), &line.counts, cells.to_vec())
+        (line.file.as_str(), &line.counts, share.copied(), cells.to_vec())
     });
     let source_table = match lines.is_empty() {
         true => "<p>No source lines: compile with -lineinfo (NVRTC: --generate-line-info) to see them.\n"
             .to_owned(),
         false => table("Source lines", &["line", "source"], source_rows, all),
     };
-    let places = profile.instructions.iter().map(|place| {
+    let shares = bound.as_ref().map(|bound| bound.shares(profile));
+    let places = profile.instructions.iter().enumerate().map(|(at_index, place)| {
+        let share = shares.as_ref().map(|shares| shares[at_index]);
         let at = &place.at;
         let line = match (&at.file, at.line) {
             (Some(file), Some(line)) => format!("{}:{line}", file.rsplit('/').next().unwrap_or_default()),
             _ => String::new(),
         };
         let cells = vec![format!("{:#06x}", at.offset), at.instruction.clone(), line];
-        (at.kernel.as_str(), &place.counts, cells)
+        (at.kernel.as_str(), &place.counts, share, cells)
     });
     format!(
         "<h2 id=\"k{index}\">{}</h2>\n<pre>{}</pre>\n{source_table}{}",
         escape(&title(profile)),
-        escape(&profile.summary()),
+        escape(&profile.summary(board)),
         table("Disassembly", &["offset", "instruction", "source"], places, all)
     )
 }
 
-/// A table of rows with counts and further cells, below a line for each group. `all` is the number of executions.
+/// A table of rows with counts, parts of the bound and further cells, below a line for each group. `all` is the number
+/// of executions.
 fn table<'a>(
     title: &str,
     columns: &[&str],
-    rows: impl Iterator<Item = (&'a str, &'a Counts, Vec<String>)>,
+    rows: impl Iterator<Item = (&'a str, &'a Counts, Option<f64>, Vec<String>)>,
     all: u64,
 ) -> String {
     let columns: String = columns.iter().map(|name| format!("<th class=\"l\">{name}")).collect();
-    let mut out = format!("<h3>{title}</h3>\n<table><tr>{COLUMNS}{columns}\n");
+    let mut rows = rows.peekable();
+    let bounded = rows.peek().is_some_and(|(_, _, part, _)| part.is_some());
+    let of_bound = if bounded { "<th>of bound" } else { "" };
+    let mut out = format!("<h3>{title}</h3>\n<table><tr>{COLUMNS}{of_bound}{columns}\n");
     let mut last = None;
-    for (group, counts, cells) in rows {
+    for (group, counts, part, cells) in rows {
         if last.replace(group) != Some(group) {
-            out += &format!("<tr class=\"f\"><td colspan=\"10\">{}\n", escape(group));
+            out += &format!("<tr class=\"f\"><td colspan=\"11\">{}\n", escape(group));
         }
         out += &counted(counts, all);
+        if let Some(part) = part {
+            let part = if counts.executed == 0 { String::new() } else { format!("{:.1} %", 100.0 * part) };
+            out += &format!("<td>{part}");
+        }
         cells.iter().for_each(|cell| out += &format!("<td class=\"l\">{}", escape(cell)));
         out.push('\n');
     }

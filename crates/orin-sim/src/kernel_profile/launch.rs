@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use super::class::{access_of, class_of, is_branch};
 use super::report::{InstructionProfile, KernelProfile};
-use super::{Counts, Occupancy, Profiler, Tally};
+use super::{Cost, Counts, Occupancy, Profiler, Tally};
 use crate::check::{Checker, Image, Known, Located};
 use crate::mmu::View;
 use crate::sm::Launch;
@@ -186,6 +186,7 @@ impl Entry {
             at: self.locate(*distance, *word),
             class: class_of(*word).to_owned(),
             access: access_of(*word).map(str::to_owned),
+            cost: Cost::of(*word),
             branch: sass::decode(*word).is_ok_and(|instruction| is_branch(instruction.op)),
             counts: *counts,
         });

@@ -3,7 +3,8 @@
 //! With a [`Profiler`] in [`SmOptions::profile`](crate::sm::SmOptions::profile) the model counts for each instruction:
 //! executions, active and predicated-off threads, divergent branches, sectors moved by accesses to global and local
 //! memory, and passes of accesses to shared memory. The counts do not depend on the host, on time, or on the number of
-//! host threads: equal runs have equal profiles. Nothing is estimated, and times are not modelled.
+//! host threads: equal runs have equal profiles. Nothing is estimated. Times are not modelled: [`Bound`] computes
+//! how long a board takes at least.
 //!
 //! | module | contains |
 //! |---|---|
@@ -13,6 +14,8 @@
 //! | `class` | the mix |
 //! | `launch` | a running grid, and the launches of a kernel together |
 //! | `report` | the profile of a kernel, its sums and its source lines |
+//! | `port`, `bound` | units of an SM, and a lower bound of the time on a board |
+//! | `compare` | changes since an earlier run |
 //! | `text`, `html`, `advice` | reports for people |
 //! | `environment` | programs that open their own software Orin |
 //!
@@ -21,11 +24,14 @@
 
 mod access;
 mod advice;
+mod bound;
 mod class;
+mod compare;
 mod environment;
 mod html;
 mod launch;
 mod occupancy;
+mod port;
 mod report;
 mod tally;
 mod text;
@@ -37,9 +43,12 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 pub use access::{Passes, Traffic};
+pub use bound::{Bound, Limit};
+pub use compare::{Change, Comparison, KernelChange, LineChange, compare};
 pub use environment::{KERNELS_VARIABLE, LAUNCHES_VARIABLE, PROFILE_VARIABLE};
 pub use html::html;
 pub use occupancy::Occupancy;
+pub use port::{Cost, Port};
 pub use report::{
     InstructionProfile, KernelProfile, LineProfile, Totals, json, merge, parse, parse_unprofiled,
 };

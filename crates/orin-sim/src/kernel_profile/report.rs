@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::{Counts, Occupancy, Unprofiled};
+use super::{Bound, Cost, Counts, Occupancy, Unprofiled};
+use crate::board::Profile;
 use crate::check::Located;
 
 /// Counts of one instruction.
@@ -22,6 +23,9 @@ pub struct InstructionProfile {
     /// Whether it is a branch, call or return, whose threads may diverge.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub branch: bool,
+    /// What an execution occupies, besides an issue slot.
+    #[serde(flatten)]
+    pub cost: Cost,
     /// The counts; all 0 if it was not executed.
     #[serde(flatten)]
     pub counts: Counts,
@@ -196,16 +200,20 @@ pub fn merge(profiles: Vec<KernelProfile>) -> Vec<KernelProfile> {
     merged
 }
 
-/// The profiles as a JSON object with the field `profiles`: each with its `totals` and `lines`.
+/// The profiles as a JSON object with the field `profiles`: each with its `totals` and `lines`, and with the `bound` of
+/// a board.
 ///
 /// ```
-/// assert_eq!(orin_sim::kernel_profile::json(&[])["profiles"].as_array().map(Vec::len), Some(0));
+/// assert_eq!(orin_sim::kernel_profile::json(&[], None)["profiles"].as_array().map(Vec::len), Some(0));
 /// ```
-pub fn json(profiles: &[KernelProfile]) -> Value {
+pub fn json(profiles: &[KernelProfile], board: Option<Profile>) -> Value {
     let one = |profile: &KernelProfile| {
         let mut value = json!(profile);
         value["totals"] = json!(profile.totals());
         value["lines"] = json!(profile.lines());
+        if let Some(board) = board {
+            value["bound"] = json!(Bound::of(profile, board));
+        }
         value
     };
     json!({ "version": 1, "profiles": profiles.iter().map(one).collect::<Vec<_>>() })
@@ -221,7 +229,7 @@ pub fn json(profiles: &[KernelProfile]) -> Value {
 /// ```
 /// use orin_sim::kernel_profile::{json, parse};
 ///
-/// assert!(parse(&json(&[]).to_string()).unwrap().is_empty());
+/// assert!(parse(&json(&[], None).to_string()).unwrap().is_empty());
 /// assert!(parse("{}").is_err());
 /// ```
 pub fn parse(text: &str) -> Result<Vec<KernelProfile>, serde_json::Error> {

@@ -1,11 +1,13 @@
 //! Profiles as text.
 
-use core::fmt;
+use core::fmt::{self, Write};
 use std::borrow::Cow;
 
 use super::access::{Passes, Traffic, ratio};
 use super::advice::advice;
-use super::report::{KernelProfile, LineProfile, Totals};
+use super::bound::{Bound, time};
+use super::report::{InstructionProfile, KernelProfile, LineProfile, Totals};
+use crate::board::Profile;
 
 /// Maximum number of source lines, or instructions, in the table of a kernel.
 const ROWS: usize = 20;
@@ -37,32 +39,34 @@ pub(super) fn extent([x, y, z]: [u32; 3]) -> String {
     }
 }
 
-/// The profiles as tables. Empty without profiles.
+/// The profiles as tables, with lower bounds of their times on a board. Empty without profiles.
 ///
 /// ```
-/// assert_eq!(orin_sim::kernel_profile::text(&[]), "");
+/// assert_eq!(orin_sim::kernel_profile::text(&[], None), "");
 /// ```
-pub fn text(profiles: &[KernelProfile]) -> String {
-    let texts: Vec<String> = profiles.iter().map(KernelProfile::to_string).collect();
+pub fn text(profiles: &[KernelProfile], board: Option<Profile>) -> String {
+    let texts: Vec<String> = profiles.iter().map(|profile| one(profile, board)).collect();
     texts.join("\n")
 }
 
 /// Title, summary, advice, and the most executed lines.
-impl fmt::Display for KernelProfile {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{}\n{}\n", title(self), self.summary())?;
-        table(out, self, self.totals().all.executed)
-    }
+fn one(profile: &KernelProfile, board: Option<Profile>) -> String {
+    let bound = board.map(|board| Bound::of(profile, board));
+    let mut out = format!("{}\n{}\n", title(profile), profile.summary(board));
+    // Writing to a string does not fail.
+    let _ = table(&mut out, profile, bound.as_ref());
+    out
 }
 
 impl KernelProfile {
     /// Facts and advice, one per line.
-    pub(super) fn summary(&self) -> String {
+    pub(super) fn summary(&self, board: Option<Profile>) -> String {
         let totals = self.totals();
+        let bound = board.map_or_else(Vec::new, |board| bound_facts(&Bound::of(self, board), board));
         let advice = advice(self, &totals).into_iter().enumerate();
         let advice =
             advice.map(|(index, sentence)| (Cow::from(if index == 0 { "advice" } else { "" }), sentence));
-        let lines = facts(self, &totals).into_iter().chain(advice);
+        let lines = facts(self, &totals).into_iter().chain(bound).chain(advice);
         lines.map(|(name, value)| format!("  {name:<15} {value}\n")).collect()
     }
 }
@@ -77,8 +81,34 @@ pub(super) fn title(profile: &KernelProfile) -> String {
         0 => String::new(),
         count => format!(", {} ended early", number(count)),
     };
-    let (grid, block) = (extent(profile.grid), extent(profile.block));
-    format!("{}: grid {grid}, block {block}, {launches}{incomplete}", profile.kernel)
+    format!("{}: {}, {launches}{incomplete}", profile.kernel, shape(profile))
+}
+
+/// Grid and block.
+pub(super) fn shape(profile: &KernelProfile) -> String {
+    format!("grid {}, block {}", extent(profile.grid), extent(profile.block))
+}
+
+/// The lower bound and the limits behind it.
+fn bound_facts(bound: &Bound, on: Profile) -> Vec<(Cow<'static, str>, String)> {
+    let set_by = bound.limit().map_or_else(String::new, |limit| format!(", set by {limit}"));
+    // CAST: figures of a board, far below 2^53.
+    let gb_per_second = on.board.memory_bytes_per_second() as f64 / 1e9;
+    let limits = bound.limits.iter().map(|limit| format!("{} {}", limit.name, time(limit.seconds)));
+    vec![
+        (
+            "lower bound".into(),
+            format!(
+                "{} a launch on {} ({} SMs at {} MHz, {gb_per_second:.1} GB/s){set_by}; {} from cold caches",
+                time(bound.seconds),
+                bound.board,
+                on.mode.sm_count(),
+                on.clock_hz() / 1_000_000,
+                time(bound.cold_seconds)
+            ),
+        ),
+        ("bounds".into(), limits.collect::<Vec<_>>().join(", ")),
+    ]
 }
 
 /// Names and values of the summary.
@@ -190,21 +220,14 @@ fn passes(shared: &Passes) -> String {
 }
 
 /// The source lines with most executions, or the instructions if the program has no lines.
-fn table(out: &mut fmt::Formatter<'_>, profile: &KernelProfile, all: u64) -> fmt::Result {
-    let lines = profile.lines();
-    let mut rows: Vec<LineProfile> = match lines.is_empty() {
-        false => lines,
-        true => profile
-            .instructions
-            .iter()
-            .map(|place| LineProfile { file: place.at.to_string(), line: 0, counts: place.counts })
-            .collect(),
-    };
-    rows.retain(|row| row.counts.executed > 0);
+fn table(out: &mut String, profile: &KernelProfile, bound: Option<&Bound>) -> fmt::Result {
+    let all = profile.totals().all.executed;
+    let mut rows = rows(profile, bound);
+    rows.retain(|(row, _)| row.counts.executed > 0);
     // Selects rows with divergence or memory accesses first, then the most executed. Prints them in source order.
     let mut shown: Vec<usize> = (0..rows.len()).collect();
     shown.sort_by_key(|&row| {
-        let counts = &rows[row].counts;
+        let counts = &rows[row].0.counts;
         let special =
             [counts.divergent, counts.global.requests, counts.local.requests, counts.shared.requests];
         core::cmp::Reverse((special != [0; 4], counts.executed))
@@ -213,17 +236,23 @@ fn table(out: &mut fmt::Formatter<'_>, profile: &KernelProfile, all: u64) -> fmt
     shown.sort_unstable();
     writeln!(
         out,
-        "  {:>14} {:>5} {:>7} {:>9} {:>11} {:>10}  where",
-        "instructions", "share", "threads", "divergent", "sectors/req", "passes/req"
+        "  {:>14} {:>5} {:>7} {:>9} {:>11} {:>10}{}  where",
+        "instructions",
+        "share",
+        "threads",
+        "divergent",
+        "sectors/req",
+        "passes/req",
+        if bound.is_some() { "  of bound" } else { "" }
     )?;
-    for row in shown.iter().map(|&row| &rows[row]) {
+    for (row, share) in shown.iter().map(|&row| &rows[row]) {
         let counts = &row.counts;
         let mut moved = counts.global;
         moved.add(&counts.local);
         let or_none = |count: u64, text: String| if count == 0 { String::new() } else { text };
         writeln!(
             out,
-            "  {:>14} {:>5} {:>7.1} {:>9} {:>11} {:>10}  {}",
+            "  {:>14} {:>5} {:>7.1} {:>9} {:>11} {:>10}{}  {}",
             number(counts.executed),
             percent(counts.executed, all),
             ratio(counts.active, counts.executed),
@@ -233,6 +262,7 @@ fn table(out: &mut fmt::Formatter<'_>, profile: &KernelProfile, all: u64) -> fmt
                 counts.shared.requests,
                 format!("{:.1}", ratio(counts.shared.passes, counts.shared.requests))
             ),
+            share.map_or_else(String::new, |share| format!(" {:>7.0} %", 100.0 * share)),
             if row.line == 0 { row.file.clone() } else { format!("{}:{}", row.file, row.line) }
         )?;
     }
@@ -240,6 +270,25 @@ fn table(out: &mut fmt::Formatter<'_>, profile: &KernelProfile, all: u64) -> fmt
         writeln!(out, "  ... and {} with fewer executions", rows.len() - shown.len())?;
     }
     Ok(())
+}
+
+/// The source lines, or the instructions without lines, and their parts of the bound.
+fn rows(profile: &KernelProfile, bound: Option<&Bound>) -> Vec<(LineProfile, Option<f64>)> {
+    let lines = profile.lines();
+    if lines.is_empty() {
+        let mut shares = bound.map(|bound| bound.shares(profile).into_iter());
+        let row = |place: &InstructionProfile| {
+            let row = LineProfile { file: place.at.to_string(), line: 0, counts: place.counts };
+            (row, shares.as_mut().and_then(Iterator::next))
+        };
+        return profile.instructions.iter().map(row).collect();
+    }
+    let shares = bound.map(|bound| bound.line_shares(profile));
+    let row = |line: LineProfile| {
+        let share = shares.as_ref().and_then(|shares| shares.get(&(line.file.clone(), line.line)).copied());
+        (line, share)
+    };
+    lines.into_iter().map(row).collect()
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Profiles of kernels: counts that are known from the code.
 
-use orin_sim::kernel_profile::{Counts, KernelProfile, Profiler, Selection, html, json, merge, parse, text};
+use orin_sim::kernel_profile::{
+    Bound, Cost, Counts, KernelProfile, Port, Profiler, Selection, compare, html, json, merge, parse, text,
+};
 use orin_sim::sm::{GridStats, SmOptions};
 
 use crate::support::{Machine, Params};
@@ -59,10 +61,7 @@ fn only(profile: &KernelProfile, mnemonic: &str) -> Counts {
 fn sectors_follow_the_stride() {
     // Words apart, sectors of a warp's request.
     for (stride, sectors) in [(0, 1), (1, 4), (2, 8), (3, 12), (8, 32), (32, 32)] {
-        let (profile, _) = profile("strided", 2, 64, |machine| {
-            let (out, input) = (machine.zeros(4 * 128), machine.zeros(4 * 128 * 32));
-            Params::new().buffer(&out).buffer(&input).u32(stride)
-        });
+        let (profile, _) = profile_of_stride(stride);
         let (load, store) = (at(&profile, "LOAD").global, at(&profile, "STORE").global);
         let needed = if stride == 0 { 4 } else { 128 };
         assert_eq!((load.requests, load.sectors), (4, 4 * sectors), "stride {stride}");
@@ -229,7 +228,7 @@ fn a_launch_that_faults_is_incomplete() {
     assert_eq!((profiles[0].launches, profiles[0].incomplete), (2, 2));
     assert_eq!(at(&profiles[0], "LOAD").executed, at(&profiles[0], "LOAD").executed.max(1));
     assert_eq!(at(&profiles[0], "STORE").global.requests, 0);
-    assert!(text(&profiles).contains("2 ended early"));
+    assert!(text(&profiles, None).contains("2 ended early"));
 }
 
 #[test]
@@ -274,20 +273,175 @@ fn profiles_are_written_in_three_forms() {
         Params::new().buffer(&out).u32(32)
     });
     let profiles = vec![profile];
-    let page = html(&profiles, |file| file.ends_with("profile.cu").then(|| SOURCE.to_owned()));
+    let page = html(&profiles, None, None, |file| file.ends_with("profile.cu").then(|| SOURCE.to_owned()));
     for part in
         ["<h2 id=\"k0\">banks", "STS [R7], R4", "32.0 of 1.0", "room[threadIdx.x * stride &amp; 1023]"]
     {
         assert!(page.contains(part), "{part} is not in {page}");
     }
     assert_eq!(page.matches("http").count(), 0, "no links to anything else");
-    assert_eq!(text(&profiles), include_str!("banks.txt"));
-    assert_eq!(text(&[profiles[0].clone(), profiles[0].clone()]).matches("\n\nbanks: ").count(), 1);
-    let whole = json(&profiles);
+    assert_eq!(text(&profiles, None), include_str!("banks.txt"));
+    assert_eq!(text(&[profiles[0].clone(), profiles[0].clone()], None).matches("\n\nbanks: ").count(), 1);
+    let whole = json(&profiles, None);
     assert_eq!(whole["profiles"][0]["totals"]["stores"]["shared"]["passes"], 32);
     assert_eq!(parse(&whole.to_string()).unwrap(), profiles);
     let lines = format!("{0}\n{0}\n", serde_json::to_string(&profiles[0]).unwrap());
     let merged = merge(parse(&lines).unwrap());
     assert_eq!((merged.len(), merged[0].launches), (1, 2));
     assert_eq!(merged[0].totals().stores.shared.passes, 64);
+}
+
+/// Time in seconds of a limit of a bound; 0 if it has none.
+fn limit(bound: &Bound, name: &str) -> f64 {
+    bound.limits.iter().find(|limit| limit.name == name).map_or(0.0, |limit| limit.seconds)
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= 1e-12 * b.abs()
+}
+
+/// A launch of `banks`: 35 instructions, `stride` words between lanes.
+fn banks(stride: u32) -> KernelProfile {
+    let (profile, _) = profile("banks", 1, 32, |machine| {
+        let out = machine.zeros(4 * 32);
+        Params::new().buffer(&out).u32(stride)
+    });
+    profile
+}
+
+#[test]
+fn bounds_follow_from_counts() {
+    let board = "agx-64".parse().unwrap();
+    // One SM at 1.3 GHz: 32 passes of the store, one of the load, one request to global memory.
+    let profile = banks(32);
+    let bound = Bound::of(&profile, board);
+    assert_eq!(bound.limit(), Some("load/store"));
+    assert!(close(bound.seconds, 34.0 / 1.3e9), "{bound:?}");
+    // Four instructions per clock.
+    assert!(close(limit(&bound, "issue slots"), 35.0 / 4.0 / 1.3e9), "{bound:?}");
+    assert!(close(bound.cold_seconds, bound.seconds), "128 bytes take less time");
+    // A smaller board has a lower clock, but as many SMs as the block needs.
+    assert!(close(Bound::of(&profile, "nano-8:7w".parse().unwrap()).seconds, 34.0 / 0.408e9));
+    // Without conflicts the issue slots bind. Two launches take the time of one.
+    let mut fast = banks(1);
+    let once = Bound::of(&fast, board);
+    assert_eq!(once.limit(), Some("issue slots"));
+    assert!(close(limit(&once, "load/store"), 3.0 / 1.3e9));
+    fast = merge(vec![fast.clone(), fast]).remove(0);
+    assert_eq!((fast.launches, Bound::of(&fast, board)), (2, once));
+    // 2 blocks on 2 SMs: 8 requests of 128 bytes.
+    let (strided, _) = profile_of_stride(1);
+    assert!(close(limit(&Bound::of(&strided, board), "load/store"), 8.0 / 2.0 / 1.3e9));
+    let parts: f64 = strided.instructions.iter().map(|one| one.counts.executed as f64).sum();
+    assert!(close(limit(&Bound::of(&strided, board), "issue slots"), parts / 4.0 / 2.0 / 1.3e9));
+}
+
+/// Two blocks of two warps, each thread of which loads and stores a word.
+fn profile_of_stride(stride: u32) -> (KernelProfile, GridStats) {
+    profile("strided", 2, 64, |machine| {
+        let (out, input) = (machine.zeros(4 * 128), machine.zeros(4 * 128 * 32));
+        Params::new().buffer(&out).buffer(&input).u32(stride)
+    })
+}
+
+#[test]
+fn memory_bounds_leave_out_what_caches_hold() {
+    let mut profile = banks(1);
+    let mib = f64::from(1 << 20);
+    (profile.read_bytes, profile.written_bytes) = (100 << 20, 50 << 20);
+    // 4 MiB of L2 and 4 of the system cache, for data that is read and for data that is written.
+    let agx = Bound::of(&profile, "agx-64".parse().unwrap());
+    assert_eq!(agx.limit(), Some("memory"));
+    assert!(close(agx.seconds, (150.0 - 16.0) * mib / 204.8e9), "{agx:?}");
+    assert!(close(agx.cold_seconds, 150.0 * mib / 204.8e9), "{agx:?}");
+    let nano = Bound::of(&profile, "nano-4".parse().unwrap());
+    assert!(close(nano.seconds, (150.0 - 12.0) * mib / 34.128e9), "{nano:?}");
+    // Data that the caches may hold: not a limit.
+    (profile.read_bytes, profile.written_bytes) = (8 << 20, 8 << 20);
+    let cached = Bound::of(&profile, "agx-64".parse().unwrap());
+    assert_eq!((cached.limit(), limit(&cached, "memory")), (Some("issue slots"), 0.0));
+    assert!(close(cached.cold_seconds, 16.0 * mib / 204.8e9), "{cached:?}");
+    // Twice as many launches with the same data each.
+    let (launches, bytes) = (2, [16 << 20, 16 << 20]);
+    (profile.launches, [profile.read_bytes, profile.written_bytes]) = (launches, bytes);
+    assert_eq!(limit(&Bound::of(&profile, "agx-64".parse().unwrap()), "memory"), 0.0);
+}
+
+#[test]
+fn tensor_cores_multiply_at_their_rate() {
+    // Sections are aligned to 16 bytes in the file. Quarters of a clock of one SM.
+    let mut seen = std::collections::BTreeMap::new();
+    let files = [&include_bytes!("../sass/tensor.cubin")[..], include_bytes!("../sass/sparse.cubin")];
+    for word in files.iter().flat_map(|file| file.chunks_exact(16)) {
+        let word = u128::from_le_bytes(word.try_into().unwrap());
+        let text = sass::disassemble(word, 0).unwrap_or_default();
+        if let Some(name) = text.split_whitespace().find(|name| name.contains("MMA.")) {
+            seen.insert(name.to_owned(), Cost::of(word).quarters);
+        }
+    }
+    let seen: Vec<(&str, u64)> = seen.iter().map(|(name, quarters)| (name.as_str(), *quarters)).collect();
+    // 16 x 8 products of 256 bits in two clocks. The rate of DMMA is not published: an issue slot.
+    let expected = [
+        ("BMMA.168256.XOR.POPC", 8),
+        ("DMMA.884", 1),
+        ("HMMA.16816.F32", 8),
+        ("HMMA.SP.16832.F32", 8),
+        ("IMMA.16832.S8.S8", 8),
+        ("IMMA.SP.16832.S8.U8", 4),
+    ];
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn a_bound_and_its_shares_are_printed() {
+    let board = Some("nx-16:15w".parse().unwrap());
+    let profiles = [banks(32)];
+    insta::assert_snapshot!(text(&profiles, board));
+    let page = html(&profiles, board, None, |_| None);
+    assert!(page.contains("<th>of bound") && page.contains("<td>94.1 %"), "{page}");
+    assert!(!html(&profiles, None, None, |_| None).contains("of bound"));
+    let whole = json(&profiles, board);
+    assert_eq!(whole["profiles"][0]["bound"]["limits"][0]["name"], Port::LoadStore.name());
+    assert_eq!(parse(&whole.to_string()).unwrap(), profiles);
+}
+
+#[test]
+fn runs_are_compared() {
+    let rounds = |grid| {
+        let (profile, _) = profile("rounds", grid, 32, |machine| {
+            let out = machine.zeros(4 * 32);
+            Params::new().buffer(&out)
+        });
+        profile
+    };
+    let board = Some("agx-64".parse().unwrap());
+    let (strided, _) = profile_of_stride(1);
+    let before = [strided.clone(), rounds(3), banks(1)];
+    let mut copies = profile("copied", 1, 32, |machine| {
+        let (out, input) = (machine.zeros(16 * 32), machine.zeros(16 * 32));
+        Params::new().buffer(&out).buffer(&input)
+    });
+    copies.0.occupancy.sms = 8;
+    let now = [merge(vec![banks(32), banks(32)]).remove(0), rounds(4), copies.0];
+    let changes = compare(&before, &now, board);
+    insta::assert_snapshot!(changes);
+    assert_eq!(changes.over(1e9).map(|kernel| kernel.kernel.as_str()).collect::<Vec<_>>(), ["banks"]);
+    assert_eq!(changes.over(30.0).count(), 2);
+    let page = html(&now, board, Some(&changes), |_| None);
+    for part in [
+        "Changes since the baseline",
+        "<td class=\"w\">new",
+        "only in the baseline: strided: grid 2, block 64",
+    ] {
+        assert!(page.contains(part), "{part} is not in {page}");
+    }
+    // Equal runs do not change; a board with other SMs is named.
+    let same = compare(&before, &before, board);
+    assert!(same.kernels.iter().all(|kernel| kernel.increase() == 0.0 && kernel.lines.is_empty()));
+    assert_eq!(same.to_string().matches(": no change\n").count(), 3);
+    let mut other = before.clone();
+    other[0].occupancy.sms = 8;
+    assert!(
+        compare(&before, &other, None).to_string().contains("a board with 16 SMs, this run of one with 8")
+    );
 }

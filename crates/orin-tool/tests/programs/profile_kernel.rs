@@ -59,11 +59,18 @@ exit $2"#;
 
 /// A profile without instructions.
 fn empty(kernel: &str) -> String {
+    with(kernel, "", 16)
+}
+
+/// A profile with these instructions, of a board with so many SMs.
+fn with(kernel: &str, instructions: &str, sms: u32) -> String {
     let occupancy = r#"{"blocks_per_sm":16,"warps_per_sm":16,"max_warps":48,"by_warps":48,"by_registers":64,
-        "by_shared":null,"by_blocks":16,"limited_by":["blocks"],"sms":16}"#;
+        "by_shared":null,"by_blocks":16,"limited_by":["blocks"],"sms":SMS}"#;
+    let occupancy = occupancy.replace("SMS", &sms.to_string());
     format!(
         r#"{{"kernel":"{kernel}","grid":[1,1,1],"block":[32,1,1],"registers":8,"shared_bytes":1024,"local_bytes":0,
-        "launches":1,"incomplete":0,"occupancy":{occupancy},"read_bytes":0,"written_bytes":0,"instructions":[]}}"#
+        "launches":1,"incomplete":0,"occupancy":{occupancy},"read_bytes":0,"written_bytes":0,
+        "instructions":[{instructions}]}}"#
     )
     .replace('\n', "")
         + "\n"
@@ -135,6 +142,79 @@ fn files_are_imported() {
     let wrong = import(&[]);
     assert_eq!(wrong.status.code(), Some(2));
     assert!(text(&wrong.stderr).contains("invalid type"), "{}", text(&wrong.stderr));
+}
+
+/// A load that `executed` warps execute.
+fn load(executed: u64) -> String {
+    let traffic = format!(r#""requests":{executed},"sectors":{executed},"ideal_sectors":{executed}"#);
+    format!(
+        r#"{{"kernel":"k","offset":0,"instruction":"LDG","file":"/src/k.cu","line":7,"class":"global memory",
+        "access":"load","port":"load/store","quarters":0,"executed":{executed},"threads":{executed},
+        "active":{executed},"global":{{{traffic},"needed_bytes":4,"requested_bytes":4}}}}"#
+    )
+}
+
+#[test]
+fn a_run_is_compared_with_its_baseline() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("old"), with("k", &load(100), 16) + &empty("gone")).unwrap();
+    fs::write(path("new"), with("k", &load(110), 16) + &empty("added")).unwrap();
+    fs::write(path("nano"), with("k", &load(100), 8)).unwrap();
+    fs::write(path("other"), empty("gone")).unwrap();
+    let old_format = with("k", &load(100).replace("\"port\"", "\"p\""), 16);
+    fs::write(path("old-format"), format!("{{\"profiles\": [{}]}}", old_format.trim_end())).unwrap();
+    let import = |file: &str, options: &[&str]| {
+        let mut command = Command::new(ORIN);
+        command.current_dir(folder.path()).args(["profile-kernel", "--import", file]).args(options);
+        command.output().unwrap()
+    };
+    let output = import("new", &["--baseline", "old", "--board", "agx-64", "--html", "page.html"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    insta::assert_snapshot!(text(&output.stdout));
+    let page = fs::read_to_string(path("page.html")).unwrap();
+    assert!(page.contains("Changes since the baseline") && page.contains("+10.0 %"), "{page}");
+    // The exit code, and why.
+    let code = |file: &str, options: &[&str]| {
+        let output = import(file, options);
+        (output.status.code(), text(&output.stderr))
+    };
+    assert_eq!(code("new", &["--baseline", "old", "--fail-over", "10"]), (Some(0), String::new()));
+    let (failed, why) = code("new", &["--baseline", "old", "--fail-over", "9.9%"]);
+    assert_eq!((failed, why.as_str()), (Some(1), "worse than the baseline by more than 9.9 %: k\n"));
+    let (failed, why) = code("other", &["--baseline", "nano", "--fail-over", "0"]);
+    let nothing = "no kernel of the baseline ran: there is nothing to compare\n";
+    assert_eq!((failed, why.as_str()), (Some(1), nothing));
+    let nano = import("new", &["--baseline", "nano"]);
+    assert!(text(&nano.stdout).contains("the baseline is of a board with 8 SMs, this run of one with 16"));
+    let compared = parsed(&import("new", &["--baseline", "old", "--json"]));
+    assert_eq!(compared["comparison"]["kernels"][0]["changes"][0]["now"], 110.0);
+    // Files that cannot be a baseline.
+    let (usage, why) = code("new", &["--baseline", "old-format"]);
+    assert!(
+        usage == Some(2) && why.contains("old-format: ") && why.contains("missing field `port`"),
+        "{why}"
+    );
+    let (usage, why) = code("new", &["--baseline", "new", "--html", "new"]);
+    assert!(usage == Some(2) && why.contains("would be overwritten"), "{why}");
+}
+
+#[test]
+fn bounds_are_of_the_board_that_ran_the_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let line = bring_up("sim", folder.path());
+    let program: Vec<&str> = std::iter::once(ORIN).chain(line.iter().map(String::as_str)).collect();
+    let output = profile(&["--no-serve", "--json", "--board", "nano-4:7w"], &program);
+    let first = &parsed(&output)["profiles"][0];
+    assert_eq!((&first["occupancy"]["sms"], &first["bound"]["on_board"]), (&json!(4), &json!("nano-4:7w")));
+    // What it prints is a baseline.
+    let file = folder.path().join("profiles.json");
+    fs::write(&file, &output.stdout).unwrap();
+    let mut import = Command::new(ORIN);
+    import.args(["profile-kernel", "--baseline"]).arg(&file).arg("--import").arg(&file);
+    let same = import.output().unwrap();
+    assert!(text(&same.stdout).contains("fault_write: grid 1, block 1: no change"), "{}", text(&same.stderr));
+    assert!(first["bound"]["seconds"].as_f64().unwrap() > 0.0, "{first}");
 }
 
 #[test]

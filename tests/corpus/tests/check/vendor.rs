@@ -1,7 +1,8 @@
 //! Findings and profiles of the software Orin, and those of NVIDIA's compute-sanitizer and ncu.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use orin_sim::kernel_profile::KernelProfile;
 use test_corpus::vendor::profile::{self, ACCESSES, INSTRUCTIONS, INSTRUCTIONS_FILE};
 use test_corpus::vendor::{Explained, load, profiled, sanitizer};
 
@@ -27,6 +28,18 @@ fn what_compute_sanitizer_finds_is_found() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// A lower bound of the time counts no more issue slots and passes than the GPU needs.
+fn assert_bounds(ours: &KernelProfile, ncu: &BTreeMap<String, u64>, instructions: &[[u64; 7]]) {
+    let all = ours.totals().all;
+    assert!(all.executed <= ncu["smsp__inst_executed.sum"], "{}: {} issue slots", ours.kernel, all.executed);
+    for one in ours.instructions.iter().filter(|one| one.at.kernel == ours.kernel) {
+        let passes = instructions.get(one.at.offset as usize / 16).map_or(0, |counts| counts[5]);
+        // The kernels repeat comparing exchanges that fail, as often as threads meet.
+        let bounded = one.counts.shared.least_passes <= passes || ours.kernel == "shared_atomics";
+        assert!(bounded, "{}: {} passes, ncu {passes}", one.at, one.counts.shared.least_passes);
+    }
+}
+
 #[test]
 fn profiles_are_those_of_ncu() {
     let stored: profile::Stored = load(profile::FILE).unwrap();
@@ -41,6 +54,7 @@ fn profiles_are_those_of_ncu() {
         add(profile::differences(&ours.totals(), ncu, &ACCESSES));
         match profile::of(case, true) {
             Ok(ours) => {
+                assert_bounds(&ours, ncu, &instructions[case.kernel]);
                 add(profile::differences(&ours.totals(), ncu, ACCESSES.iter().chain(&INSTRUCTIONS)));
                 add(profile::instruction_differences(&ours, &instructions[case.kernel]));
             }
