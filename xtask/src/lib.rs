@@ -24,5 +24,5 @@ pub const FORWARDED: [(&str, &[&str]); 2] = [
 ];
 
 /// Commands of `orin` that are not forwarded, because their programs and files are not the workspace's.
-pub const ORIN_ONLY: [&str; 9] =
-    ["bring-up", "check", "compile", "cuda", "llm", "profile-kernel", "record", "run", "serve"];
+pub const ORIN_ONLY: [&str; 10] =
+    ["bring-up", "check", "compile", "cuda", "llm", "profile-kernel", "record", "run", "serve", "timeline"];

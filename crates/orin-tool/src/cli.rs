@@ -9,7 +9,9 @@ use clap_complete::Shell;
 use orin_cli::{ExitStatus, UsageError, plain_stdout};
 use tegra_hcq::{DeviceKind, DeviceName};
 
-use crate::{bring_up, check, compile, cuda, decode, dmesg, doctor, info, llm, profile_kernel, run, serve};
+use crate::{
+    bring_up, check, compile, cuda, decode, dmesg, doctor, info, llm, profile_kernel, run, serve, timeline,
+};
 
 /// Examine the GPU of a Jetson Orin, explain its kernel log, and decode commands and code.
 ///
@@ -68,6 +70,8 @@ enum Task {
     Cuda(cuda::Options),
     /// Run a program on the software Orin and count what its kernels do: instructions, transactions, bank conflicts
     ProfileKernel(profile_kernel::Options),
+    /// Show queues, graphs and spans of a program, or of a trace, as a page for the browser
+    Timeline(timeline::Options),
     /// Run, measure and examine language models
     #[command(subcommand)]
     Llm(llm::Command),
@@ -152,6 +156,7 @@ impl Cli {
             Task::Check(options) => return check::run(options),
             Task::Cuda(options) => return cuda::run(options),
             Task::ProfileKernel(options) => return profile_kernel::run(options),
+            Task::Timeline(options) => return timeline::run(options),
             Task::Llm(command) => return llm::run(command),
             Task::BringUpStage(options) => return bring_up::child::run(options),
             Task::Completions { shell } => completions(*shell),
@@ -242,6 +247,7 @@ mod tests {
             "check",
             "cuda",
             "profile-kernel",
+            "timeline",
             "llm",
             "info",
             "doctor",

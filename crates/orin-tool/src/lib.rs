@@ -27,5 +27,6 @@ mod serve;
 pub mod strace;
 #[cfg(test)]
 mod text_files;
+mod timeline;
 
 pub use cli::{Cli, RunKernel};

@@ -16,3 +16,4 @@ mod run;
 #[path = "../../../../fuzz/src/runner.rs"]
 mod runner;
 mod serve;
+mod timeline;

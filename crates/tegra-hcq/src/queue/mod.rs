@@ -212,6 +212,8 @@ impl Queue {
             profiling: Profiling::default(),
         };
         queue.set_up()?;
+        #[cfg(feature = "reports")]
+        collect::start_from_environment();
         if collect::is_on() {
             queue.profile(true)?;
         }
