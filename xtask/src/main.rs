@@ -7,6 +7,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 use std::ffi::OsString;
+use std::io::IsTerminal as _;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 
@@ -86,6 +87,8 @@ fn forward(arguments: &[OsString]) -> Result<ExitCode> {
         return Err(UsageError(reason).into());
     };
     let mut command = Command::new(workspace::cargo());
-    command.args(["run", "--quiet", "--package", package, "--"]).args(arguments);
+    // On a terminal cargo shows what it builds, which may take minutes.
+    let quiet = (!std::io::stderr().is_terminal()).then_some("--quiet");
+    command.arg("run").args(quiet).args(["--package", package, "--"]).args(arguments);
     Err(command.exec()).with_context(|| format!("starting {command:?}"))
 }
