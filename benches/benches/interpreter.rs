@@ -4,7 +4,7 @@
 //! interpreter is measured.
 //!
 //! `--launches N KERNEL` instead executes `matmul_tiled` or `vector_add` N times, at a small size and on one thread,
-//! and measures nothing. It is for tools that count instructions of the CPU: see "Costs" in `docs/check.md`.
+//! and measures nothing. It is for tools that count instructions of the CPU: see "Costs" in `docs/check-proof.md`.
 //!
 //! Limits: a warp instruction costs a fetch and a jump to its handler, a few nanoseconds, and one pass over 32 lanes.
 //! Arithmetic, the main part of Mandelbrot, is a handful of vector operations per pass. The matrix product spends much

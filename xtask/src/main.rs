@@ -21,6 +21,8 @@ mod check_source;
 mod ci;
 mod gen_classes;
 mod import_graph;
+mod markdown;
+mod site;
 mod tokens;
 
 /// Project commands of the Orin GPU driver workspace.
@@ -41,8 +43,10 @@ enum Task {
     },
     /// Print the largest circle of modules of each crate; exit code 1 if one has more than 6 files
     ImportGraph(import_graph::Options),
-    /// Check line widths, comments on calls that panic, and documentation; exit code 1 if a line is at fault
+    /// Check line widths, comments on calls that panic, documentation and links; exit code 1 if a line is at fault
     CheckSource,
+    /// Build the documentation as a site of HTML pages and check its links; exit code 1 if one leads nowhere
+    Site(site::Options),
     /// Run the steps of continuous integration
     Ci(ci::Options),
     #[command(external_subcommand)]
@@ -58,6 +62,7 @@ fn main() -> ExitCode {
         Task::GenClasses { check } => success(gen_classes::run(check)),
         Task::ImportGraph(options) => import_graph::run(&options),
         Task::CheckSource => check_source::run(),
+        Task::Site(options) => site::run(&options),
         Task::Ci(options) => success(ci::run(&options)),
         Task::Other(arguments) => forward(&arguments),
     };
@@ -91,4 +96,15 @@ fn forward(arguments: &[OsString]) -> Result<ExitCode> {
     let quiet = (!std::io::stderr().is_terminal()).then_some("--quiet");
     command.arg("run").args(quiet).args(["--package", package, "--"]).args(arguments);
     Err(command.exec()).with_context(|| format!("starting {command:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    #[test]
+    fn the_page_lists_the_commands() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/xtask.md");
+        orin_cli::reference::check_page(&page, "xtask", <super::Options as clap::CommandFactory>::command());
+    }
 }

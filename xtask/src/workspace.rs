@@ -61,13 +61,22 @@ struct TargetEntry {
 #[derive(Debug)]
 pub struct Target {
     /// Package name.
-    package: String,
+    pub package: String,
     /// Kind in cargo's terms: `lib`, `bin`, `test`, `bench`, `example`.
     pub kind: String,
     /// Target name.
-    name: String,
+    pub name: String,
     /// Root file.
     pub source: PathBuf,
+}
+
+impl Target {
+    /// Whether this is a library for users: in the folder `crates`.
+    pub fn is_library(&self) -> bool {
+        let in_crates =
+            |path: &Path| path.ancestors().nth(3).is_some_and(|folder| folder.ends_with("crates"));
+        matches!(self.kind.as_str(), "lib" | "rlib" | "cdylib" | "staticlib") && in_crates(&self.source)
+    }
 }
 
 impl fmt::Display for Target {

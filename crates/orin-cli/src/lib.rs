@@ -9,7 +9,10 @@
 //! - Long work: [`Stop`], [`Progress`].
 //! - Options: [`number`], [`within`].
 #![cfg_attr(feature = "profile", doc = "- Options that profile a run: [`profile`].")]
-#![cfg_attr(feature = "test-support", doc = "- Checks of whole programs: [`testing`].")]
+#![cfg_attr(
+    feature = "test-support",
+    doc = "- Checks of whole programs: [`testing`]; of the pages that list their commands: [`reference`]."
+)]
 
 mod exit;
 mod output;
@@ -17,6 +20,8 @@ mod output;
 pub mod profile;
 mod progress;
 mod range;
+#[cfg(feature = "test-support")]
+pub mod reference;
 mod start;
 mod stdout;
 mod stop;

@@ -225,6 +225,12 @@ mod tests {
     }
 
     #[test]
+    fn the_page_lists_the_commands() {
+        let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/orin.md");
+        orin_cli::reference::check_page(&page, "orin", Cli::command());
+    }
+
+    #[test]
     fn every_command_has_a_page_and_completions() {
         let documents = Cli::documents().unwrap();
         let text = |name: &str| {

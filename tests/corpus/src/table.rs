@@ -1,4 +1,4 @@
-//! The comparison table of the software Orin and silicon in `docs/software-orin.md`.
+//! The comparison table of the software Orin and silicon in `docs/silicon.md`.
 
 use std::fmt::Write;
 

@@ -152,7 +152,7 @@ fn the_model_agrees_with_silicon() {
 
 #[test]
 fn the_table_in_the_document_is_up_to_date() {
-    let document = fs::read_to_string(workspace().join("docs/software-orin.md")).unwrap();
+    let document = fs::read_to_string(workspace().join("docs/silicon.md")).unwrap();
     let opinion = Opinion::load(&folder()).unwrap();
     let rows = RESULTS.iter().map(|(case, outputs)| (*case, outputs.as_slice()));
     let table = table::render(&opinion, rows).unwrap();

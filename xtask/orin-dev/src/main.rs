@@ -138,6 +138,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_page_lists_the_commands() {
+        let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/xtask.md");
+        orin_cli::reference::check_page(&page, "orin-dev", Options::command());
+    }
+
+    #[test]
     fn cargo_xtask_forwards_exactly_these_commands_and_four_of_orins() {
         let [(_, own), (_, of_orin)] = xtask::FORWARDED;
         let command = Options::command();

@@ -39,7 +39,7 @@ pub(crate) enum Exchange {
     Import(Import),
     /// Compare the output of run.py with the software Orin's results, byte by byte; exit code 1 if a case differs
     Compare(Import),
-    /// Write the table that compares the software Orin with silicon into docs/software-orin.md
+    /// Write the table that compares the software Orin with silicon into docs/silicon.md
     Table {
         /// Only compare; fail if the document is out of date
         #[arg(long)]
@@ -90,7 +90,7 @@ pub(crate) fn run(exchange: &Exchange) -> Result<()> {
 
 fn write_table(check: bool) -> Result<()> {
     let root = xtask::workspace::root()?;
-    let path = root.join("docs/software-orin.md");
+    let path = root.join("docs/silicon.md");
     let document = fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
     let opinion = Opinion::load(&root.join("tests/corpus/data/silicon"))?;
     let progress = Progress::new("executing the corpus");
@@ -98,8 +98,7 @@ fn write_table(check: bool) -> Result<()> {
     drop(progress);
     let rows = results.iter().map(|(case, outputs)| (*case, outputs.as_slice()));
     let table = table::render(&opinion, rows)?;
-    let new =
-        table::insert(&document, &table).context("docs/software-orin.md has no markers for the table")?;
+    let new = table::insert(&document, &table).context("docs/silicon.md has no markers for the table")?;
     if check {
         ensure!(new == document, "the table is out of date; run `cargo xtask silicon table`");
     } else {

@@ -2,9 +2,11 @@
 //!
 //! No line of a Rust file is wider than 120 columns: rustfmt does not wrap comments, strings and tables. Each
 //! call of `expect` or `unwrap` in a product has a comment `PANIC:` that explains why it cannot fail. Each example
-//! in a library's documentation asserts a result, and the page of its crate names all that it exports.
+//! in a library's documentation asserts a result, and the page of its crate names all that it exports. Links of pages
+//! in Markdown lead to files and headings, and the contents of the site list each page.
 
 mod documentation;
+mod pages;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,7 @@ use orin_cli::say;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use documentation::{idle_examples, public_items, unlisted};
+pub(crate) use pages::normal;
 
 use crate::import_graph::Modules;
 use crate::tokens::{is_for_tests, next_group, skip_item};
@@ -47,9 +50,16 @@ pub(crate) fn run() -> Result<ExitCode> {
         faults.push(format!("{}:{line}: {text}", path.display()));
     };
     for path in sources(&root)? {
-        for line in wide_lines(&read(&path)?) {
+        let text = read(&path)?;
+        for line in wide_lines(&text) {
             fault(&path, line, &format!("wider than {WIDTH} columns"));
         }
+        for (line, page) in pages::missing_pages(&root, &text) {
+            fault(&path, line, &format!("there is no page {page}"));
+        }
+    }
+    for (path, line, text) in pages::check(&root)? {
+        fault(&path, line, &text);
     }
     for path in product_sources(&root)? {
         for line in unexplained_panics(&read(&path)?).with_context(|| path.display().to_string())? {

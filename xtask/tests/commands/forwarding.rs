@@ -17,6 +17,7 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["gen-classes", "--check"], Usage),
         (&["import-graph"], Usage),
         (&["check-source"], Usage),
+        (&["site"], Usage),
         (&["ci"], Usage),
         (&["ci", "no-such-group"], Usage),
         (&["no-such-command"], Usage),

@@ -2,7 +2,7 @@
 //!
 //! The lines are those of nvgpu and nvmap of L4T r36.4, as their sources print them, compared with logs of a board.
 //! One row serves three purposes. The parser ([`Message::parse`]) reads a line's values by the row's template, the
-//! software Orin prints the line with the same template, and `docs/kernel-log.md` is generated from the rows.
+//! software Orin prints the line with the same template, and `docs/kernel-log-*.md` are generated from the rows.
 
 mod channels;
 mod faults;

@@ -19,7 +19,7 @@ use crate::parameters::{AttentionParams, DecodeParams, ProductParams};
 
 /// Formats for which there is a kernel.
 const FORMATS: [BlockType; 4] = [BlockType::F16, BlockType::Q4K, BlockType::Q8_0, BlockType::Q6K];
-/// Those with which it is faster than a graph on a Hopper GPU: measured on an H200, see `docs/llm.md`.
+/// Those with which it is faster than a graph on a Hopper GPU: measured on an H200, see `docs/llm-measurements.md`.
 const FASTER: [BlockType; 4] = FORMATS;
 /// SM version of Hopper GPUs.
 const HOPPER: (u32, u32) = (9, 0);

@@ -73,7 +73,7 @@ The program sees /dev/nvmap, /dev/nvgpu/igpu0/ctrl and the other nodes of a Jets
 starts. Its exit code, or the signal that ends it, is that of the command. When it ends, the programs that it has left
 behind are killed. Linux 5.14 or later, no privileges. No security boundary: see docs/serve.md.")]
 pub(crate) struct Options {
-    /// Report uses of the GPU that work on the software Orin by luck; see docs/software-orin.md
+    /// Report uses of the GPU that work on the software Orin by luck; see docs/order-check.md
     #[arg(long)]
     strict: bool,
     /// Seed of everything that a board leaves to chance
