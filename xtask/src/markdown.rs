@@ -21,12 +21,19 @@ pub(crate) struct Heading {
     pub(crate) anchor: String,
 }
 
-/// The inline links and images of a document, outside of code.
+/// The links and images of a document, outside of code: `[text](target)`, and lines `[name]: target`.
 pub(crate) fn links(text: &str) -> Vec<Link> {
     let prose = without_code(text);
+    let inline = prose.match_indices("](").map(|(position, _)| position + 2);
+    let names = prose.match_indices("]: ").map(|(position, _)| position + 3);
+    let begins = |start: &usize| {
+        let line = &prose[prose[..*start].rfind('\n').map_or(0, |end| end + 1)..*start];
+        line.starts_with('[') && line.find(']') == Some(line.len() - 3)
+    };
+    let mut starts: Vec<usize> = inline.chain(names.filter(begins)).collect();
+    starts.sort_unstable();
     let mut links = Vec::new();
-    for (position, _) in prose.match_indices("](") {
-        let start = position + 2;
+    for start in starts {
         let length = prose[start..].find([')', ' ', '\n']).unwrap_or(0);
         links.push(Link { line: 1 + text[..start].matches('\n').count(), range: start..start + length });
     }
@@ -136,12 +143,18 @@ a line [no](no.md)` µ ![image](three.png \"title\").
 ## Part
 
 ## Part
+
+[name]: four.md
+ [no]: no.md
 ";
 
     #[test]
     fn links_outside_of_code_are_found() {
         let found: Vec<_> = links(PAGE).into_iter().map(|link| (link.line, &PAGE[link.range])).collect();
-        assert_eq!(found, [(1, "x.md"), (3, "one.md#part"), (3, "two.md"), (4, "three.png")]);
+        assert_eq!(
+            found,
+            [(1, "x.md"), (3, "one.md#part"), (3, "two.md"), (4, "three.png"), (14, "four.md")]
+        );
     }
 
     #[test]

@@ -58,7 +58,10 @@ fn files(root: &Path, folder: &Path, take: &mut impl FnMut(&Path) -> Result<()>)
         let path = folder.join(entry.file_name());
         if entry.file_type()?.is_dir() {
             files(root, &path, take)?;
-        } else if path.extension().is_some_and(|extension| !["md", "toml", "css"].iter().any(|own| extension == *own)) {
+        } else if path
+            .extension()
+            .is_some_and(|extension| !["md", "toml", "css"].iter().any(|own| extension == *own))
+        {
             take(&path)?;
         }
     }

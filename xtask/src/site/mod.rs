@@ -18,6 +18,9 @@ const RUST: &str = "rust";
 const C: &str = "c";
 const PYTHON: &str = "python";
 
+/// File in each folder that the command has written.
+const MARK: &str = "SITE";
+
 /// Options of the command.
 #[derive(Args)]
 pub(crate) struct Options {
@@ -43,6 +46,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     replace(&stage)?;
     book::stage(&root, &stage)?;
     run_command(Command::new(mdbook).arg("build").arg(&stage).arg("--dest-dir").arg(&out))?;
+    // mdBook has emptied the folder.
+    mark(&out)?;
     if !options.book {
         rust(&root, &out.join(RUST))?;
         c(&root, &out)?;
@@ -67,7 +72,7 @@ fn find(name: &str, install: &str) -> Result<PathBuf> {
 
 /// Makes an empty folder in place of an earlier output.
 fn replace(folder: &Path) -> Result<()> {
-    let is_ours = folder.join("SITE").exists() || !folder.exists();
+    let is_ours = folder.join(MARK).exists() || !folder.exists();
     if !is_ours && folder.read_dir()?.next().is_some() {
         return Err(UsageError(format!("{} has other files than a site", folder.display())).into());
     }
@@ -75,8 +80,14 @@ fn replace(folder: &Path) -> Result<()> {
         std::fs::remove_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
     std::fs::create_dir_all(folder)?;
-    std::fs::write(folder.join("SITE"), "Written by `cargo xtask site`, which replaces this folder.\n")?;
-    Ok(())
+    mark(folder)
+}
+
+/// Marks a folder as one to replace.
+fn mark(folder: &Path) -> Result<()> {
+    let path = folder.join(MARK);
+    std::fs::write(&path, "Written by `cargo xtask site`, which replaces this folder.\n")
+        .with_context(|| path.display().to_string())
 }
 
 /// The reference of the Rust libraries.
