@@ -57,7 +57,7 @@ fn describe(text: &mut String, command: &Command, level: usize) {
     let name = command.get_bin_name().unwrap_or(command.get_name());
     let _ = writeln!(text, "{} `{name}`\n", "#".repeat(level));
     if let Some(about) = command.get_long_about().or(command.get_about()) {
-        let _ = writeln!(text, "{}.\n", escaped(about.to_string().trim_end_matches('.')));
+        let _ = writeln!(text, "{}.\n", escaped(without_stop(&about.to_string())));
     }
     // The usage of a command with subcommands says nothing.
     if shown(command).next().is_none() {
@@ -94,29 +94,34 @@ fn item(argument: &Arg) -> String {
     // An option without a long name shows its short one.
     let short = if argument.get_long().is_some() { short } else { String::new() };
     let help = argument.get_long_help().or(argument.get_help()).map(ToString::to_string).unwrap_or_default();
-    let mut text = format!("- `{short}{argument}`: {}", escaped(help.trim_end_matches('.')));
-    if argument.get_action().takes_values() {
-        let possible: Vec<_> =
-            argument.get_possible_values().into_iter().filter(|value| !value.is_hide_set()).collect();
-        if possible.iter().any(|value| value.get_help().is_some()) {
-            for value in &possible {
-                let help = value.get_help().map(ToString::to_string).unwrap_or_default();
-                let _ = write!(text, "\n  - `{}`: {}", value.get_name(), escaped(&help));
-            }
-        } else if !possible.is_empty() && !argument.is_hide_possible_values_set() {
-            let names: Vec<_> = possible.iter().map(|value| format!("`{}`", value.get_name())).collect();
-            let _ = write!(text, ": {}", names.join(", "));
-        }
-        let defaults: Vec<_> =
-            argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
-        if !defaults.is_empty() && !argument.is_hide_default_value_set() {
-            let _ = write!(text, " (default `{}`)", defaults.join(" "));
-        }
+    let mut text = format!("- `{short}{argument}`: {}", escaped(without_stop(&help)));
+    let takes_values = argument.get_action().takes_values();
+    let possible: Vec<_> =
+        argument.get_possible_values().into_iter().filter(|value| !value.is_hide_set()).collect();
+    let is_listed = takes_values && !possible.is_empty() && !argument.is_hide_possible_values_set();
+    let is_explained = possible.iter().any(|value| value.get_help().is_some());
+    if is_listed && !is_explained {
+        let names: Vec<_> = possible.iter().map(|value| format!("`{}`", value.get_name())).collect();
+        let _ = write!(text, ": {}", names.join(", "));
+    }
+    let defaults: Vec<_> =
+        argument.get_default_values().iter().map(|value| value.to_string_lossy()).collect();
+    if takes_values && !defaults.is_empty() && !argument.is_hide_default_value_set() {
+        let _ = write!(text, " (default `{}`)", defaults.join(" "));
     }
     if let Some(variable) = argument.get_env() {
         let _ = write!(text, " (environment `{}`)", variable.to_string_lossy());
     }
+    for value in possible.iter().filter(|_| is_listed && is_explained) {
+        let help = value.get_help().map(ToString::to_string).unwrap_or_default();
+        let _ = write!(text, "\n  - `{}`: {}", value.get_name(), escaped(&help));
+    }
     text
+}
+
+/// The text without the full stop at its end, as clap shows it.
+fn without_stop(text: &str) -> &str {
+    text.strip_suffix('.').filter(|rest| !rest.ends_with('.')).unwrap_or(text)
 }
 
 /// Help text as Markdown: outside of code, characters with a meaning there are escaped.
@@ -125,7 +130,7 @@ fn escaped(text: &str) -> String {
     let mut in_code = false;
     for character in text.chars() {
         in_code ^= character == '`';
-        if !in_code && matches!(character, '<' | '*' | '_' | '[') {
+        if !in_code && matches!(character, '<' | '*' | '[') {
             result.push('\\');
         }
         result.push(character);
@@ -138,6 +143,7 @@ mod tests {
     use std::panic::AssertUnwindSafe;
 
     use clap::ArgAction;
+    use clap::builder::PossibleValue;
 
     use super::*;
 
@@ -145,9 +151,11 @@ mod tests {
     fn commands_are_listed_as_the_help_lists_them() {
         let mode =
             Arg::new("mode").long("mode").short('m').help("A <mode> of `a*b`").value_parser(["x", "y"]);
-        let flag = Arg::new("all").long("all").action(ArgAction::SetTrue).help("Do all.");
+        let way = PossibleValue::new("up").help("Upwards");
+        let way = Arg::new("way").long("way").help("The way.").default_value("up").value_parser([way]);
+        let flag = Arg::new("all").long("all").action(ArgAction::SetTrue).help("Do all ...");
         let own = Command::new("own").about("Does it").arg(mode.default_value("x")).arg(flag);
-        let own = own.arg(Arg::new("file").required(true).help("The file"));
+        let own = own.arg(way).arg(Arg::new("file").required(true).help("The file"));
         let own = own.arg(Arg::new("secret").long("secret").hide(true)).after_help("Examples:\n  own x");
         let outer = Command::new("outer").about("More").subcommand(Command::new("inner"));
         let program = Command::new("program").subcommand(own).subcommand(outer);
@@ -155,7 +163,8 @@ mod tests {
         let page = "# Page\n\n<!-- all: generated -->\nold\n<!-- all: end -->\n\nend\n";
         let wanted = "# Page\n\n<!-- all: generated -->\n\n## `program own`\n\nDoes it.\n\n\
             ```text\nprogram own [OPTIONS] <file>\n```\n\n\
-            - `-m, --mode <mode>`: A \\<mode> of `a*b`: `x`, `y` (default `x`)\n- `--all`: Do all\n\
+            - `-m, --mode <mode>`: A \\<mode> of `a*b`: `x`, `y` (default `x`)\n- `--all`: Do all ...\n\
+            - `--way <way>`: The way (default `up`)\n  - `up`: Upwards\n\
             - `<file>`: The file\n\n```text\nExamples:\n  own x\n```\n\n\
             ## `program outer`\n\nMore.\n\n### `program outer inner`\n\n```text\nprogram outer inner\n```\n\n\
             <!-- all: end -->\n\nend\n";
