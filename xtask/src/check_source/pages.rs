@@ -146,7 +146,10 @@ mod tests {
             "[guide](docs/guide.md#first-steps), [item](crate::Item), [web](https://example.com/x.md)\n",
         );
         write("docs/SUMMARY.md", "- [Guide](guide.md)\n- [Guide](./guide.md)\n- [Read](../README.md)\n");
-        write("docs/guide.md", "# Guide\n\n[self](#first-steps) [out](../README.md)\n\n## First steps\n");
+        write(
+            "docs/guide.md",
+            "# Guide\n\nSteps: [self](#first-steps) [out](../README.md)\n\n## First steps\n",
+        );
         write("docs/memory.md", "text\n\n# Memory\n\n[a](no.md) [b](guide.md#no)\n[c](#no)\n");
         std::fs::write(root.join("docs/target").join("built.md"), "[a](no.md)\n").unwrap();
         let faults = check(root).unwrap();
@@ -165,7 +168,7 @@ mod tests {
         assert_eq!(faults.len(), starts.len(), "{faults:?}");
         assert!(faults.iter().zip(starts).all(|(fault, start)| fault.starts_with(start)), "{faults:?}");
 
-        write("docs/memory.md", "# Memory\n");
+        write("docs/memory.md", "# Memory\n\nText.\n");
         let faults = check(root).unwrap();
         assert!(faults.iter().any(|(_, _, text)| text == "the page links to no other page"), "{faults:?}");
 

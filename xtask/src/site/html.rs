@@ -70,9 +70,11 @@ fn parse(text: &str) -> Page {
     let mut rest = text;
     while let Some(start) = rest.find('<') {
         rest = &rest[start + 1..];
-        // The text of scripts and comments has no links.
-        let skipped =
-            [("script", "</script"), ("!--", "-->")].into_iter().find(|(tag, _)| rest.starts_with(tag));
+        if rest.starts_with("!--") {
+            rest = rest.find("-->").map_or("", |at| &rest[at..]);
+            continue;
+        }
+        let is_script = rest.starts_with("script");
         let end = rest.find('>').unwrap_or(rest.len());
         let mut tag = &rest[..end];
         while let Some((before, after)) = tag.split_once('=') {
@@ -92,8 +94,8 @@ fn parse(text: &str) -> Page {
             tag = next;
         }
         rest = &rest[end..];
-        if let Some((_, close)) = skipped {
-            rest = rest.find(close).map_or("", |at| &rest[at..]);
+        if is_script {
+            rest = rest.find("</script").map_or("", |at| &rest[at..]);
         }
     }
     page
