@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use clap::{Arg, Command};
+use clap::{Arg, ArgAction, Command};
 
 /// Environment variable that makes [`check_page`] write the page.
 const UPDATE: &str = "NVGPU_UPDATE_DOCS";
@@ -85,7 +85,11 @@ fn describe(text: &mut String, command: &Command, level: usize) {
 }
 
 fn is_shown(argument: &Arg) -> bool {
-    !argument.is_hide_set() && !["help", "version"].contains(&argument.get_id().as_str())
+    let is_for_all = matches!(
+        argument.get_action(),
+        ArgAction::Help | ArgAction::HelpShort | ArgAction::HelpLong | ArgAction::Version
+    );
+    !argument.is_hide_set() && !is_for_all
 }
 
 /// One argument as an item of a list.
@@ -142,7 +146,6 @@ fn escaped(text: &str) -> String {
 mod tests {
     use std::panic::AssertUnwindSafe;
 
-    use clap::ArgAction;
     use clap::builder::PossibleValue;
 
     use super::*;
