@@ -13,13 +13,13 @@ struct Page {
     links: BTreeSet<String>,
 }
 
-/// Checks the pages below `root`; returns their number and the links that lead nowhere. Links to the folders `without`
-/// are not checked.
-pub(super) fn check(root: &Path, without: &[&str]) -> Result<(usize, Vec<String>)> {
+/// Checks the pages below `root`; returns their number and the links that lead nowhere. Links of pages in the folder
+/// `checked`, and links to the folders `without`, are left out.
+pub(super) fn check(root: &Path, checked: &str, without: &[&str]) -> Result<(usize, Vec<String>)> {
     let mut pages = BTreeMap::new();
     collect(root, &mut pages)?;
     let mut broken = Vec::new();
-    for (path, page) in &pages {
+    for (path, page) in pages.iter().filter(|(path, _)| !path.starts_with(root.join(checked))) {
         for link in &page.links {
             if link.contains(':') || link.starts_with("//") {
                 continue;
@@ -33,8 +33,10 @@ pub(super) fn check(root: &Path, without: &[&str]) -> Result<(usize, Vec<String>
             }
             let file = if file.is_dir() { file.join("index.html") } else { file };
             let is_right = match pages.get(&file) {
-                // rustdoc's script understands these: lines of a source, and blocks of trait implementations.
-                Some(page) => name.is_empty() || page.names.contains(&decoded(name)) || is_line(name),
+                Some(page) => {
+                    let is_named = |name: &str| page.names.contains(name);
+                    name.is_empty() || is_named(name) || is_named(&decoded(name))
+                }
                 None => file.exists(),
             };
             if !is_right {
@@ -44,11 +46,6 @@ pub(super) fn check(root: &Path, without: &[&str]) -> Result<(usize, Vec<String>
         }
     }
     Ok((pages.len(), broken))
-}
-
-/// Whether a name selects lines of a source: `12` or `12-20`.
-fn is_line(name: &str) -> bool {
-    name.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-')
 }
 
 fn collect(folder: &Path, pages: &mut BTreeMap<PathBuf, Page>) -> Result<()> {
@@ -132,20 +129,22 @@ mod tests {
         let root = folder.path();
         std::fs::create_dir(root.join("sub")).unwrap();
         let write = |name: &str, text: &str| std::fs::write(root.join(name), text).unwrap();
+        std::fs::create_dir(root.join("made")).unwrap();
+        write("made/page.html", "<p id='x%20y'><a href='not-there.html'>n</a>");
         write("picture.png", "");
         write(
             "index.html",
             "<h1 id=top class='x'>A</h1><a href=\"sub/\">s</a> <a href='sub/index.html#a%20b'>x</a>\
              <img alt=\"a = b\" src=picture.png> <a href='https://example.com/no'>w</a> <a href='no.html'>n</a>\
              <script>x = '<a href=\"script.html\">'</script> <!-- <a href='comment.html'> --> <a href='#bottom'>b</a>\
-             <a href='rust/x.html'>r</a> <a href='sub/index.html?q=1#12'>l</a>",
+             <a href='rust/x.html'>r</a> <a href='made/page.html?q=1#x%20y'>l</a>",
         );
         write(
             "sub/index.html",
             "<p id='a b'><a href='../index.html#top'>t</a><a href='../index.html#no'>t</a>",
         );
-        let (pages, broken) = check(root, &["rust"]).unwrap();
-        assert_eq!(pages, 2);
+        let (pages, broken) = check(root, "made", &["rust"]).unwrap();
+        assert_eq!(pages, 3);
         let wanted = ["index.html: #bottom", "index.html: no.html", "sub/index.html: ../index.html#no"];
         assert_eq!(broken, wanted.map(|link| format!("{link} leads nowhere")));
     }
