@@ -8,7 +8,7 @@ use clap::Parser;
 use examples::{Common, Failure, describe, open};
 use orin_cli::{ExitStatus, say, within};
 use serde_json::json;
-use tegra_hcq::{Count, Error, Program, Source};
+use tegra_hcq::{CompileError, Count, Error, Program, Source};
 
 const SOURCE: &str = r#"
 extern "C" __global__ void power(float *values, unsigned n)
@@ -42,7 +42,7 @@ fn run(options: &Options) -> Result<ExitStatus, Failure> {
     let device = open(options.common.device)?;
     let source = Source::new(SOURCE).name("power.cu").option(format!("-DEXPONENT={}", options.exponent));
     let program = Program::from_source(&device, &source).map_err(|error| match error {
-        Error::NoNvrtc { .. } => Failure::request(error),
+        Error::Compile(CompileError::NoNvrtc { .. }) => Failure::request(error),
         error => Failure::run(error),
     })?;
     // SAFETY: the kernel reads and writes values[i] for i < n, nothing else.

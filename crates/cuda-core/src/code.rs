@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use tegra_hcq::CompileError;
+
 /// Declares [`Code`] with each result's number, name and text in one table.
 macro_rules! codes {
     ($($number:literal $variant:ident $name:literal $text:literal;)*) => {
@@ -249,12 +251,7 @@ impl From<tegra_hcq::Error> for Failure {
             E::Timeout { .. } => Code::LaunchTimeout,
             E::Range(_) | E::Launch(_) | E::Arguments { .. } | E::OtherDevice(_) => Code::InvalidValue,
             E::Cubin(error) => of_cubin(error),
-            E::Compilation { .. } => Code::InvalidPtx,
-            E::UnsupportedPtx { .. } => Code::UnsupportedPtxVersion,
-            E::UnresolvedSymbols { .. } => Code::SharedObjectSymbolNotFound,
-            E::NotAnImage { .. } => Code::InvalidImage,
-            E::CompileRequest(_) => Code::InvalidValue,
-            E::NoNvJitLink { .. } | E::NoPtxas { .. } | E::StaticProgram { .. } => Code::JitCompilerNotFound,
+            E::Compile(error) => of_compiler(error),
             E::Texture { .. } | E::Driver(gpu_hal::Error::Unsupported(_)) => Code::NotSupported,
             E::Driver(_) | E::Thread(_) | E::File { .. } | E::Interrupted => Code::OperatingSystem,
             E::Encoding(_) | E::Variable { .. } => Code::InvalidValue,
@@ -264,6 +261,28 @@ impl From<tegra_hcq::Error> for Failure {
             _ => Code::Unknown,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<CompileError> for Failure {
+    fn from(error: CompileError) -> Self {
+        tegra_hcq::Error::from(error).into()
+    }
+}
+
+/// The result for code that cannot be compiled.
+fn of_compiler(error: &CompileError) -> Code {
+    use CompileError as E;
+    match error {
+        E::Cubin(error) => of_cubin(error),
+        E::Compilation { .. } => Code::InvalidPtx,
+        E::UnsupportedPtx { .. } => Code::UnsupportedPtxVersion,
+        E::UnresolvedSymbols { .. } => Code::SharedObjectSymbolNotFound,
+        E::NotAnImage { .. } => Code::InvalidImage,
+        E::Request(_) => Code::InvalidValue,
+        E::NoNvJitLink { .. } | E::NoPtxas { .. } | E::StaticProgram { .. } => Code::JitCompilerNotFound,
+        E::File { .. } => Code::OperatingSystem,
+        _ => Code::Unknown,
     }
 }
 

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use cubin::{Cubin, FileKind};
 use orin_cli::{ExitStatus, Output, Progress, UsageError, stdout, unless_closed, warn};
+use orin_compile::{Compiled, Error, FileOptions, RequestError, architecture};
 use serde_json::json;
-use tegra_hcq::{Compiled, Compiler, Error, JitOptions, LinkInput, Linker, Source};
 
 use crate::files;
 
@@ -64,20 +64,6 @@ pub(crate) struct CompilerOptions {
     lineinfo: Option<String>,
 }
 
-/// Spellings of the compilers' option for line information.
-const LINE_INFO: [&str; 2] = ["--generate-line-info", "-lineinfo"];
-
-/// The architectures whose cubins this project loads, as major and minor SM version.
-const ARCHITECTURES: [(u32, u32); 5] = [(8, 0), (8, 6), (8, 7), (8, 9), (9, 0)];
-
-/// An architecture, `sm_87` or `87`, as major and minor SM version.
-fn architecture(text: &str) -> Result<(u32, u32), String> {
-    let digits = text.strip_prefix("sm_").unwrap_or(text);
-    let found = ARCHITECTURES.iter().find(|(major, minor)| digits == format!("{major}{minor}"));
-    let all = ARCHITECTURES.map(|(major, minor)| format!("sm_{major}{minor}")).join(", ");
-    found.copied().ok_or_else(|| format!("known architectures are {all}"))
-}
-
 /// Compiles and writes.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let from_stdin = options.file == Path::new("-");
@@ -115,16 +101,6 @@ pub(crate) fn source(path: &Path) -> Result<String, UsageError> {
     files::read_text(path, "CUDA C++ or PTX", &[FileKind::Cuda, FileKind::Ptx, FileKind::Text])
 }
 
-/// A missing compiler is a usage error: the text says how to get it.
-fn loaded<T>(result: Result<T, Error>) -> Result<T> {
-    result.map_err(|error| match error {
-        Error::NoNvrtc { .. } | Error::NoNvJitLink { .. } | Error::NoPtxas { .. } => {
-            UsageError(error.to_string()).into()
-        }
-        error => error.into(),
-    })
-}
-
 impl CompilerOptions {
     /// Whether line information is asked for.
     fn has_line_info(&self) -> bool {
@@ -146,43 +122,22 @@ impl CompilerOptions {
         self.compile(path, text, arch, true)
     }
 
-    fn compile(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Compiled> {
+    fn compile(&self, path: &Path, text: &str, arch: (u32, u32), line_info: bool) -> Result<Compiled> {
         let _progress = Progress::new("compiling");
-        // NVRTC refuses the option twice.
-        let lines = lines && !self.option.iter().any(|option| LINE_INFO.contains(&option.as_str()));
-        match FileKind::of(text.as_bytes()) {
-            FileKind::Ptx => self.link(path, text, arch, lines),
-            _ => self.compile_cuda(path, text, arch, lines),
-        }
-    }
-
-    fn compile_cuda(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Compiled> {
-        let compiler = loaded(Compiler::shared())?;
-        let mut source = Source::new(text).name(files::named(path));
-        for folder in &self.include {
-            source = source.option(format!("--include-path={}", folder.display()));
-        }
-        for macro_text in &self.define {
-            source = source.option(format!("--define-macro={macro_text}"));
-        }
-        if lines {
-            source = source.option(LINE_INFO[0]);
-        }
-        for option in &self.option {
-            source = source.option(option);
-        }
-        Ok(compiler.compile(&source, arch)?)
-    }
-
-    fn link(&self, path: &Path, text: &str, arch: (u32, u32), lines: bool) -> Result<Compiled> {
-        if !self.include.is_empty() || !self.define.is_empty() {
-            return Err(
-                UsageError("PTX has no headers and macros: omit --include and --define".to_owned()).into()
-            );
-        }
-        let options = JitOptions { line_info: lines, other: self.option.clone(), ..JitOptions::default() };
-        let input = LinkInput { name: &files::named(path), data: text.as_bytes() };
-        loaded(Linker::shared().link(&[input], &options, arch))
+        let options = FileOptions {
+            include: self.include.clone(),
+            define: self.define.clone(),
+            line_info,
+            other: self.option.clone(),
+        };
+        options.compile(&files::named(path), text, arch).map_err(|error| match error {
+            // The text says how to get the compiler, or what to leave out.
+            Error::NoNvrtc { .. }
+            | Error::NoNvJitLink { .. }
+            | Error::NoPtxas { .. }
+            | Error::Request(RequestError::PtxOptions) => UsageError(error.to_string()).into(),
+            error => error.into(),
+        })
     }
 }
 
@@ -255,14 +210,5 @@ mod tests {
         assert_eq!((&value["arch"], &value["log"]), (&json!("sm_87"), &json!("a remark")));
         assert_eq!(value["kernels"][0]["name"], "saxpy");
         assert!(value["kernels"][0]["registers"].as_u64().unwrap() > 0, "{value}");
-    }
-
-    #[test]
-    fn architectures_are_those_whose_cubins_are_loaded() {
-        assert_eq!((architecture("sm_87"), architecture("90")), (Ok((8, 7)), Ok((9, 0))));
-        for text in ["sm_", "sm_8", "compute_87", "", "sm_8x", "sm_72", "sm_99", "sm_087"] {
-            let error = architecture(text).unwrap_err();
-            assert_eq!(error, "known architectures are sm_80, sm_86, sm_87, sm_89, sm_90", "{text}");
-        }
     }
 }

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use tegra_hcq::{Error, Fault};
+use tegra_hcq::{CompileError, Error, Fault};
 
 use crate::fork;
 
@@ -98,14 +98,7 @@ impl From<Error> for Failure {
             | Error::NoSoftwareOrin
             | Error::UnknownChip { .. }
             | Error::Texture { .. } => Status::Unsupported,
-            Error::NoNvrtc { .. } | Error::NoNvJitLink { .. } | Error::NoPtxas { .. } => {
-                Status::LibraryMissing
-            }
-            Error::Compilation { .. }
-            | Error::UnsupportedPtx { .. }
-            | Error::UnresolvedSymbols { .. }
-            | Error::Nvrtc { .. }
-            | Error::NvJitLink { .. } => Status::Compilation,
+            Error::Compile(error) => of_compiler(error),
             Error::Cubin(cubin::Error::NoSuchKernel { .. } | cubin::Error::NoSuchVariable { .. }) => {
                 Status::NotFound
             }
@@ -119,6 +112,21 @@ impl From<Error> for Failure {
         let text = error.to_string();
         let fault = if let Error::Fault(fault) = error { Some(fault) } else { None };
         Self { status, text, fault }
+    }
+}
+
+fn of_compiler(error: &CompileError) -> Status {
+    match error {
+        CompileError::NoNvrtc { .. } | CompileError::NoNvJitLink { .. } | CompileError::NoPtxas { .. } => {
+            Status::LibraryMissing
+        }
+        CompileError::Compilation { .. }
+        | CompileError::UnsupportedPtx { .. }
+        | CompileError::UnresolvedSymbols { .. }
+        | CompileError::Nvrtc { .. }
+        | CompileError::NvJitLink { .. } => Status::Compilation,
+        CompileError::File { .. } => Status::Device,
+        _ => Status::InvalidArgument,
     }
 }
 

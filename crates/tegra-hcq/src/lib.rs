@@ -15,12 +15,12 @@
 //! - Waiting: [`Fence`], [`FenceFuture`], [`Signal`], [`DEFAULT_TIMEOUT`], [`set_interrupt`].
 //! - Recorded work: [`GraphBuilder`], [`Graph`], [`NodeId`], [`TypedNode`].
 //! - Failures: [`Error`], [`Shortage`], [`MemoryInfo`], [`Result`], [`LaunchError`], [`RangeError`],
-//!   [`CompileRequestError`], [`ErrorCode`]; [`Fault`], [`FaultKind`], [`WarpError`], [`MmuFaultType`], [`MmuAccess`],
+//!   [`ErrorCode`]; [`Fault`], [`FaultKind`], [`WarpError`], [`MmuFaultType`], [`MmuAccess`],
 //!   [`CodeLocation`], [`NearBuffer`], [`Submission`], [`LaunchRecord`].
 //! - Times: [`Profile`], [`Span`], [`SpanGuard`], [`Range`], [`Work`], [`Unfinished`].
 #![cfg_attr(
     feature = "nvrtc",
-    doc = "- Compilers: [`Compiler`], [`Source`], [`Compiled`], [`Linker`], [`LinkInput`], [`JitOptions`], [`Cache`]."
+    doc = "- Compilers, of the crate `orin-compile`: [`Compiler`], [`Source`], [`Compiled`], [`Linker`], [`LinkInput`],\n  [`JitOptions`], [`Cache`], [`CompileError`], [`CompileRequestError`]."
 )]
 #![cfg_attr(feature = "sim", doc = "- Checks of kernels on the software Orin: [`check`].")]
 
@@ -65,11 +65,9 @@ mod waiter;
 
 pub use ampere_cmd::command::PcasAction;
 pub use args::{Arg, BufferUse, FillValue};
-#[cfg(feature = "nvrtc")]
-pub use compile::{Cache, Compiled, Compiler, JitOptions, LinkInput, Linker, Source};
 pub use device::{Device, MemoryFigures};
 pub use encodings::{Chaining, DeviceOptions, Encodings, Mapping, ReleaseBy};
-pub use error::{CompileRequestError, Error, LaunchError, RangeError, Result};
+pub use error::{Error, LaunchError, RangeError, Result};
 pub use fault::{
     CodeLocation, Fault, FaultKind, LaunchRecord, MmuAccess, MmuFaultType, NearBuffer, Submission, WarpError,
 };
@@ -83,6 +81,11 @@ pub use kind::{DeviceKind, DeviceName, Properties, Which};
 pub use limits::{DEFAULT_TIMEOUT, Dim3, MAX_QUEUES};
 pub use memory::{Buffer, HostMemory, Plane, PlaneMut, Pod, Slice, SliceMut, View};
 pub use occupancy::{Attributes, Limit, Occupancy};
+#[cfg(feature = "nvrtc")]
+pub use orin_compile::{
+    Cache, Compiled, Compiler, Error as CompileError, JitOptions, LinkInput, Linker,
+    RequestError as CompileRequestError, Source,
+};
 pub use peer::{Link, PeerAccess, Transfer};
 pub use profile::{Profile, Range, Span, Unfinished, Work};
 pub use program::{Kernel, Program};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use tegra_hcq::{Cache, Compiled, Compiler, Device, DeviceKind, Error, Program, Source, args};
+use tegra_hcq::{Cache, CompileError, Compiled, Compiler, Device, DeviceKind, Error, Program, Source, args};
 use tempfile::TempDir;
 
 const ORIN: (u32, u32) = (8, 7);
@@ -76,7 +76,7 @@ fn real() -> Option<(Compiler, TempDir)> {
             None
         }
         Ok(compiler) => Some((compiler.with_cache(Some(Cache::at(root.path(), 1 << 20))), root)),
-        Err(error @ Error::NoNvrtc { .. }) => {
+        Err(error @ CompileError::NoNvrtc { .. }) => {
             println!("SKIPPED: {error}");
             None
         }
@@ -204,7 +204,7 @@ fn errors_carry_the_log_and_leave_nothing_in_the_cache() {
     assert_eq!(error.to_string(), "nvrtcCompileProgram: NVRTC_ERROR_INVALID_OPTION\nfake: unknown option");
     assert!(compile(Source::new("empty")).to_string().contains("no cubin was made"));
     let error = compile(Source::new("x").option("-arch=sm_80"));
-    assert!(matches!(error, Error::CompileRequest(_)), "{error}");
+    assert!(matches!(error, CompileError::Request(_)), "{error}");
     let error = compile(Source::new("x\0y"));
     assert_eq!(error.to_string(), "the source has a zero byte at offset 1");
     assert_eq!(fake.entries(), Vec::<PathBuf>::new());
@@ -270,7 +270,7 @@ fn the_real_compiler_reports_errors_and_warnings() {
     let Some((compiler, _root)) = real() else { return };
     let bad = Source::new("__global__ void k() { undefined_name = 1; }").name("bad.cu");
     let error = compiler.compile(&bad, ORIN).unwrap_err();
-    assert!(matches!(error, Error::Compilation { .. }), "{error}");
+    assert!(matches!(error, CompileError::Compilation { .. }), "{error}");
     let text = error.to_string();
     assert!(text.starts_with("bad.cu does not compile:\nbad.cu(1): error: "), "{text}");
     assert!(text.contains("undefined_name"), "{text}");
@@ -367,5 +367,5 @@ fn a_program_is_compiled_in_one_call() {
     queue.wait(TIMEOUT).unwrap();
     assert_eq!(out.to_vec().unwrap(), [42]);
     let error = Program::compile(&device, "nonsense", &[]).unwrap_err();
-    assert!(matches!(error, Error::Compilation { .. }), "{error}");
+    assert!(matches!(error, Error::Compile(CompileError::Compilation { .. })), "{error}");
 }

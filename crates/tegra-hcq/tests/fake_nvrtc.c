@@ -1,11 +1,11 @@
 /* A fake NVRTC that compiles nothing. Its cubin is text with the request and the number of compilations of the process,
-   so that a test can see whether a compilation took place. */
+   so that a test can see whether a compilation took place; or the file that a macro CUBIN names. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct { char source[4096]; char log[256]; char cubin[8192]; } program;
+typedef struct { char source[4096]; char log[256]; char cubin[8192]; size_t bytes; } program;
 
 static int compilations;
 
@@ -40,6 +40,7 @@ int nvrtcCompileProgram(void *handle, int count, const char *const *options)
             return 5;
         }
     }
+    p->bytes = strlen(p->cubin);
     if (strstr(p->source, "warn"))
         strcpy(p->log, "fake: a warning\n");
     const char *lacks = strstr(p->source, "lacks ");
@@ -52,7 +53,15 @@ int nvrtcCompileProgram(void *handle, int count, const char *const *options)
         return 6;
     }
     if (strstr(p->source, "empty"))
-        p->cubin[0] = 0;
+        p->bytes = 0;
+    for (int i = 0; i < count; ++i) {
+        static const char macro[] = "--define-macro=CUBIN=";
+        FILE *file = strncmp(options[i], macro, sizeof macro - 1) == 0 ? fopen(options[i] + sizeof macro - 1, "rb") : NULL;
+        if (file) {
+            p->bytes = fread(p->cubin, 1, sizeof p->cubin, file);
+            fclose(file);
+        }
+    }
     return 0;
 }
 
@@ -67,10 +76,10 @@ int nvrtcGetLoweredName(void *p, const char *expression, const char **name)
 
 int nvrtcGetProgramLogSize(void *p, size_t *size) { *size = strlen(((program *)p)->log) + 1; return 0; }
 int nvrtcGetProgramLog(void *p, char *log) { strcpy(log, ((program *)p)->log); return 0; }
-int nvrtcGetCUBINSize(void *p, size_t *size) { *size = strlen(((program *)p)->cubin); return 0; }
+int nvrtcGetCUBINSize(void *p, size_t *size) { *size = ((program *)p)->bytes; return 0; }
 
 int nvrtcGetCUBIN(void *p, char *cubin)
 {
-    memcpy(cubin, ((program *)p)->cubin, strlen(((program *)p)->cubin));
+    memcpy(cubin, ((program *)p)->cubin, ((program *)p)->bytes);
     return 0;
 }

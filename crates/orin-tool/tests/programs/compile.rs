@@ -7,7 +7,7 @@ use std::process::Output;
 
 use orin_cli::ExitStatus::{Failure, Success, Usage};
 use orin_cli::testing::{Program, shared_library};
-use tegra_hcq::{Compiler, Error, JitOptions, LinkInput, Linker};
+use orin_compile::{Compiler, Error, JitOptions, LinkInput, Linker};
 
 const VECTOR_ADD: &str = include_str!("../../../../kernels/vector_add.cu");
 const PTX: &str = "\

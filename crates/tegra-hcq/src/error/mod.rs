@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::fault::Fault;
 use crate::kind::DeviceName;
 use gpu_hal::{MemoryInfo, Shortage};
-pub use request::{CompileRequestError, LaunchError, RangeError};
+pub use request::{LaunchError, RangeError};
 
 /// Result of this crate's calls.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
@@ -171,118 +171,10 @@ pub enum Error {
     #[error("{0}")]
     Fault(Arc<Fault>),
 
-    /// The NVRTC library was not found.
-    #[error(
-        "NVIDIA's run-time compiler NVRTC cannot be loaded; tried:\n  {}\n\
-         install it (JetPack: apt install cuda-nvrtc-12-6; elsewhere, in a Python environment: pip install \
-         nvidia-cuda-nvrtc-cu12), or set NVGPU_NVRTC to the file libnvrtc.so.12 or to its folder",
-        tried.join("\n  ")
-    )]
-    NoNvrtc {
-        /// The candidates tried and why each was rejected, one line each.
-        tried: Vec<String>,
-    },
-
-    /// The nvJitLink library was not found, and for PTX no ptxas either.
-    #[error(
-        "NVIDIA's linker nvJitLink, which compiles PTX, cannot be loaded; tried:\n  {}\n\
-         install it (JetPack: apt install libnvjitlink-12-6; elsewhere, in a Python environment: pip install \
-         nvidia-nvjitlink-cu12), or set NVGPU_NVJITLINK to the file libnvJitLink.so.12 or to its folder",
-        tried.join("\n  ")
-    )]
-    NoNvJitLink {
-        /// The candidates tried and why each was rejected, one line each.
-        tried: Vec<String>,
-    },
-
-    /// The program ptxas was not found, which PTX needs that nvJitLink does not compile (`.version` below 3.1).
-    #[error(
-        "{name}: PTX of a version below 3.1 needs NVIDIA's assembler ptxas, which cannot be started; tried:\n  {}\n\
-         install it (JetPack: apt install cuda-nvcc-12-6; elsewhere, in a Python environment: pip install \
-         nvidia-cuda-nvcc-cu12), or set NVGPU_PTXAS to the file ptxas or to its folder",
-        tried.join("\n  ")
-    )]
-    NoPtxas {
-        /// Name of the image.
-        name: String,
-        /// The candidates tried and why each was rejected, one line each.
-        tried: Vec<String>,
-    },
-
-    /// An image, or an input of a link, of a kind that is none.
-    #[error(
-        "{name}: {}", found.instead_of("a cubin, PTX, a fat binary, or an object or library with device code")
-    )]
-    NotAnImage {
-        /// Name of the image.
-        name: String,
-        /// What it is.
-        found: cubin::FileKind,
-    },
-
-    /// The PTX is newer than the compilers.
-    #[error(
-        "{name} is newer than the compiler of PTX: install a newer one (pip install --upgrade nvidia-nvjitlink-cu12), \
-         or compile with an older toolkit:\n{}", log.trim_end()
-    )]
-    UnsupportedPtx {
-        /// Name of the image.
-        name: String,
-        /// The compiler's log, with the version.
-        log: String,
-    },
-
-    /// Code uses functions or variables that no input defines.
-    #[error("{name}: nothing defines {}:\n{}", symbols.join(", "), log.trim_end())]
-    UnresolvedSymbols {
-        /// Name of the image or of the inputs.
-        name: String,
-        /// The symbols, in the order of the log.
-        symbols: Vec<String>,
-        /// The linker's log.
-        log: String,
-    },
-
-    /// A program that contains its C library cannot load a compiler.
-    #[error(
-        "this program is linked statically, so it cannot load {library}: compile the kernel with a program that is \
-         linked dynamically, such as `orin compile` of another pack, and load the cubin"
-    )]
-    StaticProgram {
-        /// Name of the library.
-        library: &'static str,
-    },
-
-    /// A call of nvJitLink failed for a reason other than an error in the PTX.
-    #[error("{call} returns {status}; an option may be unknown to nvJitLink")]
-    NvJitLink {
-        /// Name of the call.
-        call: &'static str,
-        /// nvJitLinkResult.
-        status: i32,
-    },
-
-    /// A call of NVRTC failed for a reason other than an error in the source.
-    #[error("{call}: {reason}")]
-    Nvrtc {
-        /// Name of the call.
-        call: &'static str,
-        /// NVRTC's name of the error and its log.
-        reason: String,
-    },
-
-    /// The source does not compile, or the inputs cannot be linked.
-    #[error("{name} does not compile:\n{}", log.trim_end())]
-    Compilation {
-        /// Name of the source.
-        name: String,
-        /// The compiler's log, with file names and lines.
-        log: String,
-    },
-
-    /// The compilation request is invalid.
+    /// A source or image could not be compiled.
+    #[cfg(feature = "nvrtc")]
     #[error(transparent)]
-    CompileRequest(#[from] CompileRequestError),
+    Compile(orin_compile::Error),
 
     /// The thread that wakes futures could not be started.
     #[error("starting the thread that waits for futures: {0}")]
@@ -340,6 +232,16 @@ impl Error {
             Self::OutOfMemory { .. } => true,
             Self::Driver(error) => error.is_out_of_memory(),
             _ => false,
+        }
+    }
+}
+
+#[cfg(feature = "nvrtc")]
+impl From<orin_compile::Error> for Error {
+    fn from(error: orin_compile::Error) -> Self {
+        match error {
+            orin_compile::Error::Cubin(error) => Self::Cubin(error),
+            error => Self::Compile(error),
         }
     }
 }

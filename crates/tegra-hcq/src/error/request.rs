@@ -364,51 +364,6 @@ impl RangeError {
     }
 }
 
-/// Why a compilation was refused before it started.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CompileRequestError {
-    /// An option sets the architecture, which is always that of the device.
-    #[error(
-        "option {option}: the architecture is that of the device, sm_{}{}; leave it out", sm_version.0, sm_version.1
-    )]
-    Architecture {
-        /// The option.
-        option: String,
-        /// SM version of the device, major and minor.
-        sm_version: (u32, u32),
-    },
-
-    /// A text contains a zero byte.
-    #[error("{what} has a zero byte at offset {offset}")]
-    ZeroByte {
-        /// Kind of the text: the source, an option, a name.
-        what: String,
-        /// Offset of the zero byte.
-        offset: usize,
-    },
-
-    /// A link without inputs.
-    #[error("nothing to link: there is no input")]
-    NoInput,
-
-    /// A linked cubin is an input of a link.
-    #[error(
-        "{name} is linked already, so it cannot be linked with other code: compile it to relocatable code (-rdc=true)"
-    )]
-    LinkedCubin {
-        /// Name of the input.
-        name: String,
-    },
-
-    /// A list has more entries than NVRTC supports.
-    #[error("too many {what}")]
-    TooMany {
-        /// Name of the list.
-        what: String,
-    },
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

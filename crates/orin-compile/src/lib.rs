@@ -1,11 +1,15 @@
-//! CUDA C++ source to cubin at run time, with NVIDIA's NVRTC, and PTX, fat binaries and objects to cubin, with NVIDIA's
-//! nvJitLink and ptxas (feature `nvrtc`).
+#![doc = include_str!("../README.md")]
+//! # Where to find what
 //!
-//! NVRTC and nvJitLink are shared libraries, part of every CUDA toolkit and of JetPack. They need neither a GPU nor a
-//! driver. They are loaded on first use, so a program with this feature starts without them.
+//! - CUDA C++: [`Compiler`], [`Source`], [`Compiled`], [`Cache`].
+//! - A file of CUDA C++ or PTX: [`FileOptions`], [`architecture`], [`ARCHITECTURES`], [`VARIABLES`].
+//! - PTX, fat binaries, objects and libraries: [`Linker`], [`LinkInput`], [`JitOptions`].
+//! - Failures: [`Error`], [`RequestError`], [`Result`].
 
 mod archive;
 mod cache;
+mod error;
+mod file;
 mod hint;
 mod includes;
 mod library;
@@ -22,13 +26,12 @@ use parking_lot::Mutex;
 
 pub use cache::Cache;
 use cache::Key;
+pub use error::{Error, RequestError, Result};
+pub use file::{ARCHITECTURES, FileOptions, architecture};
 use library::{Job, Nvrtc, Output};
 pub use linker::{JitOptions, LinkInput, Linker};
+pub use search::VARIABLES;
 use search::{NVRTC, Search};
-
-use crate::device::Device;
-use crate::error::{CompileRequestError, Error, Result};
-use crate::program::Program;
 
 /// The compiler shared by the whole process, after it has been loaded.
 static SHARED: Mutex<Option<Arc<Compiler>>> = Mutex::new(None);
@@ -89,7 +92,7 @@ impl Source {
     }
 
     /// Requests a kernel by a C++ expression, such as `scale<float>`. NVRTC instantiates the template, and
-    /// [`Compiled::lowered_name`] returns its name for [`Program::kernel`].
+    /// [`Compiled::lowered_name`] returns its name in the cubin.
     #[must_use]
     pub fn expression(mut self, expression: impl Into<String>) -> Self {
         self.expressions.push(expression.into());
@@ -100,7 +103,7 @@ impl Source {
 /// The result of a compilation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Compiled {
-    /// The cubin, for [`Program::load`].
+    /// The cubin.
     pub cubin: Vec<u8>,
     /// Warnings of the compiler; empty if there are none.
     pub log: String,
@@ -163,8 +166,7 @@ impl Compiler {
         Ok(compiler)
     }
 
-    /// Makes this compiler, with its cache, the one that [`Compiler::shared`] returns from now on, and that
-    /// [`Program::compile`] uses.
+    /// Makes this compiler, with its cache, the one that [`Compiler::shared`] returns from now on.
     pub fn share(self) -> Arc<Self> {
         let compiler = Arc::new(self);
         *SHARED.lock() = Some(Arc::clone(&compiler));
@@ -222,16 +224,14 @@ impl Compiler {
     ///
     /// # Errors
     ///
-    /// [`Error::Compilation`] with the compiler's log if the source does not compile. [`Error::CompileRequest`] if an
+    /// [`Error::Compilation`] with the compiler's log if the source does not compile. [`Error::Request`] if an
     /// option sets the architecture or a text contains a zero byte. [`Error::Nvrtc`] if NVRTC fails otherwise, for
     /// example on an unknown option.
     pub fn compile(&self, source: &Source, sm: (u32, u32)) -> Result<Compiled> {
         let mut options = vec![format!("--gpu-architecture=sm_{}{}", sm.0, sm.1)];
         for option in &source.options {
             if sets_architecture(option) {
-                return Err(
-                    CompileRequestError::Architecture { option: option.clone(), sm_version: sm }.into()
-                );
+                return Err(RequestError::Architecture { option: option.clone(), sm_version: sm }.into());
             }
             options.push(option.clone());
         }
@@ -282,81 +282,6 @@ impl Compiled {
     fn new(output: Output, expressions: &[String], cached: bool) -> Self {
         let lowered = expressions.iter().cloned().zip(output.lowered).collect();
         Self { cubin: output.cubin, log: output.log, cached, by: output.by, lowered }
-    }
-}
-
-impl Program {
-    /// Compiles CUDA C++ source for the device's architecture with [`Compiler::shared`], and loads the
-    /// result. Warnings of the compiler go to the log ([`tracing`]); [`Compiler::compile`] returns them.
-    ///
-    /// ```no_run
-    /// use tegra_hcq::{Device, DeviceKind, Program};
-    ///
-    /// # fn main() -> tegra_hcq::Result<()> {
-    /// let device = Device::open(DeviceKind::Auto)?;
-    /// let source = "extern \"C\" __global__ void set(int* out) { *out = N; }";
-    /// let program = Program::compile(&device, source, &["-DN=42"])?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Compiler::load`], [`Compiler::compile`] and [`Program::load`].
-    pub fn compile(device: &Device, source: &str, options: &[&str]) -> Result<Self> {
-        let source = options.iter().fold(Source::new(source), |source, &option| source.option(option));
-        Self::from_source(device, &source)
-    }
-
-    /// As [`Program::compile`], for a source with a name, headers or template instances.
-    ///
-    /// ```no_run
-    /// use tegra_hcq::{Device, DeviceKind, Program, Source};
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let device = Device::open(DeviceKind::Auto)?;
-    /// let text = std::fs::read_to_string("set.cu")?;
-    /// let program = Program::from_source(&device, &Source::new(text).name("set.cu").option("-DN=42"))?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Compiler::load`], [`Compiler::compile`] and [`Program::load`].
-    pub fn from_source(device: &Device, source: &Source) -> Result<Self> {
-        Self::from_compiled(device, &Compiler::shared()?.compile(source, device.info().sm_version)?)
-    }
-
-    /// Loads an image of any kind: a cubin, PTX, a fat binary with one of them for the device, or an object with
-    /// relocatable device code. PTX and objects are compiled and linked by [`Linker::shared`]. `name` identifies the
-    /// image in error messages. Warnings go to the log; [`Linker::link`] returns them.
-    ///
-    /// ```no_run
-    /// use tegra_hcq::{Device, DeviceKind, JitOptions, Program};
-    ///
-    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-    /// let device = Device::open(DeviceKind::Auto)?;
-    /// let image = std::fs::read("kernels.fatbin")?;
-    /// let program = Program::from_image(&device, "kernels.fatbin", &image, &JitOptions::default())?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
-    /// # Errors
-    ///
-    /// Those of [`Linker::link`] and [`Program::load`].
-    pub fn from_image(device: &Device, name: &str, image: &[u8], options: &JitOptions) -> Result<Self> {
-        let input = LinkInput { name, data: image };
-        Self::from_compiled(device, &Linker::shared().link(&[input], options, device.info().sm_version)?)
-    }
-
-    /// Loads the result of a compiler, whose warnings go to the log.
-    fn from_compiled(device: &Device, compiled: &Compiled) -> Result<Self> {
-        if !compiled.log.trim().is_empty() {
-            tracing::warn!("{}", compiled.log.trim_end());
-        }
-        Self::load(device, &compiled.cubin)
     }
 }
 

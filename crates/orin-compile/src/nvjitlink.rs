@@ -15,7 +15,7 @@ use super::describe;
 use super::library::{Output, c_string, c_strings, check_loader, open, pointers, reason};
 use super::linker::{Input, failure};
 use super::search::Search;
-use crate::error::{CompileRequestError, Error, Result};
+use crate::error::{Error, RequestError, Result};
 
 /// NVJITLINK_SUCCESS.
 const SUCCESS: c_int = 0;
@@ -122,7 +122,7 @@ impl NvJitLink {
     /// # Errors
     ///
     /// Those of [`failure`] with the log; [`Error::NvJitLink`] if nvJitLink fails without one, for example
-    /// on an unknown option; [`Error::CompileRequest`] if a text contains a zero byte.
+    /// on an unknown option; [`Error::Request`] if a text contains a zero byte.
     pub(super) fn link(&self, inputs: &[Input<'_>], options: &[String]) -> Result<Output> {
         let options = c_strings("an option", options)?;
         let link = self.create(&options)?;
@@ -150,8 +150,8 @@ impl NvJitLink {
     }
 
     fn create(&self, options: &[CString]) -> Result<Link<'_>> {
-        let count = u32::try_from(options.len())
-            .map_err(|_| CompileRequestError::TooMany { what: "options".to_owned() })?;
+        let count =
+            u32::try_from(options.len()).map_err(|_| RequestError::TooMany { what: "options".to_owned() })?;
         let pointers = pointers(options);
         let mut handle = ptr::null_mut();
         // SAFETY: the strings live for the call, which copies them; the array has `count` elements.

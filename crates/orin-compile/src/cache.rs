@@ -36,7 +36,7 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 /// causes compilations and a warning, never an error.
 ///
 /// ```
-/// use tegra_hcq::Cache;
+/// use orin_compile::Cache;
 ///
 /// let cache = Cache::at("/tmp/kernels", 16 << 20);
 /// assert_eq!(cache.folder(), std::path::Path::new("/tmp/kernels"));

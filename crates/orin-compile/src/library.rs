@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use super::search;
-use crate::error::{CompileRequestError, Error, Result};
+use crate::error::{Error, RequestError, Result};
 
 /// NVRTC_SUCCESS.
 const SUCCESS: c_int = 0;
@@ -310,7 +310,7 @@ pub(super) fn reason(error: &libloading::Error) -> String {
 pub(super) fn c_string(what: &str, text: &str) -> Result<CString> {
     CString::new(text).map_err(|error| {
         let (what, offset) = (what.to_owned(), error.nul_position());
-        CompileRequestError::ZeroByte { what, offset }.into()
+        RequestError::ZeroByte { what, offset }.into()
     })
 }
 
@@ -323,5 +323,5 @@ pub(super) fn pointers(strings: &[CString]) -> Vec<*const c_char> {
 }
 
 fn count<T>(list: &[T], what: &str) -> Result<c_int> {
-    c_int::try_from(list.len()).map_err(|_| CompileRequestError::TooMany { what: what.to_owned() }.into())
+    c_int::try_from(list.len()).map_err(|_| RequestError::TooMany { what: what.to_owned() }.into())
 }

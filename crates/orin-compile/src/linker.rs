@@ -15,7 +15,7 @@ use super::nvjitlink::NvJitLink;
 use super::ptx::Head;
 use super::search::{NVJITLINK, PTXAS, Search};
 use super::{Compiled, archive, ptxas, sets_architecture};
-use crate::error::{CompileRequestError, Error, Result};
+use crate::error::{Error, RequestError, Result};
 
 /// The oldest version of PTX that nvJitLink takes, because it compiles to relocatable code.
 const RELOCATABLE_PTX: (u32, u32) = (3, 1);
@@ -68,9 +68,9 @@ pub(super) struct Input<'a> {
 /// code runs, because nvJitLink loads `libcuda.so.1` and calls it.
 ///
 /// ```
-/// use tegra_hcq::{JitOptions, LinkInput, Linker};
+/// use orin_compile::{JitOptions, LinkInput, Linker};
 ///
-/// # fn main() -> tegra_hcq::Result<()> {
+/// # fn main() -> orin_compile::Result<()> {
 /// # let data = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
 /// // A cubin needs no linker.
 /// let input = LinkInput { name: "vector_add.cubin", data };
@@ -136,13 +136,13 @@ impl Linker {
     /// - [`Error::UnsupportedPtx`] with the log if the PTX is newer than the tools.
     /// - [`Error::UnresolvedSymbols`] if a function or variable is defined nowhere.
     /// - [`Error::NoNvJitLink`] or [`Error::NoPtxas`] if the tool is missing, with what was tried and the cure.
-    /// - [`Error::CompileRequest`] if there is no input, an option sets the architecture, a text contains a zero byte,
+    /// - [`Error::Request`] if there is no input, an option sets the architecture, a text contains a zero byte,
     ///   or a linked cubin is one of several inputs; [`Error::NvJitLink`] if nvJitLink fails otherwise, for example on
     ///   an unknown option.
     pub fn link(&self, inputs: &[LinkInput<'_>], options: &JitOptions, sm: (u32, u32)) -> Result<Compiled> {
         let gpu = sm.0 * 10 + sm.1;
         if let Some(option) = options.other.iter().find(|option| sets_architecture(option)) {
-            return Err(CompileRequestError::Architecture { option: option.clone(), sm_version: sm }.into());
+            return Err(RequestError::Architecture { option: option.clone(), sm_version: sm }.into());
         }
         let mut opened = Vec::new();
         for input in inputs {
@@ -156,7 +156,7 @@ impl Linker {
             return Ok(Compiled::new(output, &[], false));
         }
         if inputs.is_empty() {
-            return Err(CompileRequestError::NoInput.into());
+            return Err(RequestError::NoInput.into());
         }
         let mut features = Features::Common;
         for input in &inputs {
@@ -331,7 +331,7 @@ fn check(input: &Input<'_>, gpu: u32) -> Result<Features> {
         FileKind::Cubin => {
             let contents = Contents::read(&input.data)?;
             if contents.e_type != u16::from(ET_REL) {
-                return Err(CompileRequestError::LinkedCubin { name: input.name.to_owned() }.into());
+                return Err(RequestError::LinkedCubin { name: input.name.to_owned() }.into());
             }
             contents.check_arch(gpu)?;
             Ok(if contents.accelerated { Features::Specific } else { Features::Common })

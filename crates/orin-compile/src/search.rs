@@ -7,6 +7,16 @@ use std::path::{Path, PathBuf};
 
 /// Folder of the CUDA toolkits.
 const TOOLKITS: &str = "/usr/local";
+/// Environment variables that choose a compiler.
+pub const VARIABLES: [&str; 7] = [
+    NVRTC.variable,
+    NVJITLINK.variable,
+    PTXAS.variable,
+    TOOLKIT_VARIABLES[0],
+    TOOLKIT_VARIABLES[1],
+    PYTHON_VARIABLES[0],
+    PYTHON_VARIABLES[1],
+];
 /// Environment variables with the folder of a CUDA toolkit.
 const TOOLKIT_VARIABLES: [&str; 2] = ["CUDA_HOME", "CUDA_PATH"];
 /// Environment variables with the folder of an active Python environment.
