@@ -8,8 +8,9 @@ use cubin::FileKind;
 use crate::error::{RequestError, Result};
 use crate::{Compiled, Compiler, JitOptions, LinkInput, Linker, Source, includes};
 
-/// The architectures whose cubins this project loads, as major and minor SM version.
-pub const ARCHITECTURES: [(u32, u32); 5] = [(8, 0), (8, 6), (8, 7), (8, 9), (9, 0)];
+/// The architectures whose cubins this project loads: name, and major and minor SM version.
+pub const ARCHITECTURES: [(&str, (u32, u32)); 5] =
+    [("sm_80", (8, 0)), ("sm_86", (8, 6)), ("sm_87", (8, 7)), ("sm_89", (8, 9)), ("sm_90", (9, 0))];
 
 /// Spellings of NVRTC's option for line information.
 const LINE_INFO: [&str; 2] = ["--generate-line-info", "-lineinfo"];
@@ -28,10 +29,9 @@ const LINE_INFO: [&str; 2] = ["--generate-line-info", "-lineinfo"];
 /// );
 /// ```
 pub fn architecture(text: &str) -> Result<(u32, u32), String> {
-    let digits = text.strip_prefix("sm_").unwrap_or(text);
-    let found = ARCHITECTURES.iter().find(|(major, minor)| digits == format!("{major}{minor}"));
-    let all = ARCHITECTURES.map(|(major, minor)| format!("sm_{major}{minor}")).join(", ");
-    found.copied().ok_or_else(|| format!("known architectures are {all}"))
+    let found = ARCHITECTURES.iter().find(|(name, _)| *name == text || name[3..] == *text);
+    let all = ARCHITECTURES.map(|(name, _)| name).join(", ");
+    found.map(|(_, sm)| *sm).ok_or_else(|| format!("known architectures are {all}"))
 }
 
 /// How to compile a file.

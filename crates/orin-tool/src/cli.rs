@@ -1,16 +1,18 @@
 //! The commands of `orin`.
 
 use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
-use orin_cli::{ExitStatus, UsageError, plain_stdout};
+use orin_cli::{ExitStatus, Output, UsageError, plain_stdout, stdout, unless_closed, write_all};
 use tegra_hcq::{DeviceKind, DeviceName};
 
 use crate::{
-    bring_up, check, compile, cuda, decode, dmesg, doctor, info, llm, profile_kernel, run, serve, timeline,
+    bring_up, check, compile, cuda, decode, dmesg, doctor, info, llm, new, profile_kernel, run, serve,
+    timeline,
 };
 
 /// Examine the GPU of a Jetson Orin, explain its kernel log, and decode commands and code.
@@ -54,6 +56,8 @@ enum Task {
     Decode(decode::Input),
     /// Run the first steps on a board, stage by stage, and write a report of what was seen
     BringUp(bring_up::Options),
+    /// Make a crate with a kernel, a build script that compiles it, a test under checks and a CI file
+    New(new::Options),
     /// Compile CUDA C++ or PTX to a cubin, with NVIDIA's NVRTC or nvJitLink
     Compile(compile::Options),
     /// Run a kernel of a cubin or a source, with arguments from the command line and from files
@@ -88,14 +92,19 @@ Examples:
         /// The shell
         shell: Shell,
     },
-    /// Print the manual page
+    /// Print the manual page, or write the pages of all commands
     #[command(after_help = "\
-Read it with: orin man | man -l -
-With --command, the page of one command: orin man --command 'decode pushbuf'")]
+Examples:
+  orin man | man -l -
+  orin man --command 'decode pushbuf' | man -l -
+  orin man --out ~/.local/share/man/man1           then: man orin-decode-pushbuf")]
     Man {
         /// The command whose page to print, for example `dmesg` or `decode qmd`
         #[arg(long, value_name = "COMMAND")]
         command: Option<String>,
+        /// Write the page of each command into this folder, which is made if it is missing
+        #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
+        out: Option<PathBuf>,
     },
 }
 
@@ -148,6 +157,7 @@ impl Cli {
             Task::Dmesg(options) => return dmesg::run(options),
             Task::Decode(input) => return decode::run(input),
             Task::BringUp(options) => return bring_up::run(options),
+            Task::New(options) => return new::run(options),
             Task::Compile(options) => return compile::run(options),
             Task::Run(options) => return run::run(options),
             Task::Serve(options) => return serve::run(options),
@@ -160,7 +170,8 @@ impl Cli {
             Task::Llm(command) => return llm::run(command),
             Task::BringUpStage(options) => return bring_up::child::run(options),
             Task::Completions { shell } => completions(*shell),
-            Task::Man { command } => man(command.as_deref().unwrap_or_default())?,
+            Task::Man { out: Some(folder), .. } => return write_pages(folder),
+            Task::Man { command, .. } => man(command.as_deref().unwrap_or_default())?,
         };
         let mut out = plain_stdout();
         out.write_all(&text)?;
@@ -178,12 +189,8 @@ impl Cli {
             ("completions/orin.bash".to_owned(), completions(Shell::Bash)),
             ("completions/_orin".to_owned(), completions(Shell::Zsh)),
             ("completions/orin.fish".to_owned(), completions(Shell::Fish)),
-            ("man/orin.1".to_owned(), man("")?),
         ];
-        for command in Self::command().get_subcommands().filter(|command| !command.is_hide_set()) {
-            let name = command.get_name();
-            documents.push((format!("man/orin-{name}.1"), man(name)?));
-        }
+        documents.extend(pages()?.into_iter().map(|(name, page)| (format!("man/{name}"), page)));
         Ok(documents)
     }
 }
@@ -192,6 +199,35 @@ fn completions(shell: Shell) -> Vec<u8> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "orin", &mut script);
     script
+}
+
+/// The manual pages of the program and of all its commands, by file name.
+fn pages() -> Result<Vec<(String, Vec<u8>)>> {
+    fn add(command: &clap::Command, words: &str, pages: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
+        let name = format!("orin {words}").trim_end().replace(' ', "-");
+        pages.push((format!("{name}.1"), man(words)?));
+        for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
+            add(inner, format!("{words} {}", inner.get_name()).trim_start(), pages)?;
+        }
+        Ok(())
+    }
+    let mut pages = Vec::new();
+    add(&Cli::command(), "", &mut pages)?;
+    Ok(pages)
+}
+
+/// Writes all manual pages into a folder.
+fn write_pages(folder: &Path) -> Result<ExitCode> {
+    std::fs::create_dir_all(folder).map_err(|error| UsageError(format!("{}: {error}", folder.display())))?;
+    let pages = pages()?;
+    let outputs =
+        Output::prepare_all(pages.iter().map(|(name, _)| folder.join(name))).map_err(UsageError::from)?;
+    let contents: Vec<_> =
+        outputs.iter().zip(&pages).map(|(output, (_, page))| (output, page.as_slice())).collect();
+    write_all(&contents)?;
+    let said = writeln!(stdout(), "{}: {} pages", folder.display(), pages.len());
+    unless_closed(said.map_err(Into::into))?;
+    Ok(ExitStatus::Success.into())
 }
 
 /// The manual page of a command, named by its words; of the program if there are none.
@@ -245,6 +281,7 @@ mod tests {
         assert!(text("man/orin-dmesg.1").contains("\\-\\-watch"));
         for command in [
             "bring-up",
+            "new",
             "compile",
             "run",
             "serve",
@@ -265,7 +302,7 @@ mod tests {
             assert!(text("completions/orin.bash").contains(command), "{command}");
             assert!(documents.iter().any(|(name, _)| *name == format!("man/orin-{command}.1")), "{command}");
         }
-        assert!(String::from_utf8(man("decode qmd").unwrap()).unwrap().contains(".TH orin-decode-qmd 1"));
+        assert!(text("man/orin-decode-qmd.1").contains(".TH orin-decode-qmd 1"));
         assert!(man("decode xyz").unwrap_err().is::<UsageError>());
     }
 }

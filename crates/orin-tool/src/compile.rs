@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use cubin::{Cubin, FileKind};
 use orin_cli::{ExitStatus, Output, Progress, UsageError, stdout, unless_closed, warn};
-use orin_compile::{Compiled, Error, FileOptions, RequestError, architecture};
+use orin_compile::{ARCHITECTURES, Compiled, Error, FileOptions, RequestError, architecture};
 use serde_json::json;
 
 use crate::files;
@@ -34,8 +35,8 @@ pub(crate) struct Options {
     /// The cubin; - is standard output [default: FILE.cubin]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Architecture: sm_87 (Jetson Orin), sm_80, sm_86, sm_89 or sm_90
-    #[arg(long, value_name = "SM", default_value = "sm_87", value_parser = architecture)]
+    /// Architecture; sm_87 is the Jetson Orin's
+    #[arg(long, value_name = "SM", default_value = "sm_87", value_parser = architectures())]
     arch: (u32, u32),
     #[command(flatten)]
     compiler: CompilerOptions,
@@ -62,6 +63,12 @@ pub(crate) struct CompilerOptions {
     /// The spelling of nvcc, which has one dash
     #[arg(short = 'l', hide = true, value_name = "ineinfo", value_parser = ["ineinfo"])]
     lineinfo: Option<String>,
+}
+
+/// The parser of an architecture, which completion scripts know the names of.
+fn architectures() -> impl TypedValueParser<Value = (u32, u32)> {
+    let names = ARCHITECTURES.map(|(name, _)| PossibleValue::new(name).alias(&name[3..]));
+    PossibleValuesParser::new(names).try_map(|text| architecture(&text))
 }
 
 /// Compiles and writes.

@@ -21,6 +21,7 @@ mod doctor;
 mod files;
 mod info;
 mod llm;
+mod new;
 mod profile_kernel;
 mod run;
 mod serve;

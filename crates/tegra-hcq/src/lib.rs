@@ -24,6 +24,26 @@
 )]
 #![cfg_attr(feature = "sim", doc = "- Checks of kernels on the software Orin: [`check`].")]
 
+/// The modules that a build script has generated with the crate `orin-build`: for each source its cubin, and the name of
+/// each kernel. The argument is the name of the set (`Kernels::name`), if it has one.
+///
+/// ```text
+/// mod kernels {
+///     tegra_hcq::include_kernels!();
+/// }
+///
+/// let program = Program::load(&device, kernels::saxpy::CUBIN)?;
+/// ```
+#[macro_export]
+macro_rules! include_kernels {
+    () => {
+        $crate::include_kernels!("kernels");
+    };
+    ($name:literal) => {
+        include!(concat!(env!("OUT_DIR"), "/", $name, ".rs"));
+    };
+}
+
 mod adapter;
 mod allocation;
 mod args;

@@ -67,6 +67,12 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["bring-up", "--show", "absent.tar.gz"], Usage),
         (&["bring-up", "--device", "sim", "--until", "99"], Usage),
         (&["bring-up", "--device", "sim", "--until", "0", "--report", "no/such/r.tar.gz"], Usage),
+        (&["new", "loop"], Usage),
+        (&["new", "x", "--path", "."], Usage),
+        (&["new", "zeros"], Usage),
+        (&["new", "zeros/x"], Usage),
+        (&["new", "/proc/no"], Usage),
+        (&["new", "x", "--vcs", "hg"], Usage),
         (&["compile", "absent.cu"], Usage),
         (&["serve"], Usage),
         (&["serve", "--board", "tx2", "--", "true"], Usage),
@@ -146,6 +152,8 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["man"], Success),
         (&["man", "--command", "decode qmd"], Success),
         (&["man", "--command", "xyz"], Usage),
+        (&["man", "--out", "pages"], Success),
+        (&["man", "--out", "zeros"], Usage),
     ]);
 }
 

@@ -4,6 +4,7 @@ mod bring_up;
 mod bytes;
 mod check;
 mod compile;
+mod completions;
 mod cuda;
 mod decode;
 mod decode_strace;
@@ -11,6 +12,7 @@ mod dmesg;
 mod exit_codes;
 mod info;
 mod llm;
+mod new;
 mod profile_kernel;
 mod run;
 #[path = "../../../../fuzz/src/runner.rs"]

@@ -1,0 +1,1 @@
+../../../examples/template/build.rs

@@ -1,0 +1,1 @@
+../../../../examples/template/src/main.rs

@@ -1,0 +1,1 @@
+../../../../examples/template/tests/kernels.rs
