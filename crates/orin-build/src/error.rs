@@ -107,7 +107,9 @@ pub enum Error {
     },
 
     /// A line of the lock file cannot be read.
-    #[error("{}:{line}: not an entry of a lock file: delete the file, and build where NVRTC is installed", path.display())]
+    #[error(
+        "{}:{line}: not an entry of a lock file: delete the file, and build where NVRTC is installed", path.display()
+    )]
     Lock {
         /// Path of the lock file.
         path: PathBuf,

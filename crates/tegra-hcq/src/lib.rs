@@ -7,7 +7,7 @@
 //! - Memory: [`Buffer`], [`Slice`], [`SliceMut`], [`Plane`], [`PlaneMut`], [`View`], [`HostMemory`], [`MemoryUse`],
 //!   [`MemoryFigures`], [`PoolUsage`], [`Pod`]; by address: [`RawPlane`].
 //! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`], [`Limit`];
-//!   their output: [`OutputStream`].
+//!   their output: [`OutputStream`]; of build scripts: [`include_kernels!`].
 //! - Parameters of typed kernels: [`Signature`], [`KernelArg`], [`Count`], [`ByValue`], [`Arguments`], [`Pass`],
 //!   [`LaunchSize`]; of others: [`args!`], [`Arg`], [`BufferUse`].
 //! - Work: [`Queue`], [`QueueOptions`], [`WaitPolicy`], [`Preemption`], [`Dim3`], [`MAX_BLOCK_THREADS`], [`FillValue`],
@@ -20,12 +20,13 @@
 //! - Times: [`Profile`], [`Span`], [`SpanGuard`], [`Range`], [`Work`], [`Unfinished`].
 #![cfg_attr(
     feature = "nvrtc",
-    doc = "- Compilers, of the crate `orin-compile`: [`Compiler`], [`Source`], [`Compiled`], [`Linker`], [`LinkInput`],\n  [`JitOptions`], [`Cache`], [`CompileError`], [`CompileRequestError`]."
+    doc = "- Compilers: [`Compiler`], [`Source`], [`Compiled`], [`Linker`], [`LinkInput`], [`JitOptions`], [`Cache`];"
 )]
+#![cfg_attr(feature = "nvrtc", doc = "  [`CompileError`], [`CompileRequestError`].")]
 #![cfg_attr(feature = "sim", doc = "- Checks of kernels on the software Orin: [`check`].")]
 
-/// The modules that a build script has generated with the crate `orin-build`: for each source its cubin, and the name of
-/// each kernel. The argument is the name of the set (`Kernels::name`), if it has one.
+/// Includes the modules that a build script has generated with the crate `orin-build`: for each source its cubin, and
+/// the names of its kernels. The argument is the name of the set (`Kernels::name`), if it has one.
 ///
 /// ```text
 /// mod kernels {
