@@ -213,6 +213,11 @@ impl Spec {
             return Self { precision: None, flags: self.flags.clone(), length: Vec::new(), ..*self }
                 .pad(&[value as u8], out);
         }
+        if kind == Kind::Pointer && value == 0 {
+            // As glibc prints it, and so NVIDIA's library; musl prints 0.
+            return Self { precision: None, flags: self.flags.clone(), length: Vec::new(), ..*self }
+                .pad(b"(nil)", out);
+        }
         let mut spec = vec![b'%'];
         spec.extend_from_slice(&self.flags);
         if self.width > 0 {
