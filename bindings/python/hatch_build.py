@@ -1,4 +1,4 @@
-"""Adds ``libtegra_hcq.so`` and the platform's tag to the wheel. ``cargo xtask wheel`` sets the variables."""
+"""Adds ``libtegra_hcq.so``, its licences and the platform's tag to the wheel. ``cargo xtask wheel`` sets the variables."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-LIBRARY, PLATFORM = "TEGRA_HCQ_WHEEL_LIBRARY", "TEGRA_HCQ_WHEEL_PLATFORM"
+VARIABLES = LIBRARY, PLATFORM, NOTICES = (
+    "TEGRA_HCQ_WHEEL_LIBRARY",
+    "TEGRA_HCQ_WHEEL_PLATFORM",
+    "TEGRA_HCQ_WHEEL_NOTICES",
+)
 
 
 class Hook(BuildHookInterface):  # type: ignore[type-arg]
@@ -17,9 +21,10 @@ class Hook(BuildHookInterface):  # type: ignore[type-arg]
         """Called by hatchling before it packs."""
         if version == "editable":
             return
-        library, platform = os.environ.get(LIBRARY), os.environ.get(PLATFORM)
-        if not library or not platform:
-            raise SystemExit(f"{LIBRARY} or {PLATFORM} is not set: build the wheel by `cargo xtask wheel`")
+        library, platform, notices = (os.environ.get(name) for name in VARIABLES)
+        if not library or not platform or not notices:
+            raise SystemExit(f"{', '.join(VARIABLES)} are not all set: build the wheel by `cargo xtask wheel`")
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
         build_data["force_include"][library] = "tegra_hcq/libtegra_hcq.so"
+        build_data["force_include"][notices] = "tegra_hcq/THIRD-PARTY.txt"

@@ -1,6 +1,7 @@
 //! The C library that a program needs: the highest `GLIBC_x.y` among the versions of its imports.
 
 use std::fmt;
+use std::str::FromStr;
 
 use anyhow::{Context, Result};
 use object::Endianness;
@@ -22,10 +23,21 @@ impl Version {
 
     /// Parses the name of a version in a symbol table, such as `GLIBC_2.34`.
     fn parse(name: &str) -> Option<Self> {
-        let mut numbers = name.strip_prefix("GLIBC_")?.split('.').map(str::parse);
-        let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
-        let patch = numbers.next().transpose().ok()?.unwrap_or(0);
-        numbers.next().is_none().then_some(Self { major, minor, patch })
+        name.strip_prefix("GLIBC_")?.parse().ok()
+    }
+}
+
+impl FromStr for Version {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parse = || {
+            let mut numbers = text.split('.').map(str::parse);
+            let (major, minor) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+            let patch = numbers.next().transpose().ok()?.unwrap_or(0);
+            numbers.next().is_none().then_some(Self { major, minor, patch })
+        };
+        parse().ok_or("not a version of the GNU C library, such as 2.17")
     }
 }
 
@@ -46,6 +58,21 @@ pub(crate) fn is_dynamic(program: &[u8]) -> Result<bool> {
     let endian = file.endian().context("byte order")?;
     let segments = file.program_headers(endian, program).context("segments")?;
     Ok(segments.iter().any(|segment| segment.p_type(endian) == object::elf::PT_INTERP))
+}
+
+/// Whether a library uses musl, by the name of the C library that it needs: musl's own, or that of Alpine.
+///
+/// # Errors
+///
+/// Returns an error if the file is not a 64-bit ELF file, or its tables exceed it.
+pub(crate) fn is_musl(library: &[u8]) -> Result<bool> {
+    let file = FileHeader64::<Endianness>::parse(library).context("not a 64-bit ELF file")?;
+    let endian = file.endian().context("byte order")?;
+    let sections = file.sections(endian, library).context("sections")?;
+    let table = sections.dynamic_table(endian, library).context("dynamic section")?;
+    let needed = table.iter().filter(|entry| entry.tag == object::elf::DT_NEEDED);
+    let mut names = needed.filter_map(|entry| table.string(entry).ok());
+    Ok(names.any(|name| name == b"libc.so" || name.starts_with(b"libc.musl-")))
 }
 
 /// The oldest release that runs a program; `None` if the program does not use the library.

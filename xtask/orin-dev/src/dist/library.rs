@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::{Component, Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use orin_cli::{UsageError, say};
 
 use super::pack::put;
-use super::toolchain::{self, Target};
+use super::toolchain::{Target, Toolchain};
 use super::{BOARD_GLIBC, check_place, glibc};
 use xtask::workspace;
 
@@ -24,15 +23,24 @@ const STATIC_LIBS: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 /// so a program gets this library instead of NVIDIA's only if it is asked for.
 pub(super) const CUDA: &str = "lib/orin/cuda/libcuda.so.1";
 
+/// The folder of libraries below a prefix, unless the user names another one.
+pub(super) const LIB: &str = "lib";
+
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Options {
     /// Folder for include/, lib/, lib/pkgconfig/ and lib/orin/cuda/, for example /usr/local; created if missing
     #[arg(long, value_name = "DIR")]
     prefix: PathBuf,
+    /// The folder below the prefix that gets the C library and pkgconfig/, for example lib64 or lib/aarch64-linux-gnu
+    #[arg(long, value_name = "DIR", default_value = LIB)]
+    libdir: String,
     /// Machine that the library is for; default: this one
     #[arg(long, value_enum)]
     target: Option<Target>,
+    /// Build for this glibc and newer ones, such as 2.17, with cargo-zigbuild; default: for this machine's
+    #[arg(long, value_name = "VERSION")]
+    glibc: Option<glibc::Version>,
 }
 
 /// The built libraries.
@@ -62,23 +70,26 @@ pub(super) type File = (String, Vec<u8>, u32);
 pub(crate) fn run(options: &Options) -> Result<()> {
     let root = workspace::root()?;
     let target = target(options.target)?;
+    let mut parts = Path::new(&options.libdir).components();
+    let is_below = !options.libdir.is_empty() && parts.all(|part| matches!(part, Component::Normal(_)));
+    ensure!(is_below, UsageError(format!("--libdir: {} is not a folder below the prefix", options.libdir)));
     check_place(&options.prefix)?;
-    let linker = toolchain::check(target)?;
+    let toolchain = Toolchain::find(target, options.glibc)?;
     say!("building for {} with all optimisations; the first build takes minutes", target.triple())?;
-    let library = build(&root, target, linker, Wanted::All)?;
+    let library = build(&root, toolchain, Wanted::All)?;
     let glibc = library.glibc()?;
-    let mut files = library.files(&root)?;
-    files.push(("lib/libtegra_hcq.a".to_owned(), library.archive, 0o644));
+    let mut files = library.files(&root, &options.libdir)?;
+    files.push((format!("{}/libtegra_hcq.a", options.libdir), library.archive, 0o644));
     fs::create_dir_all(&options.prefix).with_context(|| format!("creating {}", options.prefix.display()))?;
     for (name, content, mode) in &files {
         put(&options.prefix, name, content, *mode)?;
     }
-    link(&options.prefix)?;
+    link(&options.prefix.join(&options.libdir))?;
     for (name, ..) in &files {
         say!("wrote    {}", options.prefix.join(name).display())?;
     }
     say!("needs    glibc {glibc} or newer")?;
-    let flags = options.prefix.join("lib/pkgconfig");
+    let flags = options.prefix.join(&options.libdir).join("pkgconfig");
     say!(
         "next     export PKG_CONFIG_PATH={}; cc program.c $(pkg-config --cflags --libs tegra_hcq)",
         flags.display()
@@ -90,32 +101,26 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The target of a library, by default this machine.
+/// The target of an installation, by default this machine.
 ///
 /// # Errors
 ///
 /// Returns a [`UsageError`] for a target with musl, and for another kind of machine.
-pub(super) fn target(given: Option<Target>) -> Result<Target> {
+fn target(given: Option<Target>) -> Result<Target> {
     let target = given.map_or_else(Target::host, Ok)?;
     ensure!(
         !target.is_musl(),
-        UsageError(format!("a library for musl is not built here: give {}", target.with_glibc().triple()))
+        UsageError(format!("a library for musl is not installed: give {}", target.with_glibc().triple()))
     );
     Ok(target)
 }
 
-/// Builds libraries for a target; cargo prints its progress to standard error.
-pub(super) fn build(root: &Path, target: Target, linker: Option<&str>, wanted: Wanted) -> Result<Library> {
-    let mut command = Command::new(workspace::cargo());
-    command.current_dir(root).stdout(Stdio::piped());
-    command.env("CARGO_PROFILE_DIST_DEBUG", "false").env("CARGO_PROFILE_DIST_STRIP", "debuginfo");
-    command.args(["build", "--profile", "dist", "--locked", "--target", target.triple()]);
-    command.args(["--message-format", "json-render-diagnostics", "--package", "tegra-hcq-capi", "--lib"]);
+/// Builds libraries; cargo prints its progress to standard error.
+pub(super) fn build(root: &Path, toolchain: Toolchain, wanted: Wanted) -> Result<Library> {
+    let mut command = toolchain.command(root);
+    command.args(["--package", "tegra-hcq-capi", "--lib"]);
     if wanted == Wanted::All {
         command.args(["--package", "orin-libcuda"]);
-    }
-    if let Some(linker) = linker {
-        command.env(target.linker_variable(), linker);
     }
     let output = command.spawn().and_then(std::process::Child::wait_with_output).context("starting cargo")?;
     ensure!(output.status.success(), "the build failed: see above");
@@ -127,11 +132,11 @@ pub(super) fn build(root: &Path, target: Target, linker: Option<&str>, wanted: W
     let c = "tegra_hcq_capi";
     let cuda = (wanted == Wanted::All).then(|| read("cuda", "so")).transpose()?;
     let library = Library { shared: read(c, "so")?, archive: read(c, "a")?, cuda };
-    if target == Target::Arm64 {
+    if toolchain.target == Target::Arm64 {
         let glibc = library.glibc()?;
         ensure!(
             glibc <= BOARD_GLIBC,
-            "the libraries need glibc {glibc}, JetPack 6 has {BOARD_GLIBC}: build on an older system"
+            "the libraries need glibc {glibc}, JetPack 6 has {BOARD_GLIBC}: build on an older system, or with --glibc {BOARD_GLIBC}"
         );
     }
     Ok(library)
@@ -158,23 +163,23 @@ impl Library {
         needed.into_iter().max().flatten().context("the libraries use no C library")
     }
 
-    /// The shared libraries, the header and the file for pkg-config.
-    pub(super) fn files(&self, root: &Path) -> Result<Vec<File>> {
+    /// The shared libraries, the header and the file for pkg-config; the C library is in `libdir`.
+    pub(super) fn files(&self, root: &Path, libdir: &str) -> Result<Vec<File>> {
         let header = root.join("crates/tegra-hcq-capi/include/tegra_hcq.h");
         let header = fs::read(&header).with_context(|| format!("reading {}", header.display()))?;
         let mut files = vec![
-            (format!("lib/{SONAME}"), self.shared.clone(), 0o755),
+            (format!("{libdir}/{SONAME}"), self.shared.clone(), 0o755),
             ("include/tegra_hcq.h".to_owned(), header, 0o644),
-            ("lib/pkgconfig/tegra_hcq.pc".to_owned(), pkg_config().into_bytes(), 0o644),
+            (format!("{libdir}/pkgconfig/tegra_hcq.pc"), pkg_config(libdir).into_bytes(), 0o644),
         ];
         files.extend(self.cuda.iter().map(|content| (CUDA.to_owned(), content.clone(), 0o755)));
         Ok(files)
     }
 }
 
-/// Links the name for linkers to the shared library.
-pub(super) fn link(prefix: &Path) -> Result<()> {
-    let link = prefix.join("lib").join(LINK_NAME);
+/// Links the name for linkers to the shared library in a folder.
+pub(super) fn link(folder: &Path) -> Result<()> {
+    let link = folder.join(LINK_NAME);
     match fs::remove_file(&link) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(error).with_context(|| format!("replacing {}", link.display()));
@@ -185,9 +190,10 @@ pub(super) fn link(prefix: &Path) -> Result<()> {
 }
 
 /// The file for pkg-config. Its prefix is where the file is, so the folder can be moved.
-fn pkg_config() -> String {
+fn pkg_config(libdir: &str) -> String {
+    let up = "/..".repeat(Path::new(libdir).components().count());
     format!(
-        "prefix=${{pcfiledir}}/../..\nlibdir=${{prefix}}/lib\nincludedir=${{prefix}}/include\n\n\
+        "prefix=${{pcfiledir}}/..{up}\nlibdir=${{prefix}}/{libdir}\nincludedir=${{prefix}}/include\n\n\
          Name: tegra_hcq\nDescription: Run CUDA kernels on the Jetson Orin's GPU without CUDA\n\
          Version: {}\nLibs: -L${{libdir}} -ltegra_hcq\nLibs.private: {STATIC_LIBS}\nCflags: -I${{includedir}}\n",
         env!("CARGO_PKG_VERSION")
@@ -221,16 +227,18 @@ mod tests {
         let [shared, archive, cuda] = ["so", "a", "cuda"].map(|content| content.as_bytes().to_vec());
         let library = Library { shared, archive, cuda: Some(cuda) };
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-        for (name, content, mode) in library.files(root).expect("the header exists") {
+        for (name, content, mode) in library.files(root, LIB).expect("the header exists") {
             put(folder.path(), &name, &content, mode).expect("a new file");
         }
         // A second installation replaces the first.
-        link(folder.path()).expect("a new link");
-        link(folder.path()).expect("the link is replaced");
+        link(&folder.path().join(LIB)).expect("a new link");
+        link(&folder.path().join(LIB)).expect("the link is replaced");
         assert_eq!(fs::read(folder.path().join("lib/libtegra_hcq.so")).expect("the library"), b"so");
         // Folders that the dynamic linker searches get no libcuda.so.1.
         assert_eq!(fs::read(folder.path().join(CUDA)).expect("the library"), b"cuda");
         assert!(!folder.path().join("lib/libcuda.so.1").exists());
-        assert!(pkg_config().starts_with("prefix=${pcfiledir}/../..\n"));
+        assert!(pkg_config(LIB).starts_with("prefix=${pcfiledir}/../..\nlibdir=${prefix}/lib\n"));
+        let deep = pkg_config("lib/aarch64-linux-gnu");
+        assert!(deep.starts_with("prefix=${pcfiledir}/../../..\nlibdir=${prefix}/lib/aarch64-linux-gnu\n"));
     }
 }

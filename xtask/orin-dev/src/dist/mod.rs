@@ -2,13 +2,15 @@
 
 mod glibc;
 pub(crate) mod library;
+mod notices;
 mod pack;
 mod toolchain;
 pub(crate) mod wheel;
 
+use std::env;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use orin_cli::{UsageError, say};
@@ -19,7 +21,7 @@ use xtask::workspace;
 use crate::commit;
 use glibc::Version;
 use pack::{Pack, Program};
-use toolchain::Target;
+use toolchain::{Target, Toolchain};
 
 /// The C library of Ubuntu 22.04, the base of JetPack 6: programs for a board must not need a newer one.
 const BOARD_GLIBC: Version = Version::new(2, 35);
@@ -32,6 +34,9 @@ pub(crate) struct Options {
     /// Target of the programs: a Jetson, or a PC for the software Orin; with musl, one static program for any system
     #[arg(long, value_enum)]
     target: Target,
+    /// Build for this glibc and newer ones, such as 2.17, with cargo-zigbuild; default: for this machine's
+    #[arg(long, value_name = "VERSION")]
+    glibc: Option<Version>,
     /// Folder for the pack, which is a folder and a .tar.gz file; created if missing
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -45,15 +50,17 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let root = workspace::root()?;
     check_folder(&options.out, options.force)?;
     check_place(&options.out)?;
-    let linker = toolchain::check(options.target)?;
+    let toolchain = Toolchain::find(options.target, options.glibc)?;
 
     say!("building for {} with all optimisations; the first build takes minutes", options.target.triple())?;
     let triple = options.target.triple();
-    let documents = orin_tool::Cli::documents()?;
+    let mut documents = orin_tool::Cli::documents()?;
+    let packages = ["orin-dev", "orin-tool", "orin-libcuda", "tegra-hcq-capi", "examples", "networks"];
+    documents.push((notices::NAME.to_owned(), notices::text(&root, triple, &packages)?.into_bytes()));
     let name = format!("nvgpu-rs-{}-{triple}", env!("CARGO_PKG_VERSION"));
     fs::create_dir_all(&options.out).with_context(|| format!("creating {}", options.out.display()))?;
     let made = if options.target.is_musl() {
-        let programs = [build_static(&root, options.target, linker)?];
+        let programs = [build_static(&root, toolchain)?];
         let pack = Pack {
             name: &name,
             triple,
@@ -65,18 +72,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         say!("image    {} bytes in a container that has nothing else", programs[0].content.len())?;
         pack.write(&root, &options.out)?
     } else {
-        let programs = build(&root, options.target, linker)?;
-        let library = library::build(&root, options.target, linker, library::Wanted::All)?;
+        let programs = build(&root, toolchain)?;
+        let library = library::build(&root, toolchain, library::Wanted::All)?;
         let glibc = oldest_glibc(&programs)?.max(library.glibc()?);
         if options.target == Target::Arm64 {
             ensure!(
                 glibc <= BOARD_GLIBC,
                 "the programs need glibc {glibc}, JetPack 6 has {BOARD_GLIBC}: build on an older system (Ubuntu \
-                 22.04, Debian 12), or with a linker whose C library is older"
+                 22.04, Debian 12), or with --glibc {BOARD_GLIBC}"
             );
         }
         say!("needs    glibc {glibc} or newer")?;
-        let files = library.files(&root)?;
+        let files = library.files(&root, library::LIB)?;
         let glibc = Some(glibc);
         let pack =
             Pack { name: &name, triple, glibc, programs: &programs, documents: &documents, library: &files };
@@ -112,27 +119,14 @@ fn check_place(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Cargo's command that builds programs; cargo prints its progress to standard error.
-fn cargo_build(root: &Path, target: Target, linker: Option<&str>) -> Command {
-    let mut command = Command::new(workspace::cargo());
-    command.current_dir(root).stdout(Stdio::piped());
-    // Backtraces keep function names; this machine's files and lines are useless elsewhere.
-    command.env("CARGO_PROFILE_DIST_DEBUG", "false").env("CARGO_PROFILE_DIST_STRIP", "debuginfo");
-    if let Some(commit) = commit::of_folder(root) {
+/// Cargo's command that builds programs, with the one that every pack has.
+fn cargo_build(root: &Path, toolchain: Toolchain) -> Command {
+    let mut command = toolchain.command(root);
+    // Sources without a repository have the commit in the environment.
+    if let Some(commit) = env::var(commit::VARIABLE).ok().or_else(|| commit::of_folder(root)) {
         command.env(commit::VARIABLE, commit);
     }
-    if let Some(linker) = linker {
-        command.env(target.linker_variable(), linker);
-    }
-    command.args(["build", "--profile", "dist", "--locked", "--target", target.triple()]);
-    command.args([
-        "--message-format",
-        "json-render-diagnostics",
-        "--package",
-        "orin-dev",
-        "--bin",
-        "orin-dev",
-    ]);
+    command.args(["--package", "orin-dev", "--bin", "orin-dev"]);
     command
 }
 
@@ -150,8 +144,8 @@ fn built(command: &mut Command, names: &[(&'static str, &str)]) -> Result<Vec<Pr
 }
 
 /// Builds the programs of a pack.
-fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Program>> {
-    let mut command = cargo_build(root, target, linker);
+fn build(root: &Path, toolchain: Toolchain) -> Result<Vec<Program>> {
+    let mut command = cargo_build(root, toolchain);
     command.args([
         "--package",
         "orin-tool",
@@ -168,8 +162,8 @@ fn build(root: &Path, target: Target, linker: Option<&str>) -> Result<Vec<Progra
 }
 
 /// Builds this program statically. Under the name `orin` it has the commands of both.
-fn build_static(root: &Path, target: Target, linker: Option<&str>) -> Result<Program> {
-    let mut command = cargo_build(root, target, linker);
+fn build_static(root: &Path, toolchain: Toolchain) -> Result<Program> {
+    let mut command = cargo_build(root, toolchain);
     let program = built(&mut command, &[("orin", "orin-dev")])?.remove(0);
     ensure!(
         !glibc::is_dynamic(&program.content)?,

@@ -45,7 +45,7 @@ pub(super) struct Pack<'a> {
     /// The oldest glibc for its programs; `None` if they are static.
     pub(super) glibc: Option<Version>,
     pub(super) programs: &'a [Program],
-    /// Completion scripts and manual pages: file name and content.
+    /// Completion scripts, manual pages and licences: file name and content.
     pub(super) documents: &'a [(String, Vec<u8>)],
     /// The C library and the CUDA library.
     pub(super) library: &'a [library::File],
@@ -115,7 +115,7 @@ impl Pack<'_> {
             for name in C_EXAMPLES {
                 add(format!("c/{name}"), &read(&root.join("examples/c").join(name))?, 0o644)?;
             }
-            library::link(folder)?;
+            library::link(&folder.join(library::LIB))?;
         } else {
             add("Containerfile".to_owned(), CONTAINER.as_bytes(), 0o644)?;
         }

@@ -10,47 +10,57 @@ use object::{Endianness, elf};
 use orin_cli::{UsageError, say};
 
 use super::glibc::{self, Version};
-use super::toolchain::{self, Target};
-use super::{check_place, library};
+use super::toolchain::{Target, Toolchain};
+use super::{check_place, library, notices};
 use xtask::workspace;
 
+/// The tag of libraries for musl: of 1.2, whose `time_t` Rust's crates use.
+const MUSL_TAG: &str = "musllinux_1_2";
 /// The oldest C library that installers know by the tag's scheme.
 const OLDEST_TAG: Version = Version::new(2, 17);
 /// The variables that `hatch_build.py` reads.
 const LIBRARY_VARIABLE: &str = "TEGRA_HCQ_WHEEL_LIBRARY";
 const PLATFORM_VARIABLE: &str = "TEGRA_HCQ_WHEEL_PLATFORM";
+const NOTICES_VARIABLE: &str = "TEGRA_HCQ_WHEEL_NOTICES";
 
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Machine that the wheel is for; default: this one
+    /// Machine that the wheel is for, with glibc or musl; default: this one. Zig builds for musl, through cargo-zigbuild
     #[arg(long, value_enum)]
     target: Option<Target>,
+    /// Build for this glibc and newer ones, such as 2.17, with cargo-zigbuild; default: for this machine's
+    #[arg(long, value_name = "VERSION")]
+    glibc: Option<Version>,
     /// Folder for the wheel; created if missing
     #[arg(long, value_name = "DIR", default_value = "target/wheel")]
     out: PathBuf,
     /// Pack this shared library instead of building one
-    #[arg(long, value_name = "FILE", conflicts_with = "target")]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "glibc"])]
     library: Option<PathBuf>,
 }
 
 /// Builds the library, and the wheel with Python's pip.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let root = workspace::root()?;
-    let target = options.library.is_none().then(|| library::target(options.target)).transpose()?;
     check_pip()?;
     check_place(&options.out)?;
     let folder = tempfile::tempdir().context("a temporary folder")?;
     let path = folder.path().join("libtegra_hcq.so");
-    let shared = shared_library(&root, options, target)?;
+    let shared = shared_library(&root, options)?;
     fs::write(&path, &shared).with_context(|| format!("writing {}", path.display()))?;
     let platform = platform(&shared)?;
+    let licences = folder.path().join(notices::NAME);
+    let target = if platform.ends_with("aarch64") { Target::Arm64 } else { Target::X86_64 };
+    fs::write(&licences, notices::text(&root, target.triple(), &["tegra-hcq-capi"])?)
+        .with_context(|| format!("writing {}", licences.display()))?;
 
     fs::create_dir_all(&options.out).with_context(|| format!("creating {}", options.out.display()))?;
     let mut pip = Command::new("python3");
     pip.args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-cache-dir", "--wheel-dir"])
         .arg(&options.out);
     pip.arg(root.join("bindings/python")).env(LIBRARY_VARIABLE, &path).env(PLATFORM_VARIABLE, &platform);
+    pip.env(NOTICES_VARIABLE, &licences);
     let status = pip.stdin(Stdio::null()).status().context("starting python3")?;
     ensure!(
         status.success(),
@@ -82,19 +92,18 @@ fn check_pip() -> Result<()> {
 }
 
 /// The library to pack.
-fn shared_library(root: &Path, options: &Options, target: Option<Target>) -> Result<Vec<u8>> {
+fn shared_library(root: &Path, options: &Options) -> Result<Vec<u8>> {
     if let Some(path) = &options.library {
         return fs::read(path).map_err(|error| UsageError(format!("{}: {error}", path.display())).into());
     }
-    let target = target.map_or_else(|| library::target(None), Ok)?;
-    let linker = toolchain::check(target)?;
+    let target = options.target.map_or_else(Target::host, Ok)?;
+    let toolchain = Toolchain::find_for_library(target, options.glibc)?;
     say!("building for {} with all optimisations; the first build takes minutes", target.triple())?;
-    Ok(library::build(root, target, linker, library::Wanted::C)?.shared)
+    Ok(library::build(root, toolchain, library::Wanted::C)?.shared)
 }
 
 /// The platform in a wheel's name: the machine, and the C library that the shared library needs.
 fn platform(library: &[u8]) -> Result<String> {
-    let glibc = glibc::needed(library)?.context("the library uses no C library")?.max(OLDEST_TAG);
     let header = elf::FileHeader64::<Endianness>::parse(library).context("not a 64-bit ELF file")?;
     let machine = match header.e_machine(header.endian().context("byte order")?) {
         elf::EM_X86_64 => "x86_64",
@@ -105,6 +114,10 @@ fn platform(library: &[u8]) -> Result<String> {
             );
         }
     };
+    if glibc::is_musl(library)? {
+        return Ok(format!("{MUSL_TAG}_{machine}"));
+    }
+    let glibc = glibc::needed(library)?.context("the library uses no C library")?.max(OLDEST_TAG);
     Ok(format!("manylinux_{}_{machine}", glibc.to_string().replace('.', "_")))
 }
 
@@ -133,7 +146,7 @@ mod tests {
     fn the_package_reads_the_variables_that_are_set() {
         let hook = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/python/hatch_build.py");
         let hook = fs::read_to_string(hook).expect("the build hook");
-        for variable in [LIBRARY_VARIABLE, PLATFORM_VARIABLE] {
+        for variable in [LIBRARY_VARIABLE, PLATFORM_VARIABLE, NOTICES_VARIABLE] {
             assert!(hook.contains(&format!("\"{variable}\"")), "{variable}");
         }
     }
