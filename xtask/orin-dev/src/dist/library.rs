@@ -136,7 +136,8 @@ pub(super) fn build(root: &Path, toolchain: Toolchain, wanted: Wanted) -> Result
         let glibc = library.glibc()?;
         ensure!(
             glibc <= BOARD_GLIBC,
-            "the libraries need glibc {glibc}, JetPack 6 has {BOARD_GLIBC}: build on an older system, or with --glibc {BOARD_GLIBC}"
+            "the libraries need glibc {glibc}, JetPack 6 has {BOARD_GLIBC}: build on an older system, or with --glibc \
+             {BOARD_GLIBC}"
         );
     }
     Ok(library)

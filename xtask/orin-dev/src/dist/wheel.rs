@@ -26,7 +26,7 @@ const NOTICES_VARIABLE: &str = "TEGRA_HCQ_WHEEL_NOTICES";
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Machine that the wheel is for, with glibc or musl; default: this one. Zig builds for musl, through cargo-zigbuild
+    /// Machine that the wheel is for, with glibc or, through cargo-zigbuild, with musl; default: this one
     #[arg(long, value_enum)]
     target: Option<Target>,
     /// Build for this glibc and newer ones, such as 2.17, with cargo-zigbuild; default: for this machine's
