@@ -199,8 +199,9 @@ fn launch(options: &Options) -> Result<ExitStatus> {
         let text = format!("{:#}\n", check::sarif(&findings));
         write_all(&[(sarif, text.as_bytes())])?;
     }
-    if !findings.is_empty() {
-        warn(check::text(&findings).trim_end());
+    findings.iter().for_each(warn);
+    if let (Some(tools), Some(checker)) = (options.check, check::checker(&device)) {
+        warn(checker.work().summary(tools, findings.len()));
     }
     outcome?;
 

@@ -145,6 +145,8 @@ fn it_finds_an_overrun() {
     {
         let clean = run(n, more);
         assert_eq!(clean.status.code(), Some(0), "{}", text(&clean.stderr));
+        assert!(text(&clean.stderr).contains("1 launch checked ("), "{}", text(&clean.stderr));
+        assert!(text(&clean.stderr).contains(", 0 findings"), "{}", text(&clean.stderr));
     }
     // A program that knows nothing of checks.
     let start = ["--device", "sim", "--cubin", cubin, "--kernel", "saxpy", "--grid", "4", "--block", "256"];
