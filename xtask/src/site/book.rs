@@ -34,7 +34,10 @@ pub(super) fn stage(root: &Path, stage: &Path) -> Result<()> {
         .collect();
     let references = references(root)?;
     for page in &pages {
-        let text = read(page)?;
+        let mut text = read(page)?;
+        if page == Path::new("README.md") {
+            text += &format!("\n*This documentation is of {}.*\n", version(root));
+        }
         write(page, &rewritten(&text, |target| elsewhere(root, page, target, &pages, &references)))?;
     }
     let at_root = |target: &str| Some(normal(&Path::new("docs").join(target)).display().to_string());
@@ -49,6 +52,15 @@ pub(super) fn stage(root: &Path, stage: &Path) -> Result<()> {
         std::fs::copy(root.join(path), to)?;
         Ok(())
     })
+}
+
+/// The version of the project, with the commit if `root` is a checkout of git.
+fn version(root: &Path) -> String {
+    let git = ["log", "-1", "--date=short", "--format=, commit %h of %cd"];
+    let output = std::process::Command::new("git").args(git).current_dir(root).output();
+    let commit = output.ok().filter(|output| output.status.success()).map(|output| output.stdout);
+    let commit = String::from_utf8(commit.unwrap_or_default()).unwrap_or_default();
+    format!("version {}{}", env!("CARGO_PKG_VERSION"), commit.trim_end())
 }
 
 /// Pictures and results that pages of `docs/` show.
@@ -128,6 +140,16 @@ fn rewritten(text: &str, new: impl Fn(&str) -> Option<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_version_has_a_commit_in_a_checkout_only() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(version(folder.path()), format!("version {}", env!("CARGO_PKG_VERSION")));
+        let root = workspace::root().unwrap();
+        let git = std::process::Command::new("git").args(["rev-parse", "HEAD"]).current_dir(&root).output();
+        let is_checkout = git.is_ok_and(|output| output.status.success());
+        assert_eq!(version(&root).contains(", commit "), is_checkout);
+    }
 
     #[test]
     fn links_that_leave_the_book_are_replaced() {

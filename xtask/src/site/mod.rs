@@ -27,7 +27,7 @@ pub(crate) struct Options {
     /// The folder to write; an earlier site in it is replaced
     #[arg(long, value_name = "DIR", default_value = "target/site")]
     out: PathBuf,
-    /// Build the book alone: seconds, while you write; links to the references are not checked
+    /// Build the book alone, in seconds; links to the references are not checked
     #[arg(long)]
     book: bool,
 }
@@ -63,12 +63,31 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     Ok(if broken.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The program of this name in PATH, or an error that says how to install it.
+/// The program of this name in PATH or in the cache that `.ci/site` fills, or an error that says how to install it.
 fn find(name: &str, install: &str) -> Result<PathBuf> {
-    let folders = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&folders).map(|folder| folder.join(name)).find(|path| path.is_file());
-    found
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let cache = std::env::var_os("XDG_CACHE_HOME").filter(|folder| !folder.is_empty()).map(PathBuf::from);
+    let cache = cache.or_else(|| Some(std::env::home_dir()?.join(".cache")));
+    let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    folders.extend(cache.map(|cache| cached(&cache.join("nvgpu-rs"), name)).unwrap_or_default());
+    found(&folders, name)
         .ok_or_else(|| UsageError(format!("the site needs {name}: {install} (.ci/site installs all)")).into())
+}
+
+/// The folders `NAME-VERSION/bin` of a cache; the last in alphabetical order comes first.
+fn cached(cache: &Path, name: &str) -> Vec<PathBuf> {
+    let entries = cache.read_dir().into_iter().flatten().flatten();
+    let is_ours = |folder: &std::fs::DirEntry| {
+        folder.file_name().to_string_lossy().strip_prefix(name).is_some_and(|rest| rest.starts_with('-'))
+    };
+    let mut folders: Vec<PathBuf> = entries.filter(is_ours).map(|folder| folder.path().join("bin")).collect();
+    folders.sort_unstable_by(|a, b| b.cmp(a));
+    folders
+}
+
+/// The first file of this name in the folders.
+fn found(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
+    folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file())
 }
 
 /// Makes an empty folder in place of an earlier output.
@@ -146,4 +165,29 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mdbook_is_found_where_ci_installs_it() {
+        let cache = tempfile::tempdir().unwrap();
+        let program = |folder: &str| {
+            let folder = cache.path().join(folder).join("bin");
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("mdbook"), "").unwrap();
+            folder
+        };
+        let (old, new) = (program("mdbook-0.5.3"), program("mdbook-0.5.4"));
+        program("mdbookish");
+        let folders = cached(cache.path(), "mdbook");
+        assert_eq!(folders, [new.clone(), old]);
+        assert_eq!(found(&folders, "mdbook"), Some(new.join("mdbook")));
+        assert_eq!(found(&folders, "doxygen"), None);
+        assert!(cached(&cache.path().join("missing"), "mdbook").is_empty());
+        let script = std::fs::read_to_string(workspace::root().unwrap().join(".ci/site")).unwrap();
+        assert!(script.contains("/nvgpu-rs/mdbook-$version") && script.contains("$cache/bin/mdbook"));
+    }
 }
