@@ -1,4 +1,4 @@
-//! Layer 2 of docs/guide.md: a channel, and every word that a launch needs.
+//! Section 4 of docs/guide.md: a channel, and every word that a launch needs.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Layer 4 of docs/guide.md: work that is recorded once and replayed many times.
+//! Section 2 of docs/guide.md: work that is recorded once and replayed many times.
 
 use std::process::ExitCode;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Layer 3 of docs/guide.md: a queue, and launches encoded one by one.
+//! Section 1 of docs/guide.md: a queue, and launches encoded one by one.
 
 use std::process::ExitCode;
 use std::time::Duration;

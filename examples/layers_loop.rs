@@ -1,5 +1,5 @@
-//! Layer 5 of docs/guide.md: a control loop. Each cycle replays the graph, polls for completion and reads the result in
-//! place, without a system call or an allocation.
+//! Section 3 of docs/guide.md: a control loop. Each cycle replays the graph, polls for completion and reads the result
+//! in place, without a system call or an allocation.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Layer 1 of docs/guide.md: ioctls only.
+//! Section 5 of docs/guide.md: ioctls only.
 //!
 //! Brings up a channel until the kernel returns its doorbell token. The program does not launch a kernel; layer 2 does.
 
