@@ -26,6 +26,7 @@
 use core::any::Any;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use gpu_hal::{Driver, MemoryUse};
@@ -99,7 +100,8 @@ pub fn findings_at_end(device: &Device) -> Vec<Finding> {
 ///
 /// # Panics
 ///
-/// With the findings as text.
+/// With the findings as text, also if `test` panics, for example because a result is wrong; as `test` does if nothing is
+/// found.
 pub fn clean<T>(test: impl FnOnce(&Device) -> Result<T>) -> T {
     clean_of(Tools::KERNELS, test)
 }
@@ -112,7 +114,15 @@ pub fn clean<T>(test: impl FnOnce(&Device) -> Result<T>) -> T {
 pub fn clean_of<T>(tools: Tools, test: impl FnOnce(&Device) -> Result<T>) -> T {
     // PANIC: documented; the function is for tests.
     let device = open(tools).expect("a software Orin");
-    let result = test(&device);
+    // Nothing is used after a panic but the checker, which is behind a lock.
+    let result = catch_unwind(AssertUnwindSafe(|| test(&device))).unwrap_or_else(|panic| {
+        let findings = findings(&device);
+        if findings.is_empty() {
+            resume_unwind(panic);
+        }
+        // PANIC: documented. The hook has printed the reason of the first one.
+        panic!("the test failed, and the checks had found:\n{}", text(&findings))
+    });
     let findings = findings_at_end(&device);
     assert!(findings.is_empty(), "{}", text(&findings));
     // PANIC: as above.

@@ -331,6 +331,32 @@ fn without_other_memory_that_in_quarantine_is_used_again() {
     device.alloc::<u8>(BYTES).unwrap();
 }
 
+/// A kernel that reads or writes beyond a buffer often has a wrong result as well, on which the test fails first.
+#[test]
+fn a_test_that_fails_by_its_result_shows_the_findings_too() {
+    let cubin = fs::read(workspace().join("kernels/basics.cubin")).unwrap();
+    let failed = |words: u32| {
+        let test = || {
+            check::clean(|device| {
+                let kernel = Program::load(device, &cubin)?.kernel("increment")?;
+                let data = device.alloc_zeroed::<u32>(32)?;
+                let mut queue = device.queue()?;
+                // SAFETY: the software Orin drops stores outside of live objects.
+                unsafe { queue.launch(&kernel, 1, 64, &args![&data, words]) }?;
+                queue.wait(TIMEOUT)?;
+                assert_eq!(data.to_vec()?[0], 2, "the result");
+                Ok(())
+            });
+        };
+        let panic = std::panic::catch_unwind(test).unwrap_err();
+        panic.downcast_ref::<String>().cloned().unwrap_or_default()
+    };
+    let text = failed(33);
+    assert!(text.contains("the checks had found") && text.contains("out-of-bounds"), "{text}");
+    let text = failed(32);
+    assert!(text.contains("the result") && !text.contains("the checks"), "{text}");
+}
+
 #[test]
 fn launches_run_while_objects_change() {
     let cubin = fs::read(workspace().join("kernels/basics.cubin")).unwrap();
