@@ -82,3 +82,18 @@ fn the_page_for_users_of_cuda_names_what_exists() {
         assert!(texts.iter().any(exists), "there is no {call}");
     }
 }
+
+#[test]
+fn the_page_of_orin_begins_with_links_to_all_commands() {
+    let page = page("orin.md");
+    let (list, _) = page.split_once("<!-- orin:").unwrap();
+    let commands: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## `orin ")).collect();
+    assert!(commands.len() > 10, "{commands:?}");
+    for command in commands.iter().map(|command| command.trim_end_matches('`')) {
+        assert!(
+            list.contains(&format!("[`{command}`](#orin-{command})")),
+            "docs/orin.md does not list {command}"
+        );
+    }
+    assert_eq!(list.matches("](#orin-").count(), commands.len());
+}
