@@ -38,6 +38,9 @@ pub(super) fn stage(root: &Path, stage: &Path) -> Result<()> {
         if page == Path::new("README.md") {
             text += &format!("\n*This documentation is of {}.*\n", version(root));
         }
+        if page == Path::new("docs/coming-from-cuda.md") {
+            text = with_references(&text);
+        }
         write(page, &rewritten(&text, |target| elsewhere(root, page, target, &pages, &references)))?;
     }
     let at_root = |target: &str| Some(normal(&Path::new("docs").join(target)).display().to_string());
@@ -123,6 +126,32 @@ fn elsewhere(
     (!is_asset).then(|| format!("{REPOSITORY}/{kind}/main/{}{anchor}", file.display()))
 }
 
+/// The text with links from the names `Type::item` in the last column of its tables to the search of the reference.
+fn with_references(text: &str) -> String {
+    let linked = |code: &str| {
+        let (kind, rest) =
+            code.split_once("::").filter(|_| code.starts_with(|c: char| c.is_ascii_uppercase()))?;
+        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap_or(rest.len());
+        let item = &rest[..end];
+        Some(format!("[`{code}`](../{RUST}/tegra_hcq/index.html?search={kind}%3A%3A{item})"))
+    };
+    let mut result = String::with_capacity(text.len());
+    for line in text.split_inclusive('\n') {
+        let at = if line.starts_with('|') { line.rfind(" | ").unwrap_or(line.len()) } else { line.len() };
+        let (rest, last) = line.split_at(at);
+        result += rest;
+        // Every second piece is code.
+        for (index, piece) in last.split('`').enumerate() {
+            match (index % 2 == 1).then(|| linked(piece)) {
+                Some(Some(link)) => result += &link,
+                Some(None) => result += &format!("`{piece}`"),
+                None => result += piece,
+            }
+        }
+    }
+    result
+}
+
 /// The text with new targets of its links, where there are any.
 fn rewritten(text: &str, new: impl Fn(&str) -> Option<String>) -> String {
     let mut result = String::with_capacity(text.len());
@@ -140,6 +169,14 @@ fn rewritten(text: &str, new: impl Fn(&str) -> Option<String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_in_the_last_column_lead_to_the_reference() {
+        let row = "| `cuInit` | `CudaContext::new(0)` | `Device::open(X::Y)`, `pool` |\n";
+        let text = format!("`Queue::wait`\n{row}");
+        let link = "[`Device::open(X::Y)`](../rust/tegra_hcq/index.html?search=Device%3A%3Aopen)";
+        assert_eq!(with_references(&text), text.replace("`Device::open(X::Y)`", link));
+    }
 
     #[test]
     fn the_version_has_a_commit_in_a_checkout_only() {
