@@ -1,6 +1,6 @@
 //! Section 5 of docs/guide.md: ioctls only.
 //!
-//! Brings up a channel until the kernel returns its doorbell token. The program does not launch a kernel; layer 2 does.
+//! Brings up a channel until the kernel returns its doorbell token. It does not launch a kernel; section 4 does.
 
 use std::process::ExitCode;
 use std::sync::Arc;
