@@ -100,8 +100,8 @@ pub fn findings_at_end(device: &Device) -> Vec<Finding> {
 ///
 /// # Panics
 ///
-/// With the findings as text, also if `test` panics, for example because a result is wrong; as `test` does if nothing is
-/// found.
+/// With the findings as text, also if `test` panics, for example because a result is wrong; as `test` does if nothing
+/// is found.
 pub fn clean<T>(test: impl FnOnce(&Device) -> Result<T>) -> T {
     clean_of(Tools::KERNELS, test)
 }
