@@ -1,4 +1,4 @@
-//! The programs of docs/guide.md and README.md run, and the documents quote them exactly.
+//! The programs of docs/guide.md, docs/coming-from-cuda.md and README.md run, and the documents quote them exactly.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The quoted programs, each with a part of its output.
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 7] = [
     ("layers_requests", "doorbell token 0x1ff"),
     ("layers_channel", "1000 squares, all right"),
     ("layers_launch", "1000 squares, all right"),
     ("layers_graph", "2 steps, 1000 squares, all right"),
     ("layers_loop", "500 cycles, all right"),
     ("readme", "1000 sums, all 3"),
+    ("from_cuda", "4 sums, all 128"),
 ];
 
 fn workspace() -> PathBuf {
@@ -83,7 +84,7 @@ fn quotes_are_what_runs() {
         .map(|(name, _)| (*name, read(&workspace().join("examples").join(name).with_extension("rs"))))
         .collect();
     let mut quoted = BTreeSet::new();
-    for document in ["docs/guide.md", "README.md"] {
+    for document in ["docs/guide.md", "docs/coming-from-cuda.md", "README.md"] {
         for quote in quotes(&read(&workspace().join(document)), "rust") {
             let found = programs.iter().find(|(_, text)| contains_quote(&quote.text, text));
             let (name, _) = found.unwrap_or_else(|| {

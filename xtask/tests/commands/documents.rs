@@ -37,7 +37,8 @@ fn products() -> Vec<String> {
 
 /// String literals of a source that can name an environment variable of this project.
 fn names(text: &str) -> impl Iterator<Item = &str> {
-    let prefixes = ["NVGPU_", "ORIN_SIM_", "L4T_HEADERS", "NO_COLOR", "SOURCE_DATE_EPOCH"];
+    let prefixes =
+        ["NVGPU_", "ORIN_SIM_", "ORIN_CUDA_", "ORIN_LIBCUDA", "L4T_HEADERS", "NO_COLOR", "SOURCE_DATE_EPOCH"];
     let is_name = move |name: &&str| {
         name.bytes().all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
             && prefixes.iter().any(|prefix| name.starts_with(*prefix))
