@@ -1,4 +1,7 @@
-"""Adds ``libtegra_hcq.so``, its licences and the platform's tag to the wheel. ``cargo xtask wheel`` sets the variables."""
+"""Adds ``libtegra_hcq.so``, its licences and the platform's tag to the wheel.
+
+``cargo xtask wheel`` sets the variables.
+"""
 
 from __future__ import annotations
 
