@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use clap::{CommandFactory, FromArgMatches, Parser};
 use kernel_door::{Door, LinuxDoor};
-use orin_cli::profile::ProfileOptions;
+use orin_cli::profile::{DEVICE, ProfileOptions};
 use orin_cli::{ExitStatus, UsageError, is_closed_pipe, say, warn};
 use orin_sim::{SettingsError, SoftwareOrin};
 use tegra_hcq::{Device, DeviceKind, DeviceName};
@@ -20,9 +20,8 @@ pub use table::Table;
 /// Options of every program.
 #[derive(clap::Args)]
 pub struct Common {
-    /// Where to run: auto (the Orin's GPU, else a desktop GPU that can be driven, else the software Orin), nvgpu, nvrm
-    /// or sim; nvrm:1 is its second GPU, nvrm:0000:19:00.0 the one at a PCI address
-    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    /// The device.
+    #[arg(long, help = DEVICE, default_value_t = DeviceKind::Auto.into())]
     pub device: DeviceName,
     /// Print one JSON object instead of text
     #[arg(long)]

@@ -73,7 +73,7 @@ fn print(
     let size = format!("{} x {} x {}", shape.m, shape.n, shape.k);
     let (first, second) = (alone.as_secs_f64() * 1e6, in_a_row.as_secs_f64() * 1e6);
     println!(
-        "{name:<22} {size:<20} {first:>10.1} us {:>8.1} TFLOP/s {second:>10.1} us {:>8.1} TFLOP/s  error {error:.1e}",
+        "{name:<22} {size:<20} {first:>10.1} µs {:>8.1} TFLOP/s {second:>10.1} µs {:>8.1} TFLOP/s  error {error:.1e}",
         rate(alone),
         rate(in_a_row)
     );

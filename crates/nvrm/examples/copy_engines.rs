@@ -138,7 +138,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             for bytes in SIZES {
                 let time = lane.copy(*source, *destination, bytes)?;
                 let rate = bytes as f64 / time.as_nanos() as f64;
-                print!("  {:>5} KiB {:>9.2} us {rate:>7.1} GB/s", bytes >> 10, time.as_nanos() as f64 / 1e3);
+                print!("  {:>5} KiB {:>9.2} µs {rate:>7.1} GB/s", bytes >> 10, time.as_nanos() as f64 / 1e3);
             }
             println!();
         }

@@ -8,7 +8,7 @@
 //!   [`unless_closed`], [`is_closed_pipe`].
 //! - Long work: [`Stop`], [`Progress`].
 //! - Options: [`number`], [`within`].
-#![cfg_attr(feature = "profile", doc = "- Options that profile a run: [`profile`].")]
+#![cfg_attr(feature = "profile", doc = "- Options of programs that use the GPU: [`profile`].")]
 #![cfg_attr(
     feature = "test-support",
     doc = "- Checks of whole programs: [`testing`]; of the pages that list their commands: [`reference`]."

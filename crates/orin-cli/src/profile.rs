@@ -1,4 +1,4 @@
-//! Options that profile a whole run: a table, a trace.
+//! Options of programs that use the GPU: the device, and profiles of a whole run (a table, a trace).
 
 use std::path::PathBuf;
 
@@ -6,6 +6,11 @@ use tegra_hcq::Profile;
 
 use crate::exit::warn;
 use crate::output::{Output, OutputError};
+
+/// Help of `--device`, with which programs choose a [`tegra_hcq::DeviceName`].
+pub const DEVICE: &str = "Device: auto (the Orin's GPU, else a desktop GPU that can be driven, else the software \
+                          Orin), nvgpu, nvrm or sim; nvrm:1 is its second GPU, nvrm:0000:19:00.0 the one at a PCI \
+                          address";
 
 /// Options of programs that use the GPU.
 #[derive(clap::Args, Clone, Debug, Default)]

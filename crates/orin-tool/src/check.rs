@@ -4,6 +4,7 @@
 //! that uses `tegra-hcq` with the feature `sim`, checks itself: it gets the tools by environment variables, and its
 //! findings come back in a file.
 
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,6 +43,9 @@ pub(crate) struct Report {
     /// Leave out the findings that the lines of this file match
     #[arg(long, value_name = "FILE")]
     pub(crate) suppressions: Option<PathBuf>,
+    /// End with exit code 1 also if no kernel was launched, so that a run that checks nothing fails
+    #[arg(long)]
+    pub(crate) require_launches: bool,
 }
 
 /// Findings, and what was looked at.
@@ -58,13 +62,14 @@ Examples:
   orin check -- python3 test_nvgpu.py
   orin check --tool memcheck,racecheck --sarif report.sarif -- ./program
   orin check --cubin kernels/ -- ./program
-  orin check --no-serve -- cargo test
+  orin check --no-serve --require-launches -- cargo test
 
 A program that uses tegra-hcq with the feature sim, and does not name a device, opens a software Orin of its own,
 which knows its buffers. Any other program is served. If an output of this command goes to standard output, the
 program prints to standard error.
 
-Exit codes: 1 if anything is found, or the GPU stops a channel; otherwise the program's own. See docs/check.md.")]
+Exit codes: 1 if anything is found, the GPU stops a channel, or --require-launches is given and no kernel was launched;
+otherwise the program's own. See docs/check.md.")]
 pub(crate) struct Options {
     /// The tools: memcheck, racecheck, initcheck, synccheck, leakcheck, ordering, warpcheck, several separated by
     /// commas, or all, which is all but ordering and warpcheck
@@ -117,13 +122,18 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
     let mut found = Found { findings: checker.findings_at_end(), work: checker.work() };
     found.add_own(&file)?;
-    options.report.write(&outputs, &found, json(&found.findings, options.tool, &found.work))?;
+    options.report.write(
+        &outputs,
+        &options.program,
+        &found,
+        json(&found.findings, options.tool, &found.work),
+    )?;
     if options.report.is_text() {
         found.print(options.tool);
     }
     // `end_like` runs no destructors.
     drop(folder);
-    if found.is_failure() {
+    if options.report.is_failure(&found) {
         return Ok(Status::Failure.into());
     }
     guard::end_like(status)
@@ -166,12 +176,35 @@ impl Report {
     }
 
     /// Writes the outputs of [`prepare`](Self::prepare); `object` is that of `--json`.
-    pub(crate) fn write(&self, outputs: &[Output], found: &Found, object: Value) -> Result<()> {
-        let log = self.sarif.as_ref().map(|_| format!("{:#}\n", sarif(&found.findings)));
+    pub(crate) fn write(
+        &self,
+        outputs: &[Output],
+        program: &[OsString],
+        found: &Found,
+        object: Value,
+    ) -> Result<()> {
+        let log = self.sarif.as_ref().map(|_| format!("{:#}\n", sarif(&found.findings, &artifact(program))));
         let object = self.json.as_ref().map(|_| format!("{object:#}\n"));
         let contents = log.iter().chain(&object).map(String::as_bytes);
         Ok(write_all(&outputs.iter().zip(contents).collect::<Vec<_>>())?)
     }
+
+    /// Whether there are findings, a fault has stopped a channel, or a launch that is required is missing, which this
+    /// prints.
+    pub(crate) fn is_failure(&self, found: &Found) -> bool {
+        let is_idle = self.require_launches && found.work.launches == 0;
+        if is_idle {
+            warn("no kernel was launched, but --require-launches is given");
+        }
+        is_idle || !found.findings.is_empty() || !found.work.faults.is_empty()
+    }
+}
+
+/// The file that findings without a source line belong to: the first file of the current folder on the command line,
+/// such as the script of an interpreter, else the program.
+fn artifact(program: &[OsString]) -> Cow<'_, str> {
+    let file = program.iter().find(|word| Path::new(word).is_relative() && Path::new(word).is_file());
+    file.or(program.first()).map_or(Cow::Borrowed(""), |word| word.to_string_lossy())
 }
 
 impl Found {
@@ -194,11 +227,6 @@ impl Found {
     pub(crate) fn print(&self, tools: Tools) {
         self.findings.iter().for_each(warn);
         warn(self.work.summary(tools, self.findings.len()));
-    }
-
-    /// Whether there are findings, or a fault has stopped a channel.
-    pub(crate) fn is_failure(&self) -> bool {
-        !self.findings.is_empty() || !self.work.faults.is_empty()
     }
 }
 

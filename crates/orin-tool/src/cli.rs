@@ -4,18 +4,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+use orin_cli::profile::DEVICE;
 use orin_cli::{ExitStatus, Output, UsageError, plain_stdout, stdout, unless_closed, write_all};
 use tegra_hcq::{DeviceKind, DeviceName};
 
 use crate::{
-    bring_up, check, compile, cuda, decode, dmesg, doctor, info, llm, new, profile_kernel, run, serve,
-    timeline,
+    bring_up, check, compile, cuda, decode, dmesg, doctor, documents, info, llm, new, profile_kernel, run,
+    serve, timeline,
 };
 
-/// Examine the GPU of a Jetson Orin, explain its kernel log, and decode commands and code.
+/// Run, check and profile kernels, CUDA programs and language models on a Jetson Orin's GPU, and diagnose a board.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -111,9 +112,8 @@ Examples:
 /// Options of the commands that examine a device.
 #[derive(Debug, Args)]
 pub(crate) struct DeviceOptions {
-    /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is its
-    /// second GPU, nvrm:0000:19:00.0 the one at a PCI address
-    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    /// The device
+    #[arg(long, help = DEVICE, default_value_t = DeviceKind::Auto.into())]
     pub(crate) device: DeviceName,
     /// Print one JSON object instead of text
     #[arg(long)]
@@ -169,9 +169,9 @@ impl Cli {
             Task::Timeline(options) => return timeline::run(options),
             Task::Llm(command) => return llm::run(command),
             Task::BringUpStage(options) => return bring_up::child::run(options),
-            Task::Completions { shell } => completions(*shell),
+            Task::Completions { shell } => documents::completions(*shell),
             Task::Man { out: Some(folder), .. } => return write_pages(folder),
-            Task::Man { command, .. } => man(command.as_deref().unwrap_or_default())?,
+            Task::Man { command, .. } => documents::man(command.as_deref().unwrap_or_default())?,
         };
         let mut out = plain_stdout();
         out.write_all(&text)?;
@@ -185,41 +185,14 @@ impl Cli {
     ///
     /// Returns an error if a page cannot be rendered.
     pub fn documents() -> Result<Vec<(String, Vec<u8>)>> {
-        let mut documents = vec![
-            ("completions/orin.bash".to_owned(), completions(Shell::Bash)),
-            ("completions/_orin".to_owned(), completions(Shell::Zsh)),
-            ("completions/orin.fish".to_owned(), completions(Shell::Fish)),
-        ];
-        documents.extend(pages()?.into_iter().map(|(name, page)| (format!("man/{name}"), page)));
-        Ok(documents)
+        documents::all()
     }
-}
-
-fn completions(shell: Shell) -> Vec<u8> {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut Cli::command(), "orin", &mut script);
-    script
-}
-
-/// The manual pages of the program and of all its commands, by file name.
-fn pages() -> Result<Vec<(String, Vec<u8>)>> {
-    fn add(command: &clap::Command, words: &str, pages: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
-        let name = format!("orin {words}").trim_end().replace(' ', "-");
-        pages.push((format!("{name}.1"), man(words)?));
-        for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
-            add(inner, format!("{words} {}", inner.get_name()).trim_start(), pages)?;
-        }
-        Ok(())
-    }
-    let mut pages = Vec::new();
-    add(&Cli::command(), "", &mut pages)?;
-    Ok(pages)
 }
 
 /// Writes all manual pages into a folder.
 fn write_pages(folder: &Path) -> Result<ExitCode> {
     std::fs::create_dir_all(folder).map_err(|error| UsageError(format!("{}: {error}", folder.display())))?;
-    let pages = pages()?;
+    let pages = documents::pages()?;
     let outputs =
         Output::prepare_all(pages.iter().map(|(name, _)| folder.join(name))).map_err(UsageError::from)?;
     let contents: Vec<_> =
@@ -230,29 +203,10 @@ fn write_pages(folder: &Path) -> Result<ExitCode> {
     Ok(ExitStatus::Success.into())
 }
 
-/// The manual page of a command, named by its words; of the program if there are none.
-fn man(words: &str) -> Result<Vec<u8>> {
-    let mut command = Cli::command();
-    // Names each command by all its words.
-    command.build();
-    let mut name = "orin".to_owned();
-    for word in words.split_whitespace() {
-        let found = command.find_subcommand(word).cloned();
-        command = found.ok_or_else(|| {
-            let names = command.get_subcommands().map(clap::Command::get_name);
-            let known: Vec<_> = names.filter(|name| *name != "help").collect();
-            UsageError(format!("{name} has no command `{word}`; it has: {}", known.join(", ")))
-        })?;
-        name = format!("{name}-{word}");
-    }
-    let mut page = Vec::new();
-    let source = concat!("orin ", env!("CARGO_PKG_VERSION"));
-    clap_mangen::Man::new(command).source(source).render(&mut page).context("rendering the manual page")?;
-    Ok(page)
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory;
+
     use super::*;
 
     #[test]
@@ -264,45 +218,5 @@ mod tests {
     fn the_page_lists_the_commands() {
         let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/orin.md");
         orin_cli::reference::check_page(&page, "orin", Cli::command());
-    }
-
-    #[test]
-    fn every_command_has_a_page_and_completions() {
-        let documents = Cli::documents().unwrap();
-        let text = |name: &str| {
-            let (_, content) = documents.iter().find(|(known, _)| known == name).unwrap();
-            String::from_utf8(content.clone()).unwrap()
-        };
-        assert!(text("man/orin.1").contains(".TH orin 1"), "{}", text("man/orin.1"));
-        for (name, content) in &documents {
-            let content = String::from_utf8_lossy(content);
-            assert!(!content.contains("```") && !content.contains("use clap"), "{name} has code: {content}");
-        }
-        assert!(text("man/orin-dmesg.1").contains("\\-\\-watch"));
-        for command in [
-            "bring-up",
-            "new",
-            "compile",
-            "run",
-            "serve",
-            "record",
-            "replay",
-            "check",
-            "cuda",
-            "profile-kernel",
-            "timeline",
-            "llm",
-            "info",
-            "doctor",
-            "dmesg",
-            "decode",
-            "completions",
-            "man",
-        ] {
-            assert!(text("completions/orin.bash").contains(command), "{command}");
-            assert!(documents.iter().any(|(name, _)| *name == format!("man/orin-{command}.1")), "{command}");
-        }
-        assert!(text("man/orin-decode-qmd.1").contains(".TH orin-decode-qmd 1"));
-        assert!(man("decode xyz").unwrap_err().is::<UsageError>());
     }
 }

@@ -10,6 +10,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use orin_cli::profile::DEVICE;
 use orin_cli::{ExitStatus as Status, Output, UsageError, warn};
 use orin_sim::check::{Tools, json};
 use orin_sim::serve::guard;
@@ -46,16 +47,23 @@ install-library` writes. The command puts it first in LD_LIBRARY_PATH, and print
 has called that are not supported. If an output of this command goes to standard output, the program prints to standard
 error.
 
-Exit codes: 1 if --check finds anything, or the GPU stops a channel; otherwise the program's own. See docs/cuda.md.")]
+Exit codes: 1 if --check finds anything, the GPU stops a channel, or --require-launches is given and no kernel was
+launched; otherwise the program's own. See docs/cuda.md.")]
 pub(crate) struct Options {
     /// Check the kernels on the software Orin: memcheck, racecheck, initcheck, synccheck, leakcheck or all, several
     /// separated by commas. Default: memcheck
     #[arg(long, value_name = "TOOLS", num_args = 0..=1, default_missing_value = "memcheck")]
     check: Option<Tools>,
-    /// The devices that the program gets, separated by commas: auto (the Orin's GPU, else a desktop GPU that can be
-    /// driven, else the software Orin), nvgpu, nvrm, nvrm:1, sim. Default: sim with --check, else ORIN_CUDA_DEVICE or
-    /// auto
-    #[arg(long, value_name = "DEVICE", value_delimiter = ',')]
+    /// The devices that the program gets
+    #[arg(
+        long,
+        value_name = "DEVICE",
+        value_delimiter = ',',
+        help = format!(
+            "{DEVICE}. Several, separated by commas, are all given to the program. Default: sim with --check, else \
+             ORIN_CUDA_DEVICE or auto"
+        )
+    )]
     device: Vec<DeviceName>,
     /// Write a line for each call of the library to this file: microseconds, function, result, reason
     #[arg(long, value_name = "FILE")]
@@ -95,7 +103,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let calls = Calls::read(&calls);
     let mut object = json(&found.findings, options.check.unwrap_or(Tools::empty()), &found.work);
     object["unsupported"] = calls.json();
-    options.report.write(&outputs, &found, object)?;
+    options.report.write(&outputs, &options.program, &found, object)?;
     if !calls.initialised {
         let name = options.program[0].display();
         warn(format_args!(
@@ -111,7 +119,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     // `end_like` runs no destructors.
     drop(folder);
-    if found.is_failure() {
+    if options.report.is_failure(&found) {
         return Ok(Status::Failure.into());
     }
     guard::end_like(status)
@@ -121,8 +129,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 fn devices(options: &Options) -> Result<Option<String>, UsageError> {
     let report = &options.report;
     if options.check.is_none() {
-        if report.sarif.is_some() || report.suppressions.is_some() {
-            return Err(UsageError("--sarif and --suppressions need --check".to_owned()));
+        if report.sarif.is_some() || report.suppressions.is_some() || report.require_launches {
+            return Err(UsageError("--sarif, --suppressions and --require-launches need --check".to_owned()));
         }
         let names: Vec<String> = options.device.iter().map(ToString::to_string).collect();
         return Ok(Some(names.join(",")).filter(|names| !names.is_empty()));

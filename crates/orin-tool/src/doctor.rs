@@ -18,7 +18,8 @@ use crate::cli::DeviceOptions;
 
 /// Examines the device and prints the findings; exit code 1 if one is an error.
 pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
-    let report = examine(options.device, &LinuxSystem)?;
+    let door: Arc<dyn Door> = Arc::new(LinuxDoor);
+    let report = examine(options.device, &LinuxSystem, &door)?;
     let mut out = stdout();
     let printed = if options.json {
         writeln!(out, "{}", serde_json::to_string_pretty(&as_json(&report))?)
@@ -31,11 +32,10 @@ pub(crate) fn run(options: &DeviceOptions) -> Result<ExitCode> {
 }
 
 /// Examines the device that programs on this machine would use.
-fn examine(device: DeviceName, system: &dyn System) -> Result<Report> {
+fn examine(device: DeviceName, system: &dyn System, door: &Arc<dyn Door>) -> Result<Report> {
     let kind = device.kind;
     if kind == DeviceKind::Nvrm {
-        let door: Arc<dyn Door> = Arc::new(LinuxDoor);
-        return Ok(examine_nvrm(&door, device.which));
+        return Ok(examine_nvrm(door, device.which));
     }
     if ![DeviceKind::Auto, DeviceKind::Nvgpu, DeviceKind::Sim].contains(&kind) {
         return Err(
@@ -43,6 +43,13 @@ fn examine(device: DeviceName, system: &dyn System) -> Result<Report> {
         );
     }
     let here = doctor::is_orin(system);
+    if kind == DeviceKind::Auto && !here {
+        // What cannot be driven is not what programs use.
+        let report = examine_nvrm(door, device.which);
+        if !report.has_errors() {
+            return Ok(report);
+        }
+    }
     if kind == DeviceKind::Sim || kind == DeviceKind::Auto && !here {
         let orin = SoftwareOrin::from_environment().context("starting the software Orin")?;
         let door: Arc<dyn Door> = Arc::new(orin);
@@ -51,7 +58,9 @@ fn examine(device: DeviceName, system: &dyn System) -> Result<Report> {
             let absent = Finding {
                 severity: Severity::Warning,
                 subject: "hardware",
-                text: "this machine is not a Jetson Orin; programs use the software Orin, examined below".into(),
+                text: "this machine has neither a Jetson Orin's GPU nor a desktop GPU that can be driven; programs \
+                       use the software Orin, examined below"
+                    .into(),
                 cure: Some(
                     "nothing for trying, testing and debugging; kernels are interpreted, so do not measure them".into(),
                 ),
@@ -60,8 +69,7 @@ fn examine(device: DeviceName, system: &dyn System) -> Result<Report> {
         }
         return Ok(report);
     }
-    let door: Arc<dyn Door> = Arc::new(LinuxDoor);
-    Ok(doctor::examine(&door, Some(system)))
+    Ok(doctor::examine(door, Some(system)))
 }
 
 /// Examines a GPU of NVIDIA's desktop driver: opens the GPU, memory and channels.
@@ -156,12 +164,19 @@ mod tests {
 
     #[test]
     fn without_an_orin_the_software_one_is_examined() {
-        let report = examine(DeviceKind::Auto.into(), &Files::default()).unwrap();
+        let report = examine(DeviceKind::Auto.into(), &Files::default(), &empty()).unwrap();
         assert_eq!(report.worst(), Severity::Warning);
         let hardware = report.about("hardware").unwrap();
-        assert!(hardware.text.contains("not a Jetson Orin") && hardware.text.contains("software Orin"));
+        assert!(
+            hardware.text.contains("neither a Jetson Orin's GPU nor")
+                && hardware.text.contains("software Orin")
+        );
         assert_eq!(report.about("channel").unwrap().severity, Severity::Ok);
         assert_eq!(verdict(&report), "kernels run; see the warnings");
+    }
+
+    fn empty() -> Arc<dyn Door> {
+        Arc::new(Empty)
     }
 
     /// A machine without any GPU.
@@ -181,8 +196,7 @@ mod tests {
 
     #[test]
     fn without_the_desktop_driver_its_absence_is_the_finding() {
-        let door: Arc<dyn Door> = Arc::new(Empty);
-        let report = examine_nvrm(&door, Which::Index(0));
+        let report = examine_nvrm(&empty(), Which::Index(0));
         assert!(report.has_errors());
         let driver = report.about("driver").unwrap();
         assert!(driver.text.contains("/dev/nvidiactl") && driver.text.contains("kernel module"), "{report}");
@@ -190,7 +204,7 @@ mod tests {
 
     #[test]
     fn without_an_orin_its_driver_is_an_error() {
-        let report = examine(DeviceKind::Nvgpu.into(), &Files::default()).unwrap();
+        let report = examine(DeviceKind::Nvgpu.into(), &Files::default(), &empty()).unwrap();
         assert!(report.has_errors());
         assert_eq!(report.findings.len(), 1, "nothing else is asked: {report}");
         assert!(report.findings[0].cure.as_ref().unwrap().contains("--device sim"));
@@ -220,7 +234,7 @@ mod tests {
 
     #[test]
     fn json_says_the_same() {
-        let report = examine(DeviceKind::Sim.into(), &Files::default()).unwrap();
+        let report = examine(DeviceKind::Sim.into(), &Files::default(), &empty()).unwrap();
         let value = as_json(&report);
         assert_eq!(value["door"], "software Orin");
         assert_eq!(value["findings"].as_array().unwrap().len(), report.findings.len());

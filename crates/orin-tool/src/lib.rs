@@ -18,6 +18,7 @@ mod cuda;
 mod decode;
 mod dmesg;
 mod doctor;
+mod documents;
 mod files;
 mod info;
 mod llm;

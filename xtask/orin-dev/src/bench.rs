@@ -12,7 +12,7 @@ use benches::start_up::{self, StartUp, Target};
 use benches::{Baseline, Case, Environment, Measurement, Needs, Outcome, Plan, Progress, report};
 use clap::{Args, ValueEnum};
 use cubin::FileKind;
-use orin_cli::profile::ProfileOptions;
+use orin_cli::profile::{DEVICE, ProfileOptions};
 use orin_cli::{ExitStatus, Output, Stop, UsageError, say, stdout, unless_closed};
 use tegra_hcq::{Device, DeviceKind, DeviceName};
 
@@ -21,9 +21,8 @@ use crate::commit;
 /// Options of the command.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// Device: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is its
-    /// second GPU, nvrm:0000:19:00.0 the one at a PCI address
-    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    /// The device
+    #[arg(long, help = DEVICE, default_value_t = DeviceKind::Auto.into())]
     device: DeviceName,
     /// Run only the cases whose name contains this, for example copy/to_host
     #[arg(long, value_name = "TEXT")]

@@ -150,22 +150,22 @@ impl Chip {
             _ => None,
         });
         if let Some(name) = silicon {
-            return format!("SM {major}.{minor} was tried on {name}");
+            return format!("this project was tried on SM {major}.{minor}: on {name}");
         }
         let (model, board) = (of(|seen| *seen == Seen::Model), of(|seen| *seen == Seen::Board));
         if model.is_empty() && board.is_empty() {
             return format!(
-                "SM {major}.{minor} ({}) was never tried: its encodings are from public headers",
+                "SM {major}.{minor} ({}) was never tried: what this project sends to it is from public headers",
                 self.name
             );
         }
         let mut text = format!(
-            "SM {major}.{minor} was tried on the software Orin only, never on a board; other programs ran on a \
-             board with the same {}",
+            "this project was tried on the software Orin only, never on a board of SM {major}.{minor}; boards have \
+             accepted from other programs what it sends to the GPU ({})",
             board.join(", ")
         );
         if !model.is_empty() {
-            text.push_str("; the model alone has seen: ");
+            text.push_str("; the software Orin alone has accepted: ");
             text.push_str(&model.join(", "));
         }
         text
@@ -316,11 +316,11 @@ mod tests {
             assert!(!chip.was_tried());
             assert!(chip.tried().contains("never tried"), "{}", chip.tried());
         }
-        assert_eq!(SM_9_0.tried(), "SM 9.0 was tried on an H200");
+        assert_eq!(SM_9_0.tried(), "this project was tried on SM 9.0: on an H200");
         let orin = SM_8_7.tried();
         assert!(orin.contains("software Orin only, never on a board"), "{orin}");
         assert!(orin.contains("launch action, chained launches"), "{orin}");
-        assert!(!orin.contains("the model alone"), "{orin}");
+        assert!(!orin.contains("the software Orin alone"), "{orin}");
     }
 
     #[test]

@@ -36,17 +36,19 @@ pub fn json(findings: &[Finding], tools: Tools, work: &Work) -> Value {
     json!({ "version": 1, "tools": tools, "launches": launches, "faults": faults, "findings": findings })
 }
 
-/// The findings in SARIF 2.1.0, which code hosts display next to the source.
+/// The findings in SARIF 2.1.0, which code hosts display next to the source. `artifact` is the file that findings
+/// without a source line belong to: the cubin, or the program. Code hosts refuse a log with a finding that is in no
+/// file.
 ///
 /// ```
-/// assert_eq!(orin_sim::check::sarif(&[])["version"], "2.1.0");
+/// assert_eq!(orin_sim::check::sarif(&[], "saxpy.cubin")["version"], "2.1.0");
 /// ```
-pub fn sarif(findings: &[Finding]) -> Value {
+pub fn sarif(findings: &[Finding], artifact: &str) -> Value {
     let rules: Vec<Value> = Kind::ALL
         .iter()
         .map(|kind| json!({ "id": kind.id(), "shortDescription": { "text": kind.description() } }))
         .collect();
-    let results: Vec<Value> = findings.iter().map(result).collect();
+    let results: Vec<Value> = findings.iter().map(|finding| result(finding, artifact)).collect();
     json!({
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
@@ -57,26 +59,33 @@ pub fn sarif(findings: &[Finding]) -> Value {
     })
 }
 
-fn result(finding: &Finding) -> Value {
-    let mut result = json!({
+fn result(finding: &Finding, artifact: &str) -> Value {
+    let source = finding.at.as_ref().and_then(|at| Some((at.file.as_deref()?, at.line?)));
+    let (file, line) = source.unwrap_or((artifact, 1));
+    let mut location = json!({
+        "physicalLocation": {
+            "artifactLocation": { "uri": uri(file) },
+            "region": { "startLine": line.max(1) },
+        },
+    });
+    if let Some(at) = finding.at.as_ref().filter(|at| !at.kernel.is_empty()) {
+        location["logicalLocations"] = json!([{ "name": at.kernel, "kind": "function" }]);
+    }
+    json!({
         "ruleId": finding.kind.id(),
         "level": "error",
         "message": { "text": finding.to_string() },
         "occurrenceCount": finding.count,
-    });
-    if let Some(at) = &finding.at {
-        let mut location = json!({
-            "logicalLocations": [{ "name": at.kernel, "kind": "function" }],
-        });
-        if let (Some(file), Some(line)) = (&at.file, at.line) {
-            location["physicalLocation"] = json!({
-                "artifactLocation": { "uri": file },
-                "region": { "startLine": line.max(1) },
-            });
-        }
-        result["locations"] = json!([location]);
-    }
-    result
+        "locations": [location],
+    })
+}
+
+/// A path as a relative reference of RFC 3986.
+fn uri(path: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    path.bytes()
+        .map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
+        .collect()
 }
 
 #[cfg(test)]
@@ -93,21 +102,24 @@ mod tests {
             ..Located::default()
         };
         let finding = |at| Finding { at, count: 3, ..Finding::new(Kind::Unmapped, "lost".to_owned()) };
-        let all = [finding(Some(at(Some("a.cu"), Some(0)))), finding(Some(at(None, None))), finding(None)];
+        let all = [finding(Some(at(Some("a b.cu"), Some(0)))), finding(Some(at(None, None))), finding(None)];
         assert!(text(&all[..1]).ends_with("\n1 finding\n"));
         assert!(text(&all).ends_with("\n3 findings\n"));
         let read: Vec<Finding> =
             serde_json::from_value(json(&all, Tools::MEMCHECK, &Work::default())["findings"].take()).unwrap();
         assert_eq!(read, all);
-        let run = &sarif(&all)["runs"][0];
+        let run = &sarif(&all, "build/µ:saxpy.cubin")["runs"][0];
         assert_eq!(run["tool"]["driver"]["rules"].as_array().map(Vec::len), Some(Kind::ALL.len()));
         let results = run["results"].as_array().unwrap();
         assert_eq!((&results[0]["ruleId"], &results[0]["occurrenceCount"]), (&json!("unmapped"), &json!(3)));
-        // SARIF counts lines from 1.
-        let region = &results[0]["locations"][0]["physicalLocation"]["region"];
-        assert_eq!(region["startLine"], 1);
+        // Code hosts refuse a log with a result that has no file; SARIF counts lines from 1.
+        let files = ["a%20b.cu", "build/%C2%B5%3Asaxpy.cubin", "build/%C2%B5%3Asaxpy.cubin"];
+        for (result, file) in results.iter().zip(files) {
+            let place = &result["locations"][0]["physicalLocation"];
+            let expected = json!({ "artifactLocation": { "uri": file }, "region": { "startLine": 1 } });
+            assert_eq!(*place, expected);
+        }
         assert_eq!(results[1]["locations"][0]["logicalLocations"][0]["name"], "saxpy");
-        assert!(results[1]["locations"][0].get("physicalLocation").is_none());
-        assert!(results[2].get("locations").is_none());
+        assert!(results[2]["locations"][0].get("logicalLocations").is_none());
     }
 }

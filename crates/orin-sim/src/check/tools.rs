@@ -61,6 +61,11 @@ impl core::str::FromStr for Tools {
 }
 
 impl Tools {
+    /// The names of the tools, as they are parsed.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMES.iter().map(|(name, _)| *name)
+    }
+
     /// Name of a single tool.
     pub(super) fn name(self) -> &'static str {
         NAMES.iter().find(|(_, tool)| *tool == self).map_or("check", |(name, _)| name)
@@ -83,7 +88,7 @@ mod tests {
 
     #[test]
     fn names_are_tools() {
-        let all: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+        let all: Vec<&str> = Tools::names().collect();
         assert_eq!(all.join(",").parse(), Ok(Tools::all()));
         assert_eq!("all".parse(), Ok(Tools::KERNELS));
         assert_eq!(" 1 ,ordering,warpcheck".parse(), Ok(Tools::all()));

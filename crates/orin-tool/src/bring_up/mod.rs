@@ -24,6 +24,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use nvgpu_channel::{LinuxSystem, doctor};
+use orin_cli::profile::DEVICE;
 use orin_cli::{ExitStatus as Code, Output, UsageError, stdout, unless_closed, within};
 use orin_sim::{Config, Settings};
 use serde_json::{Value, json};
@@ -40,7 +41,8 @@ use stages::Stage;
 const FOLDER: &str = "orin-bring-up.parts";
 /// What follows a run without failures.
 const NEXT: &str = "next: `orin info`, `cargo xtask bench --quick`, the control loop for 5 minutes with and without a \
-                    desktop session, then `cargo xtask test-device`, in the pack `./xtask test-device`";
+                    desktop session, then `cargo xtask test-device`; instead of `cargo xtask`, the pack has `orin-dev \
+                    test-device`, the static pack `orin test-device`";
 
 /// Options of the command.
 #[derive(Debug, Args)]
@@ -54,9 +56,8 @@ Examples:
 
 The exit code is 0 if no stage failed, 1 if one failed, 130 if the run was interrupted.")]
 pub(crate) struct Options {
-    /// Device: auto (the Orin's GPU, else a GPU of the desktop driver, else the software Orin), nvgpu, nvrm or sim;
-    /// nvrm:1 is its second GPU, nvrm:0000:19:00.0 the one at a PCI address
-    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    /// The device
+    #[arg(long, help = DEVICE, default_value_t = DeviceKind::Auto.into())]
     device: DeviceName,
     /// File for the report; by default orin-bring-up-DATE-TIME.tar.gz in the current folder
     #[arg(long, value_name = "FILE.tar.gz", value_parser = report_name)]

@@ -400,7 +400,7 @@ fn print(report: &Value) -> Result<()> {
         let computed = |key: &str| report["computed_limit_of_an_orin"][key].as_f64().unwrap_or(0.0);
         writeln!(
             out,
-            "computed, not measured: at an Orin's {ORIN_BANDWIDTH} GB/s, the {:.1} MB of a token take {:.0} us, so at \
+            "computed, not measured: at an Orin's {ORIN_BANDWIDTH} GB/s, the {:.1} MB of a token take {:.0} µs, so at \
              most {:.1} tokens/s",
             computed("read_bytes") / 1e6,
             computed("us_per_token"),
@@ -418,7 +418,7 @@ fn print(report: &Value) -> Result<()> {
         if test["us_p99"].is_number() {
             let (median, p99) = (number(&test["us_median"]), number(&test["us_p99"]));
             let what = if test["sequences"].is_number() { "step" } else { "token" };
-            write!(out, ", {median:.1} us per {what}, 99th percentile {p99:.1}")?;
+            write!(out, ", {median:.1} µs per {what}, 99th percentile {p99:.1}")?;
         }
         if test["gb_per_s"].is_number() {
             write!(out, ", {:.1} GB/s", number(&test["gb_per_s"]))?;

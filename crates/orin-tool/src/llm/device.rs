@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use infer::decode::{Engine, Layers, Memory, Session, SessionOptions};
 use infer::model::Model;
+use orin_cli::profile::DEVICE;
 use orin_cli::{Progress, UsageError};
 use tegra_hcq::{Device, DeviceKind, DeviceName, Properties};
 
@@ -16,8 +17,8 @@ const DEFAULT_CONTEXT: usize = 4096;
 /// Options of the commands that run a model.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct DeviceOptions {
-    /// Device: auto (the Orin's GPU, else a desktop GPU that can be driven, else the software Orin), nvgpu, nvrm or sim
-    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    /// The device
+    #[arg(long, help = DEVICE, default_value_t = DeviceKind::Auto.into())]
     device: DeviceName,
     /// Bandwidth of the device's memory in GB/s, for the share that the model uses [default: that of known devices]
     #[arg(long, value_name = "GB/S")]

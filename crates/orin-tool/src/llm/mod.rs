@@ -21,6 +21,8 @@ use orin_cli::UsageError;
 
 use crate::files;
 
+pub(crate) use random::shapes;
+
 /// The commands.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {

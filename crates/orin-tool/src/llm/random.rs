@@ -45,6 +45,11 @@ pub(crate) struct Options {
     output: PathBuf,
 }
 
+/// The names of the shapes.
+pub(crate) fn shapes() -> impl Iterator<Item = &'static str> {
+    SHAPES.iter().map(|(name, _)| *name)
+}
+
 fn shape(name: &str) -> Result<Recipe, String> {
     let found = SHAPES.iter().find(|(known, _)| *known == name);
     let known = SHAPES.map(|(name, _)| name).join(", ");

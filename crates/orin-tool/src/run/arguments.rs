@@ -120,11 +120,12 @@ impl Argument {
         }
     }
 
-    /// Returns a name for the buffer of argument `index`: that of its file; `None` for other arguments.
-    pub(super) fn name(&self, index: usize) -> Option<String> {
+    /// Names of the files of a buffer, without their folders, as on the command line: `x.bin`, `x.bin:y.bin`.
+    fn file_names(&self) -> Option<String> {
         let Self::Buffer { source, target, .. } = self else { return None };
-        let file = source.as_ref().or(target.as_ref()).and_then(|file| file.file_name());
-        Some(file.map_or_else(|| format!("buffer {index}"), |file| file.to_string_lossy().into_owned()))
+        let files = source.iter().chain(target).filter_map(|file| file.file_name());
+        let names: Vec<_> = files.map(|name| name.to_string_lossy()).collect();
+        Some(if names.is_empty() { "buffer".to_owned() } else { names.join(":") })
     }
 
     /// Returns the file that receives the buffer after the launch.
@@ -134,6 +135,17 @@ impl Argument {
             Self::Scalar(_) | Self::Struct(_) => None,
         }
     }
+}
+
+/// Names for the buffers among arguments: those of their files, with the argument's number where several have one
+/// name; `None` for other arguments.
+pub(super) fn names(arguments: &[Argument]) -> Vec<Option<String>> {
+    let files: Vec<_> = arguments.iter().map(Argument::file_names).collect();
+    let name = |(index, file): (usize, &Option<String>)| {
+        let is_alone = files.iter().filter(|other| *other == file).count() == 1;
+        file.as_ref().map(|name| if is_alone { name.clone() } else { format!("{name} of argument {index}") })
+    };
+    files.iter().enumerate().map(name).collect()
 }
 
 fn buffer(source: Option<&str>, target: Option<&str>, bytes: usize) -> Result<Argument> {
@@ -208,6 +220,9 @@ mod tests {
         let both = Argument::Buffer { source: file("a:b"), target: file("c"), bytes: 0 };
         assert_eq!(parse("inout:a:b:c"), both);
         assert_eq!(parse("out:c:64"), Argument::Buffer { source: None, target: file("c"), bytes: 64 });
+        let arguments = ["in:x", "u32:1", "inout:d/x:y", "in:d/x", "out:d/y:4", "in:/"].map(parse);
+        let named = names(&arguments).into_iter().map(Option::unwrap_or_default).collect::<Vec<_>>();
+        assert_eq!(named, ["x of argument 0", "", "x:y", "x of argument 3", "y", "buffer"]);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use memmap2::Mmap;
-use orin_cli::profile::ProfileOptions;
+use orin_cli::profile::{DEVICE, ProfileOptions};
 use orin_cli::{ExitStatus, Output, Progress, UsageError, is_closed_pipe, say, warn, within, write_all};
 use serde_json::json;
 use tegra_hcq::check::{self, Finding, Suppressions, Tools};
@@ -19,7 +19,7 @@ use tegra_hcq::{Arg, Buffer, Device, DeviceKind, DeviceName, Error, Program};
 
 use crate::compile::{self, CompilerOptions};
 use crate::files;
-use arguments::{Argument, Contents, FORMS, parse_dim};
+use arguments::{Argument, Contents, FORMS, names, parse_dim};
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
@@ -61,9 +61,8 @@ pub(crate) struct Options {
     /// Time limit of the kernel, in milliseconds
     #[arg(long, default_value_t = 30_000, value_parser = within(1..=u64::MAX))]
     timeout_ms: u64,
-    /// Where to run: auto (the Orin's GPU, else a desktop GPU that can be driven, else the software Orin), nvgpu, nvrm
-    /// or sim; nvrm:1 is its second GPU, nvrm:0000:19:00.0 the one at a PCI address
-    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    /// The device
+    #[arg(long, help = DEVICE, default_value_t = DeviceKind::Auto.into())]
     device: DeviceName,
     /// Print one JSON object instead of text
     #[arg(long)]
@@ -146,6 +145,8 @@ fn launch(options: &Options) -> Result<ExitStatus> {
         Some(tools) => open_checked(options, tools)?,
         None => Device::open(options.device).map_err(refused)?,
     };
+    // Buffers are those of the command line: this program's calls say nothing to its user.
+    check::set_calls(Some(Vec::new()));
     let program = match (&text, &file) {
         (Some(text), _) => {
             let made =
@@ -165,9 +166,9 @@ fn launch(options: &Options) -> Result<ExitStatus> {
         .map(|contents| contents.as_ref().map(|contents| upload(&device, contents)).transpose())
         .collect::<Result<_, _>>()
         .map_err(refused)?;
-    for ((index, argument), buffer) in (0..).zip(&options.arguments).zip(&buffers) {
-        if let (Some(name), Some(buffer)) = (argument.name(index), buffer) {
-            buffer.set_name(&name);
+    for (name, buffer) in names(&options.arguments).iter().zip(&buffers) {
+        if let (Some(name), Some(buffer)) = (name, buffer) {
+            buffer.set_name(name);
         }
     }
     let arguments: Vec<Arg<'_>> = options
@@ -196,7 +197,7 @@ fn launch(options: &Options) -> Result<ExitStatus> {
     drop(progress);
     let findings = options.check.map_or_else(Vec::new, |_| check::findings(&device));
     if let [sarif] = sarif {
-        let text = format!("{:#}\n", check::sarif(&findings));
+        let text = format!("{:#}\n", check::sarif(&findings, &path.to_string_lossy()));
         write_all(&[(sarif, text.as_bytes())])?;
     }
     findings.iter().for_each(warn);

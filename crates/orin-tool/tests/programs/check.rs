@@ -36,7 +36,9 @@ fn findings_of_a_program_are_collected() {
     assert_eq!(report["findings"][0]["kind"], "leak");
     assert_eq!((&report["launches"], &report["tools"][1]), (&3.into(), &"leakcheck".into()));
     let sarif: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    assert_eq!(sarif["runs"][0]["results"][0]["ruleId"], "leak");
+    let result = &sarif["runs"][0]["results"][0];
+    let place = &result["locations"][0]["physicalLocation"];
+    assert_eq!((&result["ruleId"], &place["artifactLocation"]["uri"]), (&"leak".into(), &"sh".into()));
     let output = check(&["--no-serve", "--tool", "memcheck,leakcheck"], &["sh", "-c", REPORTS]);
     let errors = text(&output.stderr);
     let expected =
@@ -70,6 +72,19 @@ fn results_do_not_mix_with_what_the_program_prints() {
 fn a_run_ends_with_what_was_checked() {
     let nothing = check(&["--no-serve"], &["true"]);
     assert_eq!(text(&nothing.stderr), "no kernel ran, so nothing was checked\n");
+    // With launches, a program that fails ends the command.
+    let launches = r#"echo '{"launches":3,"faults":[]}' >> "$ORIN_SIM_CHECK_REPORT"; exit 7"#;
+    for (options, script, code) in [
+        (&[][..], "exit 0", 0),
+        (&["--require-launches"], "exit 0", 1),
+        (&["--require-launches"], launches, 7),
+        (&["--require-launches", "--json"], "exit 0", 1),
+    ] {
+        let output = check(&[&["--no-serve"], options].concat(), &["sh", "-c", script]);
+        let errors = text(&output.stderr);
+        let is_named = errors.contains("no kernel was launched, but --require-launches is given\n");
+        assert_eq!((output.status.code(), is_named), (Some(code), code == 1), "{options:?}: {errors}");
+    }
     if !crate::serve::can_serve() {
         return;
     }

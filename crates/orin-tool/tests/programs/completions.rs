@@ -37,10 +37,19 @@ fn each_shell_completes_commands_options_and_values() {
         ("orin compile --arch sm_8", &["sm_80", "sm_87"]),
         ("orin new --vcs ", &["git", "none"]),
         ("orin completions z", &["zsh"]),
+        ("orin info --device ", &["auto", "nvgpu", "nvrm", "sim"]),
+        ("orin check --tool ", &["memcheck", "warpcheck", "all"]),
+        ("orin serve --board ", &["agx-64", "nano-4"]),
+        ("orin serve --kernel r39", &["r39.2"]),
+        ("orin llm random --shape llama", &["llama-1b"]),
+        ("orin man --command ", &[]),
+        ("orin serve --seed ", &[]),
     ];
     for (line, words) in cases {
+        // Outside of a completion, `compopt` is an error.
         let bash = format!(
-            "source _orin; COMP_LINE='{line}'; COMP_WORDS=({line}); [[ $COMP_LINE == *' ' ]] && COMP_WORDS+=(''); \
+            "compopt() {{ :; }}; source _orin; COMP_LINE='{line}'; COMP_WORDS=({line}); \
+             [[ $COMP_LINE == *' ' ]] && COMP_WORDS+=(''); \
              COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
              _orin orin \"${{COMP_WORDS[COMP_CWORD]}}\" \"${{COMP_WORDS[COMP_CWORD-1]}}\"; \
              printf '%s\\n' \"${{COMPREPLY[@]}}\""
@@ -57,6 +66,17 @@ fn each_shell_completes_commands_options_and_values() {
             for word in words {
                 assert!(found.contains(word), "{shell}, {line:?}: {found:?}");
             }
+            assert!(!found.contains(&"_orin"), "{shell}, {line:?} offers the file here: {found:?}");
+        }
+    }
+    // Bash makes words of `=`.
+    for (words, current, previous) in [("--check =", "", "--check"), ("--check = mem", "mem", "=")] {
+        let ask = format!(
+            "compopt() {{ :; }}; source _orin; COMP_WORDS=(orin run {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _orin orin '{current}' '{previous}'; printf '%s\\n' \"${{COMPREPLY[@]}}\""
+        );
+        if let Some(said) = proposals("bash", &ask) {
+            assert!(said.lines().any(|line| line == "memcheck"), "{words:?}: {said}");
         }
     }
     // Zsh has no call for it; it reads the script and defines the function.

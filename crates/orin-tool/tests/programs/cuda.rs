@@ -81,7 +81,12 @@ fn checks_find_three_elements_too_many() {
         "the program's output is beside the object"
     );
     let sarif: Value = serde_json::from_slice(&fs::read(sarif).unwrap()).unwrap();
-    assert_eq!(sarif["runs"][0]["results"].as_array().map(Vec::len), Some(3));
+    let results = sarif["runs"][0]["results"].as_array().unwrap();
+    assert_eq!(results.len(), 3);
+    for result in results {
+        let place = &result["locations"][0]["physicalLocation"]["artifactLocation"];
+        assert!(place["uri"].as_str().is_some_and(|uri| !uri.is_empty()), "{result:#}");
+    }
 
     let known = folder.path().join("known");
     fs::write(&known, "out-of-bounds vector_add").unwrap();
@@ -114,6 +119,8 @@ fn a_program_that_uses_another_library_is_named() {
         errors.starts_with("sh has not called cuInit of ") && output.status.code() == Some(3),
         "{errors}"
     );
+    let idle = cuda(&["--check", "--require-launches"], &["true"]);
+    assert_eq!(idle.status.code(), Some(1), "{}", text(&idle.stderr));
     let killed = cuda(&["--check"], &["sh", "-c", "kill -9 $$"]);
     let errors = text(&killed.stderr);
     assert!(errors.ends_with("signal 9 has ended the program before it reported findings\n"), "{errors}");
@@ -122,7 +129,7 @@ fn a_program_that_uses_another_library_is_named() {
 #[test]
 fn wrong_uses_are_refused_before_the_start() {
     for (options, words) in [
-        (&["--sarif", "s"][..], "--sarif and --suppressions need --check"),
+        (&["--sarif", "s"][..], "--sarif, --suppressions and --require-launches need --check"),
         (&["--check", "--device", "nvgpu"], "--check needs the software Orin, not nvgpu; give --device sim"),
         (&["--check", "most"], "most"),
         (&["--trace", "no/such/file"], "no/such/file"),

@@ -397,7 +397,7 @@ fn bench_measures_batches_and_compares_them() {
     let (rate, ratio) = (&tests[1]["tokens_per_s"], &tests[1]["ratio"]);
     assert!((rate.as_f64().unwrap() / 2e6 / ratio.as_f64().unwrap() - 1.0).abs() < 1e-9, "{report}");
     let lines = text(&output.stdout);
-    for words in ["us per step", "llama.cpp 0.5 (flash attention true), ratio "] {
+    for words in ["µs per step", "llama.cpp 0.5 (flash attention true), ratio "] {
         assert!(lines.contains(words), "{lines}");
     }
     let calls = fs::read_to_string(folder.path().join("calls")).unwrap();

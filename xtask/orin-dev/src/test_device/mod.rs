@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use orin_cli::profile::ProfileOptions;
+use orin_cli::profile::{DEVICE, ProfileOptions};
 use orin_cli::{ExitStatus, Output, Stop, UsageError, stdout, unless_closed, write_all};
 use tegra_hcq::{DeviceKind, DeviceName};
 use test_harness::report::RunReport;
@@ -21,9 +21,8 @@ use test_suites as suites;
 /// Options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Device to test: auto (the Orin's GPU if there is one, else the software Orin), nvgpu, nvrm or sim; nvrm:1 is
-    /// its second GPU, nvrm:0000:19:00.0 the one at a PCI address
-    #[arg(long, default_value_t = DeviceKind::Auto.into())]
+    /// The device
+    #[arg(long, help = DEVICE, default_value_t = DeviceKind::Auto.into())]
     device: DeviceName,
     /// Run only this suite; may be given several times
     #[arg(long, value_name = "SUITE")]
