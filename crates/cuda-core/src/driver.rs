@@ -90,7 +90,7 @@ fn check_fork() -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Code::InvalidValue`] if `flags` is not 0, [`Code::NoDevice`] if there is no GPU, [`Code::InvalidDevice`] if
+/// [`Code::InvalidValue`] if `flags` is not 0, [`Code::NoDevice`] if there is no GPU or one cannot be opened, [`Code::InvalidDevice`] if
 /// [`DEVICES`] names none.
 pub fn init(flags: u32) -> Result<()> {
     if flags != 0 {
@@ -109,10 +109,26 @@ pub fn init(flags: u32) -> Result<()> {
         if names.is_empty() {
             return Err(Failure::new(Code::NoDevice, "no GPU is visible"));
         }
-        let gpus = names.into_iter().enumerate().map(|(ordinal, name)| Gpu::new(ordinal, name)).collect();
+        let gpus = names.into_iter().enumerate().map(|(ordinal, name)| Gpu::new(ordinal, name));
+        let gpus: Vec<Gpu> = gpus.collect();
+        gpus.iter().try_for_each(try_hardware)?;
         let _ = DRIVER.set(Driver { gpus, objects: Objects::default() });
     }
     Ok(())
+}
+
+/// Opens a GPU whose kind is given, as it may be absent: `auto` chooses one that is there.
+fn try_hardware(gpu: &Gpu) -> Result<()> {
+    if matches!(gpu.name.kind, DeviceKind::Auto | DeviceKind::Sim) {
+        return Ok(());
+    }
+    gpu.device().map(drop).map_err(|failure| {
+        let failure = Failure { code: Code::NoDevice, ..failure };
+        // Few programs print more than the number.
+        static SAID: Once = Once::new();
+        SAID.call_once(|| eprintln!("libcuda (orin): {failure}"));
+        failure
+    })
 }
 
 fn names() -> Result<Vec<DeviceName>> {

@@ -14,9 +14,8 @@ use crate::table::{TABLE, find};
 early_api! {
     initialise(flags: u32) [cuInit] {
         static FIRST: Once = Once::new();
-        init(flags)?;
         FIRST.call_once(|| report("cuInit"));
-        Ok(())
+        init(flags)
     }
 
     version(version: Out<c_int>) [cuDriverGetVersion] {

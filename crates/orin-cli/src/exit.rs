@@ -74,7 +74,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     if is_closed_pipe(error) {
         return ExitStatus::Success.into();
     }
-    let text = format!("{error:#}");
+    let text = chain(error);
     // EMFILE, of any call in any library. Most errors have the cause in their text and not as their source.
     let is_descriptors = text.contains("(os error 24)") || text.contains("Too many open files");
     let cure = match is_descriptors && !text.contains("ulimit") {
@@ -83,6 +83,23 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
     };
     warn(format_args!("error: {text}{cure}"));
     if error.is::<UsageError>() { ExitStatus::Usage.into() } else { ExitStatus::Failure.into() }
+}
+
+/// An error and its causes, without those that the text before has.
+///
+/// ```
+/// let cause = anyhow::anyhow!("no space left");
+/// let error = cause.context("writing a.txt: no space left").context("saving");
+/// assert_eq!(orin_cli::chain(&error), "saving: writing a.txt: no space left");
+/// ```
+pub fn chain(error: &anyhow::Error) -> String {
+    let add = |mut text: String, cause: String| {
+        if !text.contains(&cause) {
+            text = if text.is_empty() { cause } else { format!("{text}: {cause}") };
+        }
+        text
+    };
+    error.chain().map(ToString::to_string).fold(String::new(), add)
 }
 
 /// Prints a line to standard error. If that is not possible, there is no place to report it.

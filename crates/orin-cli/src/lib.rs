@@ -2,7 +2,7 @@
 //! # Where to find what
 //!
 //! - The frame of a program: [`main()`], [`parse`], [`own_program`], [`init_log`], [`ExitStatus`],
-//!   [`UsageError`], [`report`], [`warn`].
+//!   [`UsageError`], [`report`], [`chain`], [`warn`].
 //! - Files: [`Output`], [`Growing`], [`OutputError`], [`write_all`], [`write_file`].
 //! - Standard output: [`say!`], [`line`](line()), [`Stdout`], [`stdout`], [`Plain`], [`plain_stdout`], [`StdoutError`],
 //!   [`unless_closed`], [`is_closed_pipe`].
@@ -28,7 +28,7 @@ mod stop;
 #[cfg(feature = "test-support")]
 pub mod testing;
 
-pub use exit::{ExitStatus, UsageError, report, warn};
+pub use exit::{ExitStatus, UsageError, chain, report, warn};
 pub use output::{Growing, Output, OutputError, write_all, write_file};
 pub use progress::Progress;
 pub use range::{number, within};

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::Args;
+use cubin::FileKind;
 use orin_cli::{ExitStatus as Status, Output, UsageError, warn, write_all};
 use orin_sim::check::{
     AUTO_VARIABLE, CHECK_VARIABLE, Checker, EXIT_VARIABLE, Finding, REPORT_VARIABLE, SUPPRESSIONS_VARIABLE,
@@ -25,7 +26,7 @@ use orin_sim::{Config, SoftwareOrin};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::{cubins, serve};
+use crate::{cubins, files, serve};
 
 /// Pause between two looks at the findings, for `--fail-fast`.
 const LOOK: Duration = Duration::from_millis(20);
@@ -53,6 +54,12 @@ pub(crate) struct Report {
 pub(crate) struct Found {
     pub(crate) findings: Vec<Finding>,
     pub(crate) work: Work,
+}
+
+/// Reads a file of suppressions.
+pub(crate) fn suppressions(path: &Path) -> Result<Suppressions, UsageError> {
+    let text = files::read_text(path, "suppressions", &[FileKind::Text, FileKind::Cuda, FileKind::Empty])?;
+    Suppressions::parse(&text).map_err(|error| files::wrong(path, error))
 }
 
 /// Options of the command.
@@ -143,10 +150,7 @@ impl Report {
     /// The file of `--suppressions`.
     pub(crate) fn suppressions(&self) -> Result<Suppressions> {
         let Some(path) = &self.suppressions else { return Ok(Suppressions::default()) };
-        let text = fs::read_to_string(path).with_context(|| format!("reading {}", path.display()));
-        let text = text.map_err(|error| UsageError(format!("{error:#}")))?;
-        let parsed = Suppressions::parse(&text);
-        Ok(parsed.map_err(|error| UsageError(format!("{}: {error}", path.display())))?)
+        Ok(suppressions(path)?)
     }
 
     /// The outputs of `--sarif` and `--json`, as far as they are given. None may be the program or another of the

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use cubin::{Cubin, FileKind};
 use orin_cli::{ExitStatus, Output, Progress, UsageError, stdout, unless_closed, warn};
@@ -83,6 +83,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
         None => options.file.with_extension("cubin"),
     };
+    if options.json && target == Path::new("-") {
+        let text = "--json needs standard output, to which --output - writes the cubin: name a file";
+        return Err(UsageError(text.to_owned()).into());
+    }
     let text = source(&options.file)?;
     let output = Output::prepare(&target).map_err(UsageError::from)?;
     output.spare([&options.file]).map_err(UsageError::from)?;
@@ -130,6 +134,9 @@ impl CompilerOptions {
     }
 
     fn compile(&self, path: &Path, text: &str, arch: (u32, u32), line_info: bool) -> Result<Compiled> {
+        if let Some(folder) = self.include.iter().find(|folder| !folder.is_dir()) {
+            return Err(UsageError(format!("--include {}: there is no such folder", folder.display())).into());
+        }
         let _progress = Progress::new("compiling");
         let options = FileOptions {
             include: self.include.clone(),
@@ -143,6 +150,14 @@ impl CompilerOptions {
             | Error::NoNvJitLink { .. }
             | Error::NoPtxas { .. }
             | Error::Request(RequestError::PtxOptions) => UsageError(error.to_string()).into(),
+            Error::Cubin(cubin::Error::WrongArchitecture { cubin, .. }) => {
+                let advice = format!("`orin compile --arch sm_{cubin}` compiles for sm_{cubin}");
+                anyhow!("{}: {error}; {advice}", files::named(path))
+            }
+            // NVRTC's name of the error.
+            Error::Nvrtc { ref reason, .. } if reason.contains("INVALID_OPTION") => {
+                UsageError(error.to_string()).into()
+            }
             error => error.into(),
         })
     }
@@ -150,7 +165,8 @@ impl CompilerOptions {
 
 /// Prints the file and its kernels.
 fn report(out: &mut dyn Write, options: &Options, output: &Output, made: &Compiled) -> Result<()> {
-    let cubin = Cubin::parse(&made.cubin).context("reading the compiler's output")?;
+    let cubin = Cubin::parse(&made.cubin);
+    let cubin = cubin.with_context(|| files::named(&options.file))?;
     let (path, bytes) = (output.path().display(), made.cubin.len());
     let arch = format!("sm_{}{}", options.arch.0, options.arch.1);
     if options.json {

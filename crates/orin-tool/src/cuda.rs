@@ -10,6 +10,7 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 use clap::Args;
+use cubin::FileKind;
 use orin_cli::profile::DEVICE;
 use orin_cli::{ExitStatus as Status, Output, UsageError, warn};
 use orin_sim::check::{Tools, json};
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use tegra_hcq::{DeviceKind, DeviceName};
 
 use crate::check::{Found, Report};
-use crate::serve;
+use crate::{files, serve};
 
 /// Environment variable that names the library.
 const LIBRARY: &str = "ORIN_LIBCUDA";
@@ -148,17 +149,25 @@ fn devices(options: &Options) -> Result<Option<String>, UsageError> {
 fn library() -> Result<PathBuf, UsageError> {
     if let Some(path) = std::env::var_os(LIBRARY).filter(|path| !path.is_empty()) {
         let found = fs::canonicalize(&path).ok().filter(|path| path.is_file());
-        return found.ok_or_else(|| UsageError(format!("{LIBRARY}: {} is not a file", path.display())));
+        let found =
+            found.ok_or_else(|| UsageError(format!("{LIBRARY}: {} is not a file", path.display())))?;
+        let kind = files::kind(&found).unwrap_or(FileKind::Empty);
+        if kind != FileKind::Elf {
+            return Err(UsageError(format!("{LIBRARY}: {}", files::not(&found, kind, "a shared library"))));
+        }
+        return Ok(found);
     }
     let program = std::env::current_exe().and_then(fs::canonicalize).unwrap_or_default();
     let folder = program.parent().unwrap_or(Path::new("/"));
+    let prefix =
+        folder.parent().filter(|prefix| *prefix != Path::new("/")).unwrap_or(Path::new("/usr/local"));
     find(folder).ok_or_else(|| {
         UsageError(format!(
             "there is no libcuda.so of this project beside {}, and no lib/{INSTALLED} of an installation: run `cargo \
              build --release -p orin-libcuda` or `cargo xtask install-library --prefix {}`, or name the library in \
              {LIBRARY}",
             program.display(),
-            folder.parent().unwrap_or(folder).display()
+            prefix.display()
         ))
     })
 }

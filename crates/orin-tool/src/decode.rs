@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use cubin::FileKind;
-use orin_cli::{ExitStatus, Plain, UsageError, number, plain_stdout};
+use orin_cli::{ExitStatus, Plain, UsageError, number, plain_stdout, warn};
 
 use crate::commands::{self, Generation, QmdVersion, Verdict};
 use crate::strace as trace;
@@ -163,19 +163,17 @@ pub(crate) fn run(input: &Input) -> Result<ExitCode> {
         }
         Input::Sass(SassOptions { file, json }) => {
             // Lines of JSON may contain code.
-            let refused =
-                |kind: FileKind| kind.has_format() && !matches!(kind, FileKind::Cubin | FileKind::Json);
+            let refused = |kind| !matches!(kind, FileKind::Cubin | FileKind::Json | FileKind::Binary);
             whole(file, ("a cubin or machine code", refused), |bytes, output| {
                 code::sass(bytes, output, *json)
             })
         }
         Input::Cubin(CubinOptions { file, entry: None, json }) => {
-            // Other bytes may be a damaged cubin.
-            let refused = |kind| !matches!(kind, FileKind::Cubin | FileKind::FatBinary | FileKind::Binary);
+            let refused = |kind| !matches!(kind, FileKind::Cubin | FileKind::FatBinary);
             whole(file, ("a cubin", refused), |bytes, output| code::cubin(bytes, output, *json))
         }
         Input::Cubin(CubinOptions { file, entry: Some(entry), json }) => {
-            whole(file, ("a fat binary", |kind| NOT_FAT.contains(&kind)), |bytes, output| {
+            whole(file, ("a fat binary", |kind| kind != FileKind::FatBinary), |bytes, output| {
                 code::fat_entry(bytes, *entry, output, *json)
             })
         }
@@ -196,17 +194,6 @@ fn open(path: &Path) -> Result<Box<dyn Read>> {
     Ok(Box::new(file))
 }
 
-/// Kinds of files that have no entries.
-const NOT_FAT: &[FileKind] = &[
-    FileKind::Cubin,
-    FileKind::Elf,
-    FileKind::Library,
-    FileKind::LtoIr,
-    FileKind::Ptx,
-    FileKind::Cuda,
-    FileKind::Archive,
-];
-
 /// Reads a whole file and decodes it to standard output. Refuses files of some kinds, which are not what is wanted.
 fn whole(
     path: &Path,
@@ -224,11 +211,20 @@ fn whole(
         );
     }
     let kind = FileKind::of(&bytes);
-    if is_refused(kind) {
+    if kind == FileKind::Empty || is_refused(kind) {
         return Err(files::not(path, kind, wanted).into());
+    }
+    if kind == FileKind::Text && !commands::has_words(&bytes) {
+        return Err(files::not(path, kind, &format!("{wanted} in hexadecimal")).into());
     }
     let verdict = decode(&bytes, BufWriter::new(plain_stdout()))
         .with_context(|| format!("decoding {}", path.display()))?;
+    if verdict == Verdict::Damaged {
+        warn(format_args!(
+            "{}: malformed, cut off or inconsistent; the output says where",
+            files::named(path)
+        ));
+    }
     Ok(ExitStatus::failed_if(verdict == Verdict::Damaged).into())
 }
 
@@ -238,7 +234,7 @@ fn strace(options: &StraceOptions) -> Result<ExitCode> {
     let start = reader.fill_buf().with_context(|| format!("reading {}", options.file.display()))?;
     let kind = FileKind::of(start);
     // A call may write CUDA C++.
-    if kind.has_format() && kind != FileKind::Cuda {
+    if !matches!(kind, FileKind::Text | FileKind::Cuda | FileKind::Empty) {
         return Err(files::not(&options.file, kind, "a trace of strace").into());
     }
     let output = BufWriter::new(plain_stdout());

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use gpu_hal::chip::Chip;
 use kernel_door::{Door, LinuxDoor};
 use nvgpu_channel::doctor::{self, Finding, Report, Severity};
@@ -51,7 +51,9 @@ fn examine(device: DeviceName, system: &dyn System, door: &Arc<dyn Door>) -> Res
         }
     }
     if kind == DeviceKind::Sim || kind == DeviceKind::Auto && !here {
-        let orin = SoftwareOrin::from_environment().context("starting the software Orin")?;
+        let orin = SoftwareOrin::from_environment();
+        let orin =
+            orin.map_err(|error| UsageError(format!("the software Orin cannot be started: {error}")))?;
         let door: Arc<dyn Door> = Arc::new(orin);
         let mut report = doctor::examine(&door, None);
         if kind == DeviceKind::Auto {

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use anyhow::{Context, Result};
 use clap::Args;
 use cubin::FileKind;
-use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, write_all};
+use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, within, write_all};
 use orin_sim::board::{BOARD_VARIABLE, Profile as Board};
 use orin_sim::check::AUTO_VARIABLE;
 use orin_sim::kernel_profile::{
@@ -46,10 +46,10 @@ pub(crate) struct Options {
     #[arg(long = "kernel", short = 'k', value_name = "NAME", value_parser = kernel_name)]
     kernels: Vec<String>,
     /// Skip the first launches of these kernels
-    #[arg(long, short = 's', value_name = "N", default_value_t = 0)]
+    #[arg(long, short = 's', value_name = "N", default_value_t = 0, value_parser = within(0..=u64::MAX))]
     launch_skip: u64,
     /// Profile at most N launches
-    #[arg(long, short = 'c', value_name = "N")]
+    #[arg(long, short = 'c', value_name = "N", value_parser = within(1..=u64::MAX))]
     launch_count: Option<u64>,
     /// A cubin with kernels of the program, or a folder of cubins, to know their names and source lines. Not needed for
     /// cubins that a served program has in its memory; may be given several times
@@ -171,7 +171,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 /// The profiles of a file.
 fn imported(options: &Options, path: &Path) -> Result<Vec<KernelProfile>> {
     let text = files::read_text(path, "profiles of kernels", &[FileKind::Profiles, FileKind::Json])?;
-    let profiles = parse(&text).map_err(|error| files::wrong(path, error))?;
+    let wrong = |error| files::wrong(path, format!("cut off, or not profiles of kernels: {error}"));
+    let profiles = parse(&text).map_err(wrong)?;
     let selection = selection(options);
     Ok(merge(profiles).into_iter().filter(|profile| selection.names(&profile.kernel)).collect())
 }

@@ -59,7 +59,8 @@ lines! {
         "See the `sm err state` line; its program counter identifies the instruction.";
     Cause Error Mmu "sm err state*hww_warp_esr 32,",
         "The MMU refused an access of an SM (warp error 0x20). ESR values are decimal.",
-        "Proceed as for an MMU fault; the program counter identifies the instruction.";
+        "Find the buffer that ends before the address of the `[MMU FAULT]` line or was freed; the program counter \
+         identifies the instruction.";
     Cause Error Sm "sm err state*hww_warp_esr 16,",
         "An SM accessed the wrong address space (warp error 0x10). ESR values are decimal.",
         "Check pointers. A buffer inside the shared or local window causes this: end the address space at \

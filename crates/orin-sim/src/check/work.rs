@@ -7,13 +7,17 @@ use super::{Checker, Tools};
 /// Most faults that are kept.
 const MOST_FAULTS: usize = 20;
 
+/// The summary without launches. A program with a checker of its own, such as `tegra_hcq::check::clean`, reports
+/// nothing here.
+const NOTHING: &str = "nothing was checked: no kernel ran, or the program checked its kernels itself";
+
 /// What a checker has looked at: without launches, a run without findings says nothing.
 ///
 /// ```
 /// use orin_sim::check::{Tools, Work};
 ///
 /// let mut work = Work::default();
-/// assert_eq!(work.summary(Tools::MEMCHECK, 0), "no kernel ran, so nothing was checked");
+/// assert!(work.summary(Tools::MEMCHECK, 0).starts_with("nothing was checked: no kernel ran"));
 /// work.add(Work { launches: 12, faults: Vec::new() });
 /// assert_eq!(work.summary(Tools::MEMCHECK, 0), "12 launches checked (memcheck), 0 findings");
 /// ```
@@ -42,7 +46,7 @@ impl Work {
         // CAST: usize is at most 64 bits.
         let found = counted(findings as u64, "finding");
         let done = match (self.launches, findings) {
-            (0, 0) => "no kernel ran, so nothing was checked".to_owned(),
+            (0, 0) => NOTHING.to_owned(),
             (0, _) => format!("no kernel ran, {found}"),
             (launches, _) => {
                 let names = tools.iter().map(Tools::name).collect::<Vec<_>>().join(", ");

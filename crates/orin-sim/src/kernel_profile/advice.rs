@@ -124,6 +124,7 @@ fn occupancy(profile: &KernelProfile, all: &mut Vec<String>) {
     }
     let (blocks, sms) = (profile.blocks(), u64::from(occupancy.sms));
     if blocks < sms {
-        all.push(format!("{blocks} blocks leave {} of {sms} SMs without work", sms - blocks));
+        let leave = if blocks == 1 { "1 block leaves".to_owned() } else { format!("{blocks} blocks leave") };
+        all.push(format!("{leave} {} of {sms} SMs without work", sms - blocks));
     }
 }

@@ -56,6 +56,12 @@ impl Verdict {
     }
 }
 
+/// Whether most of a text is words in hexadecimal; a comment alone is none.
+pub(crate) fn has_words(text: &[u8]) -> bool {
+    let read = words::Words::read(text, 8);
+    read.words.len() >= read.faults.len().max(1)
+}
+
 /// Writes one JSON object as a line.
 fn json_line(output: &mut impl Write, object: &Value) -> io::Result<()> {
     writeln!(output, "{object}")

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use infer::blocks::BlockType;
 use infer::synthetic::Recipe;
-use orin_cli::{ExitStatus, Output, Progress, UsageError};
+use orin_cli::{ExitStatus, Output, Progress, UsageError, say, unless_closed, within};
 
 /// The shapes by name.
 const SHAPES: [(&str, Recipe); 7] = [
@@ -38,7 +38,7 @@ pub(crate) struct Options {
     #[arg(long)]
     mixed: bool,
     /// Start of the random numbers
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = within(0..=u64::MAX))]
     seed: u64,
     /// The file; - is standard output
     #[arg(long, short, value_name = "FILE.gguf")]
@@ -69,5 +69,9 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let bytes = recipe.to_bytes().map_err(|error| UsageError(error.to_string()))?;
     drop(progress);
     output.write(&bytes)?;
+    if !output.is_stdout() {
+        let said = say!("{}: {} bytes", output.path().display(), bytes.len());
+        unless_closed(said.map_err(Into::into))?;
+    }
     Ok(ExitStatus::Success.into())
 }

@@ -58,7 +58,7 @@ pub(super) struct SamplingOptions {
     #[arg(long, value_name = "T", default_value_t = 0.0)]
     temp: f32,
     /// Choose among this many tokens; 0 is all
-    #[arg(long, value_name = "K", default_value_t = 0)]
+    #[arg(long, value_name = "K", default_value_t = 0, value_parser = within(0..=u32::MAX))]
     top_k: u32,
     /// Choose among the most probable tokens that have this share together
     #[arg(long, value_name = "P", default_value_t = 1.0)]
@@ -70,7 +70,7 @@ pub(super) struct SamplingOptions {
     #[arg(long, value_name = "F", default_value_t = 1.0)]
     repeat_penalty: f32,
     /// Start of the random numbers
-    #[arg(long, value_name = "S", default_value_t = 0)]
+    #[arg(long, value_name = "S", default_value_t = 0, value_parser = within(0..=u64::MAX))]
     seed: u64,
 }
 

@@ -128,6 +128,14 @@ impl Argument {
         Some(if names.is_empty() { "buffer".to_owned() } else { names.join(":") })
     }
 
+    /// Returns the file that fills the buffer.
+    pub(super) fn source(&self) -> Option<&PathBuf> {
+        match self {
+            Self::Buffer { source, .. } => source.as_ref(),
+            Self::Scalar(_) | Self::Struct(_) => None,
+        }
+    }
+
     /// Returns the file that receives the buffer after the launch.
     pub(super) fn target(&self) -> Option<&PathBuf> {
         match self {

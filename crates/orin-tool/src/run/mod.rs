@@ -12,7 +12,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use memmap2::Mmap;
 use orin_cli::profile::{DEVICE, ProfileOptions};
-use orin_cli::{ExitStatus, Output, Progress, UsageError, is_closed_pipe, say, warn, within, write_all};
+use orin_cli::{
+    ExitStatus, Output, OutputError, Progress, UsageError, chain, is_closed_pipe, say, warn, within,
+    write_all,
+};
 use serde_json::json;
 use tegra_hcq::check::{self, Finding, Suppressions, Tools};
 use tegra_hcq::{Arg, Buffer, Device, DeviceKind, DeviceName, Error, Program};
@@ -100,27 +103,46 @@ impl Input {
 
 /// Runs a kernel. A failure is also printed as a JSON object with `--json`.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
-    let recording = options.profile.begin().map_err(UsageError::from)?;
-    let result = launch(options);
-    // Also of a run that has failed.
-    let written = recording.finish();
-    let result = result.and_then(|status| written.map(|()| status.into()));
+    let result = record(options);
     if let Err(error) = &result
         && options.json
         && !is_closed_pipe(error)
     {
         // The failure is reported by the caller, also if this output fails.
-        let _ = say!("{}", json!({ "error": format!("{error:#}") }));
+        let _ = say!("{}", json!({ "error": chain(error) }));
     }
     result
 }
 
 /// An error of a request that cannot be fulfilled.
 fn refused(error: impl Into<anyhow::Error>) -> anyhow::Error {
-    UsageError(format!("{:#}", error.into())).into()
+    UsageError(chain(&error.into())).into()
 }
 
-fn launch(options: &Options) -> Result<ExitStatus> {
+fn record(options: &Options) -> Result<ExitCode> {
+    // Before the trace, which is also written of a run that has failed.
+    let outputs = outputs(options).map_err(UsageError::from)?;
+    let recording = options.profile.begin().map_err(UsageError::from)?;
+    let result = launch(options, &outputs);
+    let written = recording.finish();
+    result.and_then(|status| written.map(|()| status.into()))
+}
+
+/// The files of the buffers, then that of `--sarif`. None may be that of `--trace` or one with kernels, and a report
+/// none that fills a buffer.
+fn outputs(options: &Options) -> Result<Vec<Output>, OutputError> {
+    let targets = options.arguments.iter().filter_map(Argument::target);
+    let results = targets.clone().count();
+    let mut outputs = Output::prepare_all(targets.chain(&options.sarif).chain(&options.profile.trace))?;
+    let inputs = || std::iter::once(options.input.path()).chain(options.suppressions.as_deref());
+    outputs.iter().try_for_each(|output| output.spare(inputs()))?;
+    let sources = || options.arguments.iter().filter_map(Argument::source);
+    outputs[results..].iter().try_for_each(|output| output.spare(sources()))?;
+    outputs.truncate(results + usize::from(options.sarif.is_some()));
+    Ok(outputs)
+}
+
+fn launch(options: &Options, outputs: &[Output]) -> Result<ExitStatus> {
     // Check the whole request before touching the device or any output file.
     let path = options.input.path();
     if options.input.cubin.is_some() && options.compiler.is_given() {
@@ -132,13 +154,6 @@ fn launch(options: &Options) -> Result<ExitStatus> {
     let file = file.map_err(|error| files::wrong(path, error))?;
     let contents: Vec<Option<Contents>> =
         options.arguments.iter().map(Argument::contents).collect::<Result<_>>().map_err(refused)?;
-    let targets = options.arguments.iter().filter_map(Argument::target);
-    let outputs = Output::prepare_all(targets.chain(&options.sarif)).map_err(UsageError::from)?;
-    for output in &outputs {
-        output
-            .spare([Some(path), options.suppressions.as_deref()].into_iter().flatten())
-            .map_err(UsageError::from)?;
-    }
     let (outputs, sarif) = outputs.split_at(outputs.len() - usize::from(options.sarif.is_some()));
 
     let device = match options.check {
@@ -224,10 +239,7 @@ fn open_checked(options: &Options, tools: Tools) -> Result<Device> {
     }
     let suppressions = match &options.suppressions {
         None => Suppressions::default(),
-        Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| files::wrong(path, error))?;
-            Suppressions::parse(&text).map_err(|error| files::wrong(path, error))?
-        }
+        Some(path) => crate::check::suppressions(path)?,
     };
     check::open_with(tools, suppressions).map_err(refused)
 }

@@ -6,6 +6,7 @@ mod text;
 
 use std::ffi::OsString;
 use std::io;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus};
@@ -175,7 +176,12 @@ pub(crate) fn check_program(line: &[OsString]) -> Result<(), UsageError> {
     let program = Path::new(line.first().expect("a program"));
     let path = std::env::var_os("PATH");
     let reason = if program.components().count() > 1 || path.is_none() {
-        program.metadata().err().map(|error| error.to_string())
+        match program.metadata() {
+            Err(error) => Some(error.to_string()),
+            Ok(found) if found.is_dir() => Some("it is a folder".to_owned()),
+            Ok(found) if found.permissions().mode() & 0o111 == 0 => Some("it is not executable".to_owned()),
+            Ok(_) => None,
+        }
     } else {
         let found = path.iter().flat_map(std::env::split_paths).any(|folder| folder.join(program).exists());
         (!found).then(|| "no folder of PATH contains it".to_owned())

@@ -132,8 +132,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 }
 
 fn read(path: &Path) -> Result<Trace, UsageError> {
-    let text = files::read_text(path, "a trace", &[FileKind::Json])?;
-    serde_json::from_str(&text).map_err(|error| files::wrong(path, format!("not a trace: {error}")))
+    let wanted = "a trace: `orin timeline -- PROGRAM` and `orin run --trace` make them";
+    let text = files::read_text(path, wanted, &[FileKind::Json])?;
+    serde_json::from_str(&text)
+        .map_err(|error| files::wrong(path, format!("cut off, or not a trace: {error}")))
 }
 
 fn write(output: &Output, traces: Vec<Trace>) -> Result<ExitCode> {

@@ -70,8 +70,9 @@ fn results_do_not_mix_with_what_the_program_prints() {
 
 #[test]
 fn a_run_ends_with_what_was_checked() {
+    const NOTHING: &str = "nothing was checked: no kernel ran, or the program checked its kernels itself\n";
     let nothing = check(&["--no-serve"], &["true"]);
-    assert_eq!(text(&nothing.stderr), "no kernel ran, so nothing was checked\n");
+    assert_eq!(text(&nothing.stderr), NOTHING);
     // With launches, a program that fails ends the command.
     let launches = r#"echo '{"launches":3,"faults":[]}' >> "$ORIN_SIM_CHECK_REPORT"; exit 7"#;
     for (options, script, code) in [
@@ -88,7 +89,7 @@ fn a_run_ends_with_what_was_checked() {
     if !crate::serve::can_serve() {
         return;
     }
-    assert_eq!(text(&check(&[], &["true"]).stderr), "no kernel ran, so nothing was checked\n");
+    assert_eq!(text(&check(&[], &["true"]).stderr), NOTHING);
     let folder = tempfile::tempdir().unwrap();
     let program = crate::serve::build(crate::serve::compiler(), "overrun", folder.path());
     let line = [program.to_str().unwrap(), &kernels("check/lines/mem.cubin"), "fix_read_past_end", "4"];

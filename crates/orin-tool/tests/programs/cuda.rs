@@ -127,6 +127,19 @@ fn a_program_that_uses_another_library_is_named() {
 }
 
 #[test]
+fn a_gpu_that_is_absent_is_none_for_the_program() {
+    if Path::new("/dev/nvgpu/igpu0/ctrl").exists() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let output = cuda(&["--device", "nvgpu"], &[client(folder.path()).to_str().unwrap(), CUBIN, "1000"]);
+    let errors = text(&output.stderr);
+    assert!(errors.starts_with("libcuda (orin): CUDA_ERROR_NO_DEVICE: opening nvgpu: "), "{errors}");
+    assert!(errors.contains("cuInit(0)") && errors.contains("100"), "{errors}");
+    assert!(!errors.contains("has not called cuInit") && !output.status.success(), "{errors}");
+}
+
+#[test]
 fn wrong_uses_are_refused_before_the_start() {
     for (options, words) in [
         (&["--sarif", "s"][..], "--sarif, --suppressions and --require-launches need --check"),

@@ -119,7 +119,7 @@ fn instructions_are_printed_line_by_line() {
     let summary: serde_json::Value = serde_json::from_str(said.lines().last().unwrap()).unwrap();
     assert_eq!(summary["instructions"], lines);
     assert!(summary["different"].as_u64().unwrap() < 20, "{summary}");
-    assert_eq!(piped(&["sass", "-"], b"12").status.code(), Some(1));
+    assert_eq!(piped(&["sass", "-"], b"\x01\0").status.code(), Some(1));
     assert_eq!(decode(&["sass", "/no/such/file"]).status.code(), Some(2));
 }
 

@@ -11,6 +11,7 @@ const REQUEST: &str = "ioctl(3, _IOC(_IOC_READ|_IOC_WRITE, 0x4e, 0, 0x8), 0xff) 
 #[test]
 fn every_command_has_the_exit_codes_of_the_table() {
     let folder = tempfile::tempdir().unwrap();
+    let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
     let file = |name: &str, content: &[u8]| fs::write(folder.path().join(name), content).unwrap();
     file("words", b"# a no-operation\n20000000\n");
     file("cut", b"20018000 # a method without its data\n");
@@ -25,8 +26,8 @@ fn every_command_has_the_exit_codes_of_the_table() {
     let quick = infer::synthetic::Recipe { layers: 1, ffn: 256, ..infer::synthetic::Recipe::tiny_gpt2() };
     file("quick.gguf", &quick.to_bytes().unwrap());
     file("tokens", b"1 2");
+    file("cut.cubin", &fs::read(cubin).unwrap()[..100]);
     let board = Path::new("/dev/nvgpu/igpu0/ctrl").exists();
-    let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
     let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path());
     program.check_all(&[
         (&["info", "--device", "sim"], Success),
@@ -53,7 +54,8 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["decode", "qmd", "zeros", "--version", "3.0"], Failure),
         (&["decode", "gpfifo", "zeros"], Success),
         (&["decode", "cubin", cubin], Success),
-        (&["decode", "cubin", "zeros"], Failure),
+        (&["decode", "cubin", "zeros"], Usage),
+        (&["decode", "cubin", "cut.cubin"], Failure),
         (&["decode", "sass", cubin], Success),
         (&["decode", "sass", "absent"], Usage),
         (&["run", "--cubin", "absent", "--kernel", "k", "--grid", "1", "--block", "1"], Usage),
@@ -164,12 +166,61 @@ fn a_number_out_of_range_gives_the_range() {
         (&["dmesg", "--count", "0"][..], "0 is out of range: give 1 to 1000000"),
         (&["dmesg", "--count", "-5"], "-5 is out of range: give 1 to 1000000"),
         (&["bring-up", "--until", "-1"], "-1 is out of range: give 0 to 14"),
+        (&["profile-kernel", "-c", "0", "--", "true"], "0 is out of range: give 1 to 18446744073709551615"),
+        (&["profile-kernel", "-s", "-1", "--", "true"], "-1 is out of range: give 0 to 18446744073709551615"),
+        (&["llm", "run", "--model", "m", "--prompt", "a", "--seed", "abc"], "'abc' is not a whole number"),
+        (&["llm", "serve", "--model", "m", "--port", "99999"], "99999 is out of range: give 0 to 65535"),
         (&["decode", "pushbuf", "-", "--base", "-1"], "-1 is out of range: give 0 to 18446744073709551615"),
     ] {
         let output = program.command(line).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
         assert!(output.status.code() == Some(2) && text.contains(words), "{line:?}: {text}");
     }
+}
+
+#[test]
+fn a_wrong_file_is_named_with_what_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let cubin = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin")).unwrap();
+    let binary = [&[0xff, 0xfe, 0x80][..], &[b'\n', 0x81].repeat(99)].concat();
+    for (name, content) in [
+        ("noise", &binary[..]),
+        ("k.log", b"[    1.000000] nvgpu: 17000000.gpu x:78   [ERR]  sked exception: esr 0x01000000\n"),
+        ("empty", b""),
+        ("cut.cubin", &cubin[..100]),
+        ("cut.json", b"{\"version\":1,\"profiles\":["),
+        ("page.html", b"<!doctype html>\n"),
+        ("p.ptx", b".version 8.0\n.target sm_87\n.address_size 64\n"),
+    ] {
+        fs::write(folder.path().join(name), content).unwrap();
+    }
+    let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path());
+    for (line, code, words) in [
+        (&["decode", "cubin", "noise"][..], 2, "noise: binary data, not a cubin"),
+        (&["decode", "cubin", "cut.cubin"], 1, "cut.cubin: malformed, cut off or inconsistent"),
+        (&["decode", "sass", "k.log"], 2, "k.log: text, not a cubin or machine code"),
+        (&["decode", "sass", "empty"], 2, "empty: an empty file, not a cubin or machine code"),
+        (&["decode", "pushbuf", "empty"], 2, "empty: an empty file, not words of a pushbuffer"),
+        (&["decode", "qmd", "k.log"], 2, "k.log: text, not words of a launch descriptor in hexadecimal"),
+        (&["decode", "strace", "noise"], 2, "noise: binary data, not a trace of strace"),
+        (&["check", "--suppressions", "noise", "--", "true"], 2, "noise: binary data, not suppressions"),
+        (&["check", "--no-serve", "--", "./k.log"], 2, "cannot start ./k.log: it is not executable"),
+        (&["profile-kernel", "--import", "cut.json"], 2, "cut.json: cut off, or not profiles of kernels: "),
+        (&["timeline", "page.html"], 2, "page.html: text, not a trace: `orin timeline -- PROGRAM`"),
+        (&["compile", "p.ptx", "--json", "-o", "-"], 2, "--json needs standard output"),
+        (&["compile", "p.ptx", "-I", "absent"], 2, "--include absent: there is no such folder"),
+    ] {
+        let output = program.command(line).output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(code) && text.contains(words), "{line:?}: {text}");
+    }
+    let junk = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path()).env("ORIN_LIBCUDA", "noise");
+    let output = junk.command(&["cuda", "--", "true"]).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        output.status.code() == Some(2) && text.contains("noise: binary data, not a shared library"),
+        "{text}"
+    );
 }
 
 #[test]

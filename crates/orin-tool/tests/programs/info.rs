@@ -33,4 +33,8 @@ fn a_variable_selects_the_board() {
         output.status.code() == Some(2) && text.contains("ORIN_SIM_BOARD: `nano` is not a board"),
         "{text}"
     );
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_orin"));
+    let output = doctor.args(["doctor", "--device", "sim"]).env("ORIN_SIM_BOARD", "nano").output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && text.matches("known are").count() == 1, "{text}");
 }

@@ -105,6 +105,14 @@ fn it_writes_all_outputs_or_none() {
     assert!(!path("new").exists());
 
     assert!(run("old").status.code() == Some(2), "one file for two outputs");
+    // Before the trace is written, which is also written of a run that has failed.
+    for (trace, reason) in [("old", "two outputs would be written to old"), ("x", "x would be overwritten")] {
+        let mut command = Run::new(folder.path()).command(&["--cubin", &cubin, "--kernel", "vector_add"]);
+        command.args(["--grid", "1", "--block", "32", "--arg", "inout:x:old", "--trace", trace]);
+        let output = command.output().unwrap();
+        assert!(output.status.code() == Some(2) && stderr(&output).contains(reason), "{}", stderr(&output));
+        assert!(fs::read(path("old")).unwrap() == b"old" && fs::read(path("x")).unwrap().len() == 64);
+    }
     let output = run("sum");
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     assert_eq!(fs::read(path("old")).unwrap().len(), 64);

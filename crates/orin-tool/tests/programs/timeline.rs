@@ -78,7 +78,7 @@ fn what_is_no_trace_is_refused() {
     fs::write(folder.path().join("other.json"), "{\"a\": 1}").unwrap();
     fs::write(folder.path().join("empty.json"), "{\"traceEvents\": []}").unwrap();
     for (arguments, code, part) in [
-        (&["other.json"][..], 2, "other.json: not a trace: missing field `traceEvents`"),
+        (&["other.json"][..], 2, "other.json: cut off, or not a trace: missing field `traceEvents`"),
         (&["empty.json"], 1, "no events: "),
         (&["empty.json", "--html", "empty.json"], 2, "empty.json would be overwritten"),
         (&["--", "true"], 1, "opened no queue of tegra-hcq"),

@@ -42,6 +42,9 @@ const HEAD_LIMIT: Duration = Duration::from_secs(30);
 /// Longest time for the body of a request.
 const BODY_LIMIT: Duration = Duration::from_secs(30);
 
+/// What can be asked for, for the answer to other paths.
+const PATHS: &str = "/health, /v1/models, /v1/completions and /v1/chat/completions";
+
 /// The body of an answer.
 type Answer = Either<Full<Bytes>, Parts>;
 
@@ -163,12 +166,14 @@ impl Shared {
 
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Answer>, Refusal> {
         self.check_host(&request)?;
-        let path = request.uri().path().trim_end_matches('/').to_owned();
+        let path = request.uri().path();
+        let path = if path == "/" { path } else { path.trim_end_matches('/') };
+        let path = path.to_owned();
         let kind = match path.as_str() {
             "/health" | "/v1/models" => None,
             "/v1/completions" => Some(Kind::Completion),
             "/v1/chat/completions" => Some(Kind::Chat),
-            _ => return Err(Refusal::new(404, format!("there is no {path:?}"))),
+            _ => return Err(Refusal::new(404, format!("there is no {path:?}; there are {PATHS}"))),
         };
         let needed = if kind.is_some() { Method::POST } else { Method::GET };
         // The body of an answer to HEAD is left out by the connection.

@@ -48,7 +48,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: IpAddr,
     /// Port to listen on; 0 is a free one, which is printed
-    #[arg(long, value_name = "PORT", default_value_t = 8080)]
+    #[arg(long, value_name = "PORT", default_value_t = 8080, value_parser = within(0..=u16::MAX))]
     port: u16,
     /// Requests that are answered at the same time; each has memory for a context of its own
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = within(1..=32_usize))]

@@ -92,7 +92,10 @@ pub(super) fn chat(body: &[u8], facts: &Facts) -> Result<Request, Refusal> {
     let format = facts.format.as_ref().map_err(|reason| Refusal::new(400, reason.as_str()))?;
     let wrong =
         || Refusal::field("messages", "`messages` must be a list of objects with `role` and `content`");
-    let list = value["messages"].as_array().filter(|list| !list.is_empty()).ok_or_else(wrong)?;
+    let list = value["messages"].as_array().ok_or_else(wrong)?;
+    if list.is_empty() {
+        return Err(Refusal::field("messages", "`messages` is empty: give at least one"));
+    }
     let messages = list.iter().enumerate().map(|(at, value)| message(at, value));
     let messages = messages.collect::<Result<Vec<Message>, Refusal>>()?;
     let tokens =
@@ -199,6 +202,10 @@ fn request(
         seed: integer(value, "seed")?.unwrap_or_else(seed),
         ..Sampling::default()
     };
+    // OpenAI's limit; the kernels accept more.
+    if !(0.0..=2.0).contains(&sampling.temperature) {
+        return Err(Refusal::field("temperature", "`temperature` must be 0 to 2"));
+    }
     sampling.check().map_err(|error| Refusal::new(400, error.to_string()))?;
     let flag = |value: &Value, field| {
         value
