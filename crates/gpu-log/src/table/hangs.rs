@@ -20,8 +20,8 @@ lines! {
         => SwitchTimeoutEnd { tsg: u32, ms: u32 }
         "ctxsw timeout error: active engine id =0, tsg={tsg}, info: awaiting ack ms={ms}",
         "A TSG kept its engine longer than its limit; the kernel ends it.",
-        "A kernel hangs, or runs too long while other work waits: shorten it, allow preemption inside a kernel, or raise \
-         the limit with SET_TIMEOUT_EX.";
+        "A kernel hangs, or runs too long while other work waits: shorten it, allow preemption inside a kernel, or \
+         raise the limit with SET_TIMEOUT_EX.";
     Cause Error Hang "ctxsw intr0 set by ucode",
         "The context-switch firmware reports an error.",
         CONTEXT;

@@ -94,7 +94,9 @@ fn options_reach_the_compiler_and_errors_are_shown() {
     fs::write(folder.path().join("a.cu"), "kernel").unwrap();
     fs::write(folder.path().join("wrong.cu"), "error").unwrap();
     fs::write(folder.path().join("wrong.cubin"), "old").unwrap();
-    ["one", "two"].map(|name| fs::create_dir(folder.path().join(name)).unwrap());
+    for name in ["one", "two"] {
+        fs::create_dir(folder.path().join(name)).unwrap();
+    }
     let program = program(folder.path()).env("NVGPU_NVRTC", library);
     let line = [
         "compile",

@@ -555,7 +555,8 @@ fn serve_refuses_what_it_cannot_do() {
         (json!({ "prompt": "x", "max_tokens": -1 }), json!("max_tokens")),
         (json!({ "prompt": "x", "max_tokens": 0 }), json!("max_tokens")),
         (json!({ "prompt": "x", "temperature": "hot" }), json!("temperature")),
-        (json!({ "prompt": "x", "temperature": -1 }), Value::Null),
+        (json!({ "prompt": "x", "temperature": -1 }), json!("temperature")),
+        (json!({ "prompt": "x", "temperature": 99 }), json!("temperature")),
         (json!({ "prompt": "x", "stop": [""] }), json!("stop")),
         (json!({ "prompt": "x", "stream": 1 }), json!("stream")),
         (json!({ "prompt": long }), Value::Null),
@@ -564,9 +565,13 @@ fn serve_refuses_what_it_cannot_do() {
         let (status, answer) = server.post("/v1/completions", &body);
         assert_eq!((status, &answer["error"]["param"]), (400, &field), "{body}: {answer}");
     }
+    let (status, answer) = server.request("GET /", "");
+    let answer = format!("{answer:?}");
+    assert!(status == 404 && answer.contains("there are /health, /v1/models"), "{answer}");
     let part = |part: Value| json!([{ "role": "user", "content": [part] }]);
     for (messages, words) in [
-        (json!([]), "must be a list of objects"),
+        (json!("x"), "must be a list of objects"),
+        (json!([]), "`messages` is empty: give at least one"),
         (json!([{ "content": "x" }]), "`messages[0]`: it must be an object with `role` and `content`"),
         (
             json!([{ "role": "user", "content": "x" }, { "role": "user" }]),
