@@ -205,6 +205,20 @@ def test_elements_without_a_size_and_arrays_that_numpy_refuses(device: Device) -
     assert (back == days).all()
 
 
+def test_a_refusal_says_what_was_wanted(device: Device) -> None:
+    x = device.alloc(64, "float32")
+    closed = device.queue()
+    closed.close()
+    for call, error, words in (
+        (lambda: device.alloc("10"), InvalidArgument, "shape is '10'; permitted are an integer"),
+        (lambda: x.from_numpy(np.zeros((3, 2))), InvalidArgument, r"shape \(3, 2\) cannot be broadcast .* \(64,\)"),
+        (lambda: device.load(None), InvalidArgument, "a file's path or its contents, not NoneType"),
+        (closed.__enter__, tegra_hcq.InvalidHandle, "it was closed"),
+    ):
+        with pytest.raises(error, match=words):
+            call()
+
+
 def test_the_other_byte_order_is_refused(device: Device, cubin: Cubins) -> None:
     swapped = np.arange(3, dtype=">i4")
     x = device.alloc(64, "int32")

@@ -308,7 +308,8 @@ class Buffer(Resource):
     # Copies.
 
     def copy_from(self, source: object, offset: int = 0) -> None:
-        """Waits for the work that uses the buffer, at most 30 s, then copies from an object with the buffer protocol.
+        """Waits for the work that uses the buffer, at most 30 s, then copies all bytes of an object with the buffer
+        protocol. The rest of the buffer is left as it is.
 
         A :class:`Buffer` as source is copied through its :meth:`view`; :meth:`Queue.copy` copies on the GPU.
 
@@ -319,7 +320,8 @@ class Buffer(Resource):
             call("tegra_hcq_buffer_write", self._raw, self._place(offset, memory.nbytes), memory.address, memory.nbytes)
 
     def copy_to(self, target: object, offset: int = 0) -> None:
-        """Waits for the work that uses the buffer, at most 30 s, then fills an object with writable memory.
+        """Waits for the work that uses the buffer, at most 30 s, then fills an object with writable memory:
+        as many bytes are copied as the object has.
 
         :param offset: first byte that is read, an offset in bytes
         """
@@ -333,9 +335,15 @@ class Buffer(Resource):
         if isinstance(array, Buffer):
             array = array.to_numpy()
         try:
-            full = np.broadcast_to(np.asarray(array, dtype=kind), sizes)
+            source = np.asarray(array, dtype=kind)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidArgument(str(error)) from None
+            raise InvalidArgument(f"array has no elements of type {kind}: {error}") from None
+        try:
+            full = np.broadcast_to(source, sizes)
+        except ValueError:
+            raise InvalidArgument(
+                f"an array of shape {source.shape} cannot be broadcast to the buffer's shape, {tuple(sizes)}"
+            ) from None
         self.copy_from(np.ascontiguousarray(full).reshape(-1).view(np.uint8))
 
     def to_numpy(self, dtype: npt.DTypeLike | None = None, shape: Shape | None = None) -> np.ndarray[Any, Any]:

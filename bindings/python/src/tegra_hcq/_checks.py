@@ -50,11 +50,12 @@ def integers(value: Any, what: str, most: int = U64, least: int = 0) -> tuple[in
     if is_integer(value):
         return (integer(value, what, most, least),)
     try:
-        parts = tuple(value)
+        # A text is a sequence as well, but of no sizes.
+        parts = None if isinstance(value, (str, bytes, bytearray)) else tuple(value)
     except TypeError:
-        raise InvalidArgument(
-            f"{what} is {reprlib.repr(value)}; permitted are an integer or a tuple of integers"
-        ) from None
+        parts = None
+    if parts is None:
+        raise InvalidArgument(f"{what} is {reprlib.repr(value)}; permitted are an integer or a tuple of integers")
     return tuple(integer(part, f"{what} is {reprlib.repr(value)}: a size", most, least) for part in parts)
 
 

@@ -320,6 +320,8 @@ class Device(Single):
             _checks.path(cubin, "cubin")
             with open(cubin, "rb") as file:
                 cubin = file.read()
+        elif cubin is None or _checks.is_integer(cubin):
+            raise InvalidArgument(f"cubin must be a file's path or its contents, not {type(cubin).__name__}")
         out = c_void_p()
         with Exported(cubin, "cubin") as memory:
             call("tegra_hcq_program_load", self._raw, memory.address, memory.nbytes, byref(out))
@@ -395,6 +397,11 @@ class Device(Single):
         self._state.close()
 
     def __enter__(self) -> Self:
+        """The device.
+
+        :raises InvalidHandle: if it was closed.
+        """
+        _ = self._raw
         return self
 
     def __exit__(

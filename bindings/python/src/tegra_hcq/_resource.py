@@ -178,6 +178,11 @@ class Resource(Single):
             owned.free()
 
     def __enter__(self) -> Self:
+        """The object.
+
+        :raises InvalidHandle: if it was closed.
+        """
+        _ = self._handle
         return self
 
     def __exit__(
