@@ -116,7 +116,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 /// An error of a request that cannot be fulfilled.
 fn refused(error: impl Into<anyhow::Error>) -> anyhow::Error {
-    UsageError(chain(&error.into())).into()
+    let error = error.into();
+    // The text of a lack of memory has the driver's cause in other words.
+    let is_memory = matches!(error.downcast_ref(), Some(Error::OutOfMemory { .. }));
+    UsageError(if is_memory { error.to_string() } else { chain(&error) }).into()
 }
 
 fn record(options: &Options) -> Result<ExitCode> {

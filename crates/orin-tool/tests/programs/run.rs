@@ -105,6 +105,12 @@ fn it_writes_all_outputs_or_none() {
     assert!(!path("new").exists());
 
     assert!(run("old").status.code() == Some(2), "one file for two outputs");
+    let line =
+        ["--device", "sim", "--cubin", &cubin, "--kernel", "vector_add", "--grid", "1", "--block", "32"];
+    let arguments = ["--arg", "out:huge:999999999999", "--arg", "in:x", "--arg", "in:x", "--arg", "u32:1"];
+    let output = Run::new(folder.path()).command(&[&line[..], &arguments].concat()).output().unwrap();
+    let text = stderr(&output);
+    assert!(output.status.code() == Some(2) && text.ends_with("or close other programs\n"), "{text}");
     // Before the trace is written, which is also written of a run that has failed.
     for (trace, reason) in [("old", "two outputs would be written to old"), ("x", "x would be overwritten")] {
         let mut command = Run::new(folder.path()).command(&["--cubin", &cubin, "--kernel", "vector_add"]);
