@@ -190,6 +190,7 @@ fn a_wrong_file_is_named_with_what_it_is() {
         ("cut.cubin", &cubin[..100]),
         ("cut.json", b"{\"version\":1,\"profiles\":["),
         ("page.html", b"<!doctype html>\n"),
+        ("new.ptx", b".version 8.0\n.target sm_90\n.address_size 64\n"),
         ("p.ptx", b".version 8.0\n.target sm_87\n.address_size 64\n"),
     ] {
         fs::write(folder.path().join(name), content).unwrap();
@@ -208,6 +209,7 @@ fn a_wrong_file_is_named_with_what_it_is() {
         (&["profile-kernel", "--import", "cut.json"], 2, "cut.json: cut off, or not profiles of kernels: "),
         (&["timeline", "page.html"], 2, "page.html: text, not a trace: `orin timeline -- PROGRAM`"),
         (&["compile", "p.ptx", "--json", "-o", "-"], 2, "--json needs standard output"),
+        (&["compile", "new.ptx"], 1, "new.ptx: compiled for sm_90, the GPU is sm_87"),
         (&["compile", "p.ptx", "-I", "absent"], 2, "--include absent: there is no such folder"),
     ] {
         let output = program.command(line).output().unwrap();
