@@ -7,7 +7,7 @@ use orin_cli::ExitStatus::{self, Failure, Success, Usage};
 use orin_cli::testing::example;
 
 /// The examples with options; a line for each exit code that one can have here.
-const TABLE: [(&str, &[&str], ExitStatus); 17] = [
+const TABLE: [(&str, &[&str], ExitStatus); 18] = [
     ("vector_add", &["--device", "sim", "--n", "1000"], Success),
     ("vector_add", &["--device", "sim", "--n", "1000", "--json"], Success),
     ("vector_add", &["--device", "sim", "--n", "100000", "--timeout-ms", "1"], Failure),
@@ -21,6 +21,7 @@ const TABLE: [(&str, &[&str], ExitStatus); 17] = [
     // The tests name no library, so NVRTC is missing.
     ("from_source", &["--device", "sim"], Usage),
     ("from_source", &["--exponent", "7"], Usage),
+    ("from_cuda", &[], Success),
     ("layers_requests", &[], Success),
     ("layers_channel", &[], Success),
     ("layers_launch", &[], Success),
