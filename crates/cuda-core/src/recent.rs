@@ -105,7 +105,8 @@ pub fn with_target<R>(
 ///
 /// # Errors
 ///
-/// Those of [`with_target`] and [`Event::record`].
+/// Those of [`with_target`]; [`Code::InvalidHandle`] if event and stream belong to different contexts; the stream's
+/// fault.
 pub fn record(names: Names, find: impl FnOnce() -> Result<Recording>) -> Result<()> {
     with_place(&RECORD, names, find, |Recording { context, stream, event, recorded }| {
         event.record(context, stream, recorded)
