@@ -11,7 +11,7 @@
 #![cfg_attr(feature = "profile", doc = "- Options of programs that use the GPU: [`profile`].")]
 #![cfg_attr(
     feature = "test-support",
-    doc = "- Checks of whole programs: [`testing`]; of the pages that list their commands: [`reference`]."
+    doc = "- Checks of whole programs: [`testing`]; of the pages that list their commands: [`mod@reference`]."
 )]
 
 mod exit;
