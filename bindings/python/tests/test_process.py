@@ -445,6 +445,7 @@ def test_findings_of_the_checks_name_the_calls_of_python(tmp_path: Path) -> None
     main, module = f"main at {program}:{{}}", f"<module> at {program}:16"
     assert ("out-of-bounds", weights, main.format(10), module) in calls
     assert ("use-after-free", main.format(10), module, main.format(13), module) in calls
+    assert all(line["launched"] == [main.format(14), module] for line in lines if "kind" in line)
 
 
 def test_the_package_imports_without_numpy_and_library() -> None:

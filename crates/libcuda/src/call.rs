@@ -102,6 +102,8 @@ pub(crate) fn early(symbol: &'static str, work: impl FnOnce() -> Result<()>) -> 
 pub(crate) fn run(symbol: &'static str, work: impl FnOnce() -> Result<()>) -> u32 {
     early(symbol, || {
         driver()?;
+        #[cfg(feature = "sim")]
+        crate::python::name_calls();
         work()
     })
 }

@@ -14,6 +14,8 @@ mod link;
 mod memory;
 mod module;
 mod pool;
+#[cfg(feature = "sim")]
+mod python;
 mod stream;
 mod table;
 mod user_object;

@@ -5,9 +5,9 @@ use core::ffi::c_char;
 use crate::pass;
 use crate::status::{Failure, Status, guard};
 
-/// Sets the calls that findings of the checks (`docs/check.md`) show for what this thread allocates and frees from now
-/// on, innermost first, for example "main at program.py:12". Without calls, they are those of the native stack. For
-/// languages whose calls are not on it. Thread-safe; each thread has its own.
+/// Sets the calls that findings of the checks (`docs/check.md`) show for what this thread allocates, frees and
+/// launches from now on, innermost first, for example "main at program.py:12". Without calls, they are those of the
+/// native stack, and none for launches. For languages whose calls are not on it. Thread-safe; each thread has its own.
 ///
 /// Returns TEGRA_HCQ_STATUS_UNSUPPORTED in a library without the software Orin.
 ///

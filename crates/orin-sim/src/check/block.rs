@@ -297,7 +297,7 @@ impl BlockCheck {
             at: Some(self.grid.locate(site.pc)),
             worker: Some(self.worker(site, lane)),
             access: Some(access),
-            ..Finding::new(kind, message)
+            ..self.grid.finding(kind, message)
         }
     }
 

@@ -11,8 +11,9 @@ thread_local! {
     static GIVEN: RefCell<Option<Arc<[String]>>> = const { RefCell::new(None) };
 }
 
-/// Sets the calls that findings show for what this thread allocates and frees from now on, innermost first, for example
-/// "main at program.py:12". `None`: those of the native stack. For languages whose calls are not on it.
+/// Sets the calls that findings show for what this thread allocates, frees and launches from now on, innermost first,
+/// for example "main at program.py:12". `None`: those of the native stack, and none for launches. For languages whose
+/// calls are not on it.
 ///
 /// ```
 /// orin_sim::check::set_calls(Some(vec!["main at program.py:12".to_owned()]));
@@ -21,6 +22,16 @@ thread_local! {
 pub fn set_calls(calls: Option<Vec<String>>) -> Option<Arc<[String]>> {
     // The calls of a thread that ends are not known.
     GIVEN.try_with(|given| given.replace(calls.map(Into::into))).unwrap_or_default()
+}
+
+/// The calls of [`set_calls`].
+pub(super) fn given() -> Option<Arc<[String]>> {
+    GIVEN.try_with(|given| given.borrow().clone()).unwrap_or_default()
+}
+
+/// The calls that a finding shows.
+pub(super) fn shown(given: Option<&[String]>) -> Vec<String> {
+    given.unwrap_or_default().iter().take(CALLS).cloned().collect()
 }
 
 /// The calls at one moment.
@@ -35,8 +46,7 @@ pub(super) enum Trace {
 impl Trace {
     /// The calls of this thread now.
     pub(super) fn capture() -> Self {
-        let given = GIVEN.try_with(|given| given.borrow().clone()).unwrap_or_default();
-        given.map_or_else(|| Self::Native(Backtrace::force_capture()), Self::Given)
+        given().map_or_else(|| Self::Native(Backtrace::force_capture()), Self::Given)
     }
 
     /// No calls.
@@ -48,7 +58,7 @@ impl Trace {
     pub(super) fn calls(&self) -> Vec<String> {
         match self {
             Self::Native(trace) => calls_of(&trace.to_string()),
-            Self::Given(calls) => calls.iter().take(CALLS).cloned().collect(),
+            Self::Given(calls) => shown(Some(calls)),
         }
     }
 }

@@ -205,7 +205,7 @@ fn report(grid: &GridCheck, variables: &[Variable], load: Load) {
                 freed: Vec::new(),
                 viewed: Vec::new(),
             }),
-            ..Finding::new(
+            ..grid.finding(
                 Kind::BeyondConstant,
                 format!("read of {bytes} bytes at {offset:#x} of constant memory, outside of {}", meant.name),
             )

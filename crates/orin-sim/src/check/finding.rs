@@ -286,6 +286,9 @@ pub struct Finding {
     /// The first thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worker: Option<Worker>,
+    /// The calls that launched the kernel, innermost first. Only of languages that name theirs, such as Python.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub launched: Vec<String>,
     /// The channel of the work.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub channel: Option<u32>,
@@ -311,6 +314,7 @@ impl Finding {
             at: None,
             also: Vec::new(),
             worker: None,
+            launched: Vec::new(),
             channel: None,
             access: None,
             object: None,
@@ -335,6 +339,13 @@ impl fmt::Display for Finding {
         if let Some(worker) = &self.worker {
             write!(f, "\n    by {worker}")?;
         }
+        let calls = |f: &mut fmt::Formatter<'_>, what: &str, calls: &[String]| {
+            if !calls.is_empty() {
+                write!(f, "\n    {what} by")?;
+            }
+            calls.iter().try_for_each(|call| write!(f, "\n        {call}"))
+        };
+        calls(f, "launched", &self.launched)?;
         if let Some(channel) = self.channel {
             write!(f, "\n    on channel {channel}")?;
         }
@@ -348,12 +359,6 @@ impl fmt::Display for Finding {
         }
         if let Some(object) = &self.object {
             write!(f, "\n    {object}")?;
-            let calls = |f: &mut fmt::Formatter<'_>, what: &str, calls: &[String]| {
-                if !calls.is_empty() {
-                    write!(f, "\n    {what} by")?;
-                }
-                calls.iter().try_for_each(|call| write!(f, "\n        {call}"))
-            };
             calls(f, "allocated", &object.allocated)?;
             calls(f, "freed", &object.freed)?;
             calls(f, "viewed", &object.viewed)?;
@@ -464,6 +469,7 @@ mod tests {
         Finding {
             at: Some(at.clone()),
             worker: Some(Worker { block: [3, 0, 0], thread: [232, 0, 0] }),
+            launched: vec!["step".to_owned()],
             channel: Some(511),
             access: Some(access),
             object: Some(object),
@@ -502,6 +508,7 @@ mod tests {
             "memcheck: out-of-bounds: read of 4 bytes out of bounds, at 0x1f00\n    \
              at saxpy+0x90 (saxpy.cu:17): LDG.E R2, [R2.64]\n    \
              by thread (232,0,0) of block (3,0,0)\n    \
+             launched by\n        step\n    \
              on channel 511\n    \
              and a write by warp 4 of block (1,2,3) at saxpy+0x90 (saxpy.cu:17): LDG.E R2, [R2.64]\n    \
              0 bytes past the end of x (4000 bytes at 0x1000, argument 1 of the kernel)\n    \

@@ -13,7 +13,7 @@ use super::program::{Image, Variable};
 use super::race::GridRace;
 use super::request::name;
 use super::watcher::Pointer;
-use super::{Checker, Tools, mapped, padding};
+use super::{Checker, Tools, calls, mapped, padding};
 use crate::mmu::{FaultKind, View};
 use crate::sm::{ConstantBank, Launch, SmFault, SmFaultCause};
 
@@ -31,6 +31,8 @@ pub(crate) struct GridCheck {
     pub(super) managed: bool,
     /// Parts of objects that the kernel gets instead of whole objects: object, first byte and end.
     pub(super) parts: Vec<(u64, u64, u64)>,
+    /// The calls of the launch, if the program's language gave them.
+    calls: Option<Arc<[String]>>,
     /// Accesses to global memory, for racecheck.
     pub(super) race: Option<Mutex<GridRace>>,
     /// What becomes of loaded registers, by the address of the load.
@@ -83,11 +85,15 @@ impl GridCheck {
         let mut launch = launch.clone();
         // The descriptor's size is rounded up. An access to the padding is reported like one beyond the end.
         let mut parts = Vec::new();
-        let bank = launch.constants[0].filter(|_| checker.tools().contains(Tools::MEMCHECK));
+        let mut calls = None;
+        let bank = launch.constants[0];
         let info = bank.and_then(|bank| checker.objects().launched(view.space(), bank.va).cloned());
         if let (Some(bank), Some(info)) = (bank, info) {
-            launch.shared_bytes = launch.shared_bytes.min(info.shared_bytes);
-            parts = parts_of(checker, &view, bank, &info.pointers);
+            calls = info.calls;
+            if checker.tools().contains(Tools::MEMCHECK) {
+                launch.shared_bytes = launch.shared_bytes.min(info.shared_bytes);
+                parts = parts_of(checker, &view, bank, &info.pointers);
+            }
         }
         let mut stack = [0; 4];
         let place = launch.constants[0].filter(|bank| bank.bytes >= STACK_POINTER + 4);
@@ -99,6 +105,7 @@ impl GridCheck {
             managed,
             launch,
             parts,
+            calls,
             view,
             race: race.then(|| Mutex::new(GridRace::new())),
             fates: Mutex::default(),
@@ -127,7 +134,7 @@ impl GridCheck {
             self.checker.add(kind, pc << 3 | number, 1, || {
                 let message = format!("constant bank {number} of a launch is outside of live objects");
                 let object = self.checker.objects().nearest(space, bank.va);
-                Finding { at: Some(self.locate(pc)), object, ..Finding::new(kind, message) }
+                Finding { at: Some(self.locate(pc)), object, ..self.finding(kind, message) }
             });
         }
     }
@@ -233,6 +240,11 @@ impl GridCheck {
         }
     }
 
+    /// A finding about this grid.
+    pub(super) fn finding(&self, kind: Kind, message: String) -> Finding {
+        Finding { launched: calls::shown(self.calls.as_deref()), ..Finding::new(kind, message) }
+    }
+
     /// Records the fault that ended the grid as a finding.
     pub(crate) fn fault(&self, fault: &SmFault) {
         let (space, bytes, address, what) = match fault.cause {
@@ -268,7 +280,7 @@ impl GridCheck {
                 worker: Some(Worker { block: fault.block, thread: fault.thread }),
                 access: (!space.is_empty()).then_some(access),
                 object,
-                ..Finding::new(kind, self.explain(fault))
+                ..self.finding(kind, self.explain(fault))
             }
         });
     }

@@ -261,7 +261,7 @@ fn report(
             worker: Some(Worker { block, thread: [0, 1, 2].map(|axis| site.tid[axis][lane]) }),
             access: Some(access),
             other: Some(OtherSide { what: other.into(), at, block, warp: before.warp }),
-            ..Finding::new(Kind::WarpRace, message)
+            ..grid.finding(Kind::WarpRace, message)
         }
     });
 }

@@ -51,6 +51,8 @@ pub(super) struct LaunchInfo {
     pub(super) shared_bytes: u32,
     /// Arguments that are parts of objects.
     pub(super) pointers: Vec<Pointer>,
+    /// The calls of the launch, if the program's language gave them.
+    pub(super) calls: Option<Arc<[String]>>,
 }
 
 /// All objects.

@@ -37,7 +37,7 @@ pub fn json(findings: &[Finding], tools: Tools, work: &Work) -> Value {
 }
 
 /// The findings in SARIF 2.1.0, which code hosts display next to the source. `artifact` is the file that findings
-/// without a source line belong to: the cubin, or the program. Code hosts refuse a log with a finding that is in no
+/// without a source line belong to, their own and that of the launch: the cubin, or the program. Code hosts refuse a log with a finding that is in no
 /// file.
 ///
 /// ```
@@ -61,7 +61,8 @@ pub fn sarif(findings: &[Finding], artifact: &str) -> Value {
 
 fn result(finding: &Finding, artifact: &str) -> Value {
     let source = finding.at.as_ref().and_then(|at| Some((at.file.as_deref()?, at.line?)));
-    let (file, line) = source.unwrap_or((artifact, 1));
+    let (file, line) =
+        source.or_else(|| finding.launched.first().and_then(|call| place(call))).unwrap_or((artifact, 1));
     let mut location = json!({
         "physicalLocation": {
             "artifactLocation": { "uri": uri(file) },
@@ -78,6 +79,13 @@ fn result(finding: &Finding, artifact: &str) -> Value {
         "occurrenceCount": finding.count,
         "locations": [location],
     })
+}
+
+/// The file and the line of a call such as "main at program.py:12".
+fn place(call: &str) -> Option<(&str, u32)> {
+    let (file, line) = call.split_once(" at ")?.1.rsplit_once(':')?;
+    // Code without a file has a name such as `<string>`.
+    line.parse().ok().map(|line| (file, line)).filter(|_| !file.starts_with('<'))
 }
 
 /// A path as a relative reference of RFC 3986.
@@ -121,5 +129,8 @@ mod tests {
         }
         assert_eq!(results[1]["locations"][0]["logicalLocations"][0]["name"], "saxpy");
         assert!(results[2]["locations"][0].get("logicalLocations").is_none());
+        let launched = Finding { launched: vec!["step at look at.py:7".to_owned()], ..finding(None) };
+        let place = &sarif(&[launched], "saxpy.cubin")["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
+        assert_eq!((&place["artifactLocation"]["uri"], &place["region"]["startLine"]), (&json!("look%20at.py"), &json!(7)));
     }
 }

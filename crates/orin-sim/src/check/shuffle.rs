@@ -107,7 +107,7 @@ fn report(grid: &GridCheck, block: [u32; 3], value: &Value, active: u32, site: &
         Finding {
             at: Some(grid.locate(value.pc)),
             worker: Some(Worker { block, thread: [0, 1, 2].map(|axis| site.tid[axis][lane]) }),
-            ..Finding::new(Kind::InactiveLane, message)
+            ..grid.finding(Kind::InactiveLane, message)
         }
     });
 }

@@ -175,7 +175,7 @@ impl BlockSync {
         grid.checker.add(Kind::WarpMask, site.pc, 1, || Finding {
             at: Some(grid.locate(site.pc)),
             worker: Some(Worker { block, thread: [0, 1, 2].map(|axis| site.tid[axis][lane]) }),
-            ..Finding::new(Kind::WarpMask, message)
+            ..grid.finding(Kind::WarpMask, message)
         });
     }
 }
@@ -200,7 +200,7 @@ fn report(grid: &GridCheck, block: [u32; 3], threads: u32, group: &Group, kind: 
         Finding {
             at: Some(grid.locate(group.pc)),
             worker: Some(Worker { block, thread }),
-            ..Finding::new(kind, message)
+            ..grid.finding(kind, message)
         }
     });
 }

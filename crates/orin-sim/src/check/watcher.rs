@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::calls::Trace;
+use super::calls::{self, Trace};
 use super::objects::{LaunchInfo, Object};
 use super::program::Image;
 use super::{Checker, Tools, init};
@@ -170,12 +170,12 @@ impl Watcher {
     /// descriptor rounds the number up.
     ///
     /// `pointers` are the arguments that are parts of objects. A kernel that gets only parts of an object may access
-    /// only them.
+    /// only them. Findings about the launch show the calls of [`set_calls`](super::set_calls).
     pub fn launch(&self, va: u64, bytes: u32, pointers: Vec<Pointer>) {
         self.checker.0.objects.write().launch(
             self.space.serial(),
             va,
-            LaunchInfo { shared_bytes: bytes, pointers },
+            LaunchInfo { shared_bytes: bytes, pointers, calls: calls::given() },
         );
     }
 

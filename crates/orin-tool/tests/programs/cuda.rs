@@ -94,6 +94,81 @@ fn checks_find_three_elements_too_many() {
     assert_eq!((quiet.status.code(), text(&quiet.stderr).contains(" 0 findings\n")), (Some(0), true));
 }
 
+/// A package that launches a kernel of 1,003 threads on 1,000 elements, and a program that uses it.
+const PYTHON: [(&str, &str); 2] = [
+    (
+        "site-packages/package.py",
+        r#"
+from ctypes import *
+cuda = CDLL("libcuda.so.1")
+def call(name, *arguments):
+    result = getattr(cuda, name)(*arguments)
+    assert result == 0, (name, result)
+class Array:
+    def __init__(self, count):
+        self.address = c_uint64()
+        call("cuMemAlloc_v2", byref(self.address), c_size_t(4 * count))
+        call("cuMemsetD32_v2", self.address, 0, c_size_t(count))
+context, module, kernel = c_void_p(), c_void_p(), c_void_p()
+def start(cubin):
+    call("cuInit", 0)
+    call("cuCtxCreate_v2", byref(context), 0, 0)
+    call("cuModuleLoad", byref(module), cubin.encode())
+    call("cuModuleGetFunction", byref(kernel), module, b"vector_add")
+def launch(*arguments):
+    pointers = (c_void_p * len(arguments))(*(addressof(argument) for argument in arguments))
+    call("cuLaunchKernel", kernel, 4, 1, 1, 256, 1, 1, 0, None, pointers, None)
+    call("cuCtxSynchronize")
+"#,
+    ),
+    (
+        "program.py",
+        r#"
+import sys
+from threading import Thread
+sys.path.insert(0, sys.path[0] + "/site-packages")
+import package
+def array():
+    return package.Array(1000)
+def step():
+    package.start(sys.argv[1])
+    a, b, c = (array() for _ in range(3))
+    package.launch(a.address, b.address, c.address, package.c_uint32(1003))
+thread = Thread(target=step)
+thread.start()
+thread.join()
+"#,
+    ),
+];
+
+#[test]
+fn findings_name_the_lines_of_python() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("site-packages")).unwrap();
+    PYTHON.iter().for_each(|(name, text)| fs::write(folder.path().join(name), text).unwrap());
+    let program = folder.path().join("program.py");
+    let (program, sarif) = (program.to_str().unwrap(), folder.path().join("s.json"));
+    let options = ["--check", "--sarif", sarif.to_str().unwrap()];
+    let output = cuda(&options, &["python3", program, CUBIN]);
+    let errors = text(&output.stderr);
+    assert!(errors.ends_with("1 launch checked (memcheck), 3 findings\n"), "{errors}");
+    let launched = format!("\n    launched by\n        step at {program}:11\n    0 bytes past the end of ");
+    assert_eq!(errors.matches(&launched).count(), 3, "{errors}");
+    let place = format!(" at {program}:7\n        ");
+    assert_eq!(errors.matches(&place).count(), 3, "{errors}");
+    assert!(
+        !["package.py", "threading.py", "Py", "ffi"].iter().any(|name| errors.contains(name)),
+        "{errors}"
+    );
+    let log: Value = serde_json::from_slice(&fs::read(sarif).unwrap()).unwrap();
+    // The cubin has no lines.
+    let place = &log["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
+    assert_eq!(
+        (&place["artifactLocation"]["uri"], &place["region"]["startLine"]),
+        (&program.into(), &11.into())
+    );
+}
+
 #[test]
 fn functions_that_are_missing_are_counted() {
     let folder = tempfile::tempdir().unwrap();

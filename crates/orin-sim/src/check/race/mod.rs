@@ -445,7 +445,7 @@ impl Race {
                     block: if *kind == Kind::SharedRace { self.block } else { place },
                     warp: before.warp.into(),
                 }),
-                ..Finding::new(*kind, message)
+                ..grid.finding(*kind, message)
             }
         });
     }
