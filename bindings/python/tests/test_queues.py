@@ -277,9 +277,10 @@ def test_profiles_have_times_and_names(device: Device, cubin: Cubins, tmp_path: 
 
 
 def test_a_fault_is_decoded_and_the_next_kernel_runs(device: Device, cubin: Cubins, on_the_model: None) -> None:
-    program, out = cubin("faults"), device.alloc(16, "uint32")
+    out = device.alloc(16, "uint32")
     out.set_name("result")
-    program["fault_misaligned"](out, 2, out, grid=1, block=1)
+    # The program is a temporary.
+    cubin("faults")["fault_misaligned"](out, 2, out, grid=1, block=1)
     with pytest.raises(tegra_hcq.GpuFault) as caught:
         device.synchronize()
     fault = caught.value.fault

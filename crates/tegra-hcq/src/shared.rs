@@ -5,6 +5,7 @@
 
 use core::fmt;
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use gpu_hal::chip::{self, Chip};
@@ -17,13 +18,25 @@ use crate::fault::CodeLocation;
 use crate::heap::{Content, Drain, Handle, Heap, Mapped, Observer};
 use crate::kind::{DeviceName, Properties};
 use crate::log::LogBook;
-use crate::program::code::ProgramCode;
+use crate::program::code::{self, KernelCode, ProgramCode};
 use crate::runtime::{Output, Runtime, Sizes};
 use crate::waiter::Waiter;
 
+/// The kernels of loaded programs, by address of the image. Submitted work may outlive its program, so those of a
+/// program that was dropped stay at least as long as its memory is in use.
+#[derive(Default)]
+struct Programs {
+    kernels: BTreeMap<u64, Arc<[KernelCode]>>,
+    /// Number of programs at which those without memory are removed.
+    limit: usize,
+}
+
+/// Smallest [`Programs::limit`].
+const FEW_PROGRAMS: usize = 16;
+
 /// The registries of a device.
 pub(crate) struct Shared {
-    programs: Mutex<Vec<Weak<ProgramCode>>>,
+    programs: Mutex<Programs>,
     /// The library's own kernels; loaded while a graph or a queue uses them.
     builtin: Mutex<Weak<ProgramCode>>,
     /// What programs that call `printf`, `assert` or `malloc` are linked with; loaded with the first of them.
@@ -152,11 +165,12 @@ impl Shared {
 
     pub(crate) fn register_program(&self, program: &Arc<ProgramCode>) {
         let mut programs = self.programs.lock();
-        // Before the list grows, so the cost per program does not grow with their number.
-        if programs.len() == programs.capacity() {
-            programs.retain(|weak| weak.strong_count() > 0);
+        // Rarely, so the cost per program does not grow with their number.
+        if programs.kernels.len() >= programs.limit.max(FEW_PROGRAMS) {
+            programs.kernels.retain(|va, _| self.image_at(*va) == Some(*va));
+            programs.limit = 2 * programs.kernels.len();
         }
-        programs.push(Arc::downgrade(program));
+        programs.kernels.insert(program.memory.gpu_va(), Arc::clone(&program.kernels));
         self.programs_loaded.fetch_add(1, Ordering::Release);
     }
 
@@ -216,7 +230,14 @@ impl Shared {
 
     /// Name of the loaded kernel that contains the code address, and the offset in its code.
     pub(crate) fn locate(&self, pc: u64) -> Option<CodeLocation> {
-        self.programs.lock().iter().filter_map(Weak::upgrade).find_map(|program| program.locate(pc))
+        let image = self.image_at(pc)?;
+        code::locate(self.programs.lock().kernels.get(&image)?, pc)
+    }
+
+    /// Address of the program's image that contains an address and that a program or submitted work uses.
+    fn image_at(&self, va: u64) -> Option<u64> {
+        let memory = self.heap.find(va, 1).ok().flatten()?;
+        (memory.content() == Content::Program).then(|| memory.gpu_va())
     }
 }
 

@@ -1,6 +1,7 @@
 //! A loaded image: its code in GPU memory, and the launch data of each kernel.
 
 use core::fmt;
+use std::sync::Arc;
 
 use gpu_hal::Properties;
 use gpu_hal::chip::{self, Chip, MAX_BLOCK_THREADS, Sm, WARP};
@@ -66,7 +67,7 @@ pub(crate) struct ParamSlot {
 /// pending launches have ended.
 pub(crate) struct ProgramCode {
     pub(crate) memory: Handle,
-    pub(crate) kernels: Vec<KernelCode>,
+    pub(crate) kernels: Arc<[KernelCode]>,
     /// Version of the PTX architecture that the code was compiled from, major and minor; `None` if unknown.
     pub(crate) ptx_version: Option<(u32, u32)>,
     /// The variables, sorted by name.
@@ -90,14 +91,11 @@ impl fmt::Debug for ProgramCode {
     }
 }
 
-impl ProgramCode {
-    /// The kernel that contains a code address.
-    pub(crate) fn locate(&self, pc: u64) -> Option<CodeLocation> {
-        let inside =
-            |kernel: &&KernelCode| (kernel.code_va..kernel.code_va + kernel.code_bytes).contains(&pc);
-        let kernel = self.kernels.iter().find(inside)?;
-        Some(CodeLocation { kernel: kernel.name.clone(), offset: pc - kernel.code_va })
-    }
+/// The kernel that contains a code address.
+pub(crate) fn locate(kernels: &[KernelCode], pc: u64) -> Option<CodeLocation> {
+    let inside = |kernel: &&KernelCode| (kernel.code_va..kernel.code_va + kernel.code_bytes).contains(&pc);
+    let kernel = kernels.iter().find(inside)?;
+    Some(CodeLocation { kernel: kernel.name.clone(), offset: pc - kernel.code_va })
 }
 
 impl KernelCode {

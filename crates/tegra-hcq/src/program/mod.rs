@@ -117,7 +117,7 @@ impl Program {
                 let image = (cubin.sm(), memory.gpu_va());
                 KernelCode::prepare(kernel, code, image, needs, properties, shared.encodings())
             })
-            .collect::<Result<Vec<_>>>()?;
+            .collect::<Result<Arc<[_]>>>()?;
         let globals = cubin.globals().to_vec();
         let ptx_version = cubin.virtual_sm().map(|sm| (sm / 10, sm % 10));
         let code = Arc::new(ProgramCode { memory, kernels, ptx_version, globals, variables: Mutex::new(()) });

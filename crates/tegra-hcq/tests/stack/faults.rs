@@ -83,6 +83,36 @@ fn a_misaligned_load_is_named() {
 }
 
 #[test]
+fn a_fault_of_a_program_that_was_dropped_is_named() {
+    let Bench { device, mut queue, .. } = Bench::new("basics");
+    let input = device.alloc_from(&[0_u32; 4]).unwrap();
+    let out = device.alloc::<u32>(1).unwrap();
+    let args = args![&input, 2_u32, &out];
+    let kernel = Program::load(&device, &cubin("faults")).unwrap().kernel("fault_misaligned").unwrap();
+    unsafe { queue.launch(&kernel, 1, 32, &args) }.unwrap();
+    drop(kernel);
+    let fence = queue.submit().unwrap();
+    // More programs than are remembered at once.
+    for _ in 0..40 {
+        Program::load(&device, &cubin("basics")).unwrap();
+    }
+    let first = fault(fence.wait(TIMEOUT));
+    assert_eq!(
+        first.location.as_ref().map(|location| &*location.kernel),
+        Some("fault_misaligned"),
+        "{first}"
+    );
+    assert_eq!(first.grid, Some((1.into(), 32.into())));
+    // The next program has the same address.
+    device.recover().unwrap();
+    let mut queue = device.queue().unwrap();
+    let program = Program::load(&device, &cubin("faults")).unwrap();
+    unsafe { queue.launch(&program.kernel("fault_trap").unwrap(), 1, 64, &args![33_u32, &out]) }.unwrap();
+    let second = fault(queue.submit().unwrap().wait(TIMEOUT));
+    assert_eq!(second.location.as_ref().map(|location| &*location.kernel), Some("fault_trap"), "{second}");
+}
+
+#[test]
 fn a_trap_names_its_kernel() {
     let mut bench = Bench::new("faults");
     let out = bench.device.alloc::<u32>(64).unwrap();
