@@ -135,12 +135,13 @@ pub unsafe trait Door: Send + Sync + fmt::Debug {
     /// The caller owns or borrows `fd`.
     unsafe fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno>;
 
-    /// Seeks to the end of `/dev/kmsg`, after its last record (`lseek(fd, 0, SEEK_END)`).
+    /// Seeks to the end (`lseek(fd, 0, SEEK_END)`) and returns the position. Of a dma-buf, that is its size in bytes; of
+    /// `/dev/kmsg`, whose next read is then that of the next new record, it is 0.
     ///
     /// # Safety
     ///
     /// The caller owns or borrows `fd`.
-    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno>;
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<u64, Errno>;
 
     /// Waits until an event of `wanted`, or an error, occurs on a descriptor, at most for `timeout`. Returns what has
     /// occurred; nothing after a time-out.

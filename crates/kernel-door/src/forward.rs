@@ -114,7 +114,7 @@ pub unsafe trait Forward: Send + Sync + fmt::Debug {
     /// # Safety
     ///
     /// As for [`Door::seek_end`].
-    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<u64, Errno> {
         // SAFETY: the contract of the caller is the same.
         unsafe { self.behind().seek_end(fd) }
     }
@@ -174,7 +174,7 @@ unsafe impl<F: Forward> Door for F {
         unsafe { Forward::read(self, fd, buffer) }
     }
 
-    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<u64, Errno> {
         // SAFETY: the contract of the caller is the same.
         unsafe { Forward::seek_end(self, fd) }
     }
@@ -229,7 +229,7 @@ mod tests {
         let mut buffer = [7; 4];
         assert_eq!(fd.read(&mut buffer), Ok(4));
         assert_eq!(buffer, [0; 4]);
-        fd.seek_end().unwrap();
+        assert_eq!(fd.seek_end(), Ok(0));
         assert_eq!(fd.poll(Events::IN, Duration::ZERO), Ok(Events::IN));
         // TCGETS, which emulators of system calls implement too, writes 60 bytes on a terminal, and nothing here.
         let mut settings = [0_u8; 64];

@@ -107,9 +107,9 @@ unsafe impl Door for LinuxDoor {
         rustix::io::read(unsafe { borrow(fd) }?, buffer)
     }
 
-    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<u64, Errno> {
         // SAFETY: the caller owns the descriptor.
-        rustix::fs::seek(unsafe { borrow(fd) }?, SeekFrom::End(0)).map(drop)
+        rustix::fs::seek(unsafe { borrow(fd) }?, SeekFrom::End(0))
     }
 
     unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {

@@ -91,12 +91,13 @@ impl DoorFd {
         unsafe { self.door.read(self.raw, buffer) }
     }
 
-    /// Seeks to the end of `/dev/kmsg`, after its last record.
+    /// Seeks to the end and returns the position: the size of a dma-buf in bytes; 0 for `/dev/kmsg`, of which the next
+    /// read returns the next new record.
     ///
     /// # Errors
     ///
     /// The errno of the lseek.
-    pub fn seek_end(&self) -> Result<(), Errno> {
+    pub fn seek_end(&self) -> Result<u64, Errno> {
         // SAFETY: the descriptor is `self`'s.
         unsafe { self.door.seek_end(self.raw) }
     }

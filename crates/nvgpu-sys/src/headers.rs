@@ -6,7 +6,7 @@
 
 use crate::channel::SETUP_BIND_R39;
 use crate::ctrl::CHARACTERISTICS_R36;
-use crate::{address_space, channel, ctrl, host1x, nvmap, tsg};
+use crate::{address_space, channel, ctrl, dma_buf, dma_heap, host1x, nvmap, sync_file, tsg, udmabuf};
 use kernel_door::layout::StructInfo;
 use kernel_door::{RequestInfo, structs};
 
@@ -68,7 +68,21 @@ const HOST1X: &[StructInfo] = structs!(
     CreateFence FenceExtractFence FenceExtract CreatePollfd TriggerPollfd
 );
 
-/// Every header with requests of this crate.
+/// Structs of Linux itself, header by header.
+const SYNC_FILE: &[StructInfo] = structs!(sync_file: FileInfo);
+const DMA_BUF: &[StructInfo] = structs!(dma_buf: Sync ExportSyncFile ImportSyncFile);
+const DMA_HEAP: &[StructInfo] = structs!(dma_heap: AllocationData);
+const UDMABUF: &[StructInfo] = structs!(udmabuf: Create CreateItem CreateList);
+
+/// The headers of Linux itself with requests of this crate. They are not part of an L4T release's drivers.
+pub const LINUX: &[Header] = &[
+    Header { path: "linux/sync_file.h", requests: &[sync_file::ALL], structs: &[SYNC_FILE] },
+    Header { path: "linux/dma-buf.h", requests: &[dma_buf::ALL], structs: &[DMA_BUF] },
+    Header { path: "linux/dma-heap.h", requests: &[dma_heap::ALL], structs: &[DMA_HEAP] },
+    Header { path: "linux/udmabuf.h", requests: &[udmabuf::ALL], structs: &[UDMABUF] },
+];
+
+/// Every header of NVIDIA's drivers with requests of this crate.
 pub const ALL: &[Header] = &[
     Header {
         path: "nvgpu/include/uapi/linux/nvgpu-ctrl.h",

@@ -9,6 +9,7 @@
 //!
 //! - Requests by node: [`mod@nvmap`], [`ctrl`], [`address_space`], [`tsg`], [`channel`], [`host1x`], [`sync_file`]; the
 //!   nodes in [`paths`].
+//! - Memory of other drivers: [`dma_buf`], [`dma_heap`], [`udmabuf`].
 //! - The headers they come from: [`headers`].
 //! - The releases that have a request or struct: [`Release`], [`UnknownRelease`].
 //! - Advice for a node that does not open: [`cure`].
@@ -17,6 +18,8 @@ pub mod address_space;
 pub mod channel;
 pub mod ctrl;
 pub mod cure;
+pub mod dma_buf;
+pub mod dma_heap;
 pub mod headers;
 pub mod host1x;
 pub mod nvmap;
@@ -24,13 +27,24 @@ pub mod paths;
 mod release;
 pub mod sync_file;
 pub mod tsg;
+pub mod udmabuf;
 
 pub use release::{Release, UnknownRelease};
 
 /// All requests of this crate, node by node. No two nodes share a code.
 pub fn requests() -> impl Iterator<Item = &'static kernel_door::RequestInfo> + Clone {
-    let nodes =
-        [nvmap::ALL, ctrl::ALL, address_space::ALL, tsg::ALL, channel::ALL, host1x::ALL, sync_file::ALL];
+    let nodes = [
+        nvmap::ALL,
+        ctrl::ALL,
+        address_space::ALL,
+        tsg::ALL,
+        channel::ALL,
+        host1x::ALL,
+        sync_file::ALL,
+        dma_buf::ALL,
+        dma_heap::ALL,
+        udmabuf::ALL,
+    ];
     nodes.into_iter().flatten()
 }
 

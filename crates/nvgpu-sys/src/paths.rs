@@ -12,6 +12,10 @@ pub const CTRL: &CStr = c"/dev/nvgpu/igpu0/ctrl";
 pub const CTRL_LEGACY: &CStr = c"/dev/nvhost-ctrl-gpu";
 /// The node for CPU waits on syncpoints.
 pub const HOST1X_FENCE: &CStr = c"/dev/host1x-fence";
+/// Creates dma-bufs of a process's memory.
+pub const UDMABUF: &CStr = c"/dev/udmabuf";
+/// The heap of system memory for devices.
+pub const DMA_HEAP_SYSTEM: &CStr = c"/dev/dma_heap/system";
 /// The kernel log, one record per read.
 pub const KMSG: &CStr = kernel_door::KMSG;
 /// Minimum GPU frequency in Hz, a decimal number; writable by root.

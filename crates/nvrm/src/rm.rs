@@ -285,7 +285,7 @@ mod tests {
             Err(Errno::INVAL)
         }
 
-        unsafe fn seek_end(&self, _fd: RawFd) -> Answer<()> {
+        unsafe fn seek_end(&self, _fd: RawFd) -> Answer<u64> {
             Err(Errno::INVAL)
         }
 

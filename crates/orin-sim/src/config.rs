@@ -42,9 +42,13 @@ pub struct Nodes {
     pub host1x_fence: Node,
     /// `/dev/kmsg`; on most systems ordinary users cannot read it.
     pub kernel_log: Node,
+    /// `/dev/udmabuf`. Whether the kernel of a board has it was not seen.
+    pub udmabuf: Node,
+    /// `/dev/dma_heap/system`; as above.
+    pub dma_heap: Node,
 }
 
-/// A call that can be made to fail.
+/// A call that can be made to fail: a system call, or one of the kernel's to another driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Call {
     /// Opening any node.
@@ -53,6 +57,10 @@ pub enum Call {
     Ioctl(u32),
     /// Mapping any descriptor.
     Mmap,
+    /// Attaching the GPU to a dma-buf (`dma_buf_attach`), before the GPU's access to its memory.
+    Attach,
+    /// The exporter's answer to such an attachment (`dma_buf_map_attachment`), from which the GPU gets its addresses.
+    MapAttachment,
 }
 
 /// An injected failure.

@@ -40,6 +40,13 @@ pub(crate) struct Part {
     len: usize,
 }
 
+impl Part {
+    /// `len` bytes of a file from `offset` on, whole pages that the file has and keeps.
+    pub(crate) fn new(file: Arc<OwnedFd>, offset: u64, len: usize) -> Self {
+        Self { file, shadow: None, offset, len }
+    }
+}
+
 /// The storage of the bytes.
 #[derive(Debug)]
 enum Backing {
@@ -124,6 +131,11 @@ impl Memory {
         if !seals.contains(SealFlags::SHRINK) || !is_long_enough {
             return Err(Errno::INVAL);
         }
+        Self::map_lasting(file, len)
+    }
+
+    /// As [`Memory::map`], of a file that has `len` bytes and keeps them.
+    pub(crate) fn map_lasting(file: Arc<OwnedFd>, len: usize) -> Result<Self, Errno> {
         // SAFETY: a fresh mapping at an address that the kernel chooses affects no other memory.
         let pointer = unsafe {
             rustix::mm::mmap(

@@ -10,6 +10,10 @@ const ACCESS: &str = "Use 0, 1 (read) or 2 (read and write).";
 const KINDS: &str = "Pass compr_kind -1 and incompr_kind 0.";
 const WRITER: &str = "Use the writable handle.";
 const LIST: &str = "Pass the address of the list.";
+const EXPORTER: &str =
+    "Copy into a buffer of nvmap, or let the driver allocate memory that other devices can reach.";
+const ATTACHMENT: &str =
+    "-12: free memory. -22: allocate the buffer (ALLOC) before mapping it. Else copy into a buffer of nvmap.";
 const PIN: &str = "Allocate the buffer (ALLOC) before mapping it; check free memory.";
 const IDLE: &str = "Wait for the work that uses the mapping.";
 const SPACE: &str = "Free mappings, or use a wider range.";
@@ -104,6 +108,14 @@ lines! {
         => PinFailed {} "Failed to pin dma_buf!",
         "The kernel could not pin a buffer for the GPU.",
         PIN;
+    Alone Error Refused "Failed to attach dma_buf"
+        => AttachFailed { error: i32 } "Failed to attach dma_buf (err = {error})!",
+        "The driver that exported the dma-buf does not let the GPU use it.",
+        EXPORTER;
+    Alone Error Refused "Failed to map attachment"
+        => MapAttachment { error: i32 } "Failed to map attachment (err = {error})!",
+        "The driver that exported the dma-buf could not give the GPU its memory, or the buffer has none.",
+        ATTACHMENT;
     Alone Error Refused "dmabuf file mode",
         "MAP_BUFFER_EX: the GPU cannot map a buffer of this mode.",
         "Use IOVMM buffers.";

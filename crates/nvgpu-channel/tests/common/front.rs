@@ -115,9 +115,9 @@ unsafe impl Forward for Front {
         Ok(text.len())
     }
 
-    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<u64, Errno> {
         assert_eq!(fd, NODE);
-        Ok(())
+        Ok(0)
     }
 
     unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {

@@ -1,5 +1,6 @@
 //! Compares every struct, request code and constant of the crate with the tables in `tests/abi`, which
 //! were extracted from the kernel's headers (L4T r36.4.3, and what differs from it in headers of the time of r39).
+//! The structs and requests of Linux itself are compared with a table of its own headers.
 //! Everything in the tables that belongs to the families of this crate must be in the crate.
 
 mod constants;
@@ -10,7 +11,7 @@ use kernel_door::RequestInfo;
 use kernel_door::layout::{Releases, StructInfo};
 use nvgpu_sys::Release::{self, R36_4_3, R39_2};
 use nvgpu_sys::headers::{self, Header};
-use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, tsg};
+use nvgpu_sys::{address_space, channel, ctrl, dma_buf, dma_heap, host1x, nvmap, tsg, udmabuf};
 use serde_json::Value;
 
 fn table(name: &str) -> Value {
@@ -25,6 +26,9 @@ fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
 
 /// The table with the row of a request or struct: the first release's, if it has the row.
 fn table_of(header: &Header, releases: Releases) -> Value {
+    if header.path.starts_with("linux/") {
+        return table("linux");
+    }
     if !R36_4_3.has(releases) {
         return table("r39");
     }
@@ -69,7 +73,7 @@ fn check_struct(table: &Value, header: &str, ours: &StructInfo) {
 
 #[test]
 fn every_struct_lies_as_in_the_kernels_headers() {
-    for header in headers::ALL {
+    for header in headers::ALL.iter().chain(headers::LINUX) {
         for ours in header.structs.iter().copied().flatten() {
             check_struct(&table_of(header, ours.releases), header.path, ours);
         }
@@ -87,22 +91,27 @@ fn every_struct_is_listed_under_a_header() {
         include_str!("../../src/ctrl/graphics.rs"),
         include_str!("../../src/ctrl/objects.rs"),
         include_str!("../../src/ctrl/topology.rs"),
+        include_str!("../../src/dma_buf.rs"),
+        include_str!("../../src/dma_heap.rs"),
         include_str!("../../src/host1x.rs"),
         include_str!("../../src/nvmap/mod.rs"),
         include_str!("../../src/nvmap/rare.rs"),
+        include_str!("../../src/sync_file.rs"),
         include_str!("../../src/tsg.rs"),
+        include_str!("../../src/udmabuf.rs"),
     ];
     let lines =
         sources.iter().flat_map(|source| source.lines()).filter(|line| !line.trim().starts_with("//"));
     let declared = lines.filter(|line| line.contains(" bytes {") || line.contains(" bytes [")).count();
-    let listed: usize = headers::ALL.iter().flat_map(|header| header.structs).map(|list| list.len()).sum();
+    let headers = headers::ALL.iter().chain(headers::LINUX);
+    let listed: usize = headers.flat_map(|header| header.structs).map(|list| list.len()).sum();
     // Derived from the other release's layout: the characteristics of R36, SETUP_BIND's argument of R39.
     assert_eq!(listed, declared + 2);
 }
 
 #[test]
 fn every_request_is_listed_under_its_header() {
-    for header in headers::ALL {
+    for header in headers::ALL.iter().chain(headers::LINUX) {
         for request in header.requests.iter().copied().flatten() {
             let table = table_of(header, request.releases);
             assert_eq!(named(&table["ioctls"], request.name)["header"], header.path, "{}", request.name);
@@ -217,10 +226,26 @@ fn removed_and_changed_requests_are_those_of_the_newer_headers() {
     assert_eq!(R39_2.longest_argument(address_space::ALL), 72);
 }
 
-/// The only struct of the crate from a header of Linux itself, `linux/sync_file.h`.
+/// Headers of Linux also declare requests that this crate leaves out.
 #[test]
-fn the_sync_file_request_has_linuxs_code() {
-    assert_eq!(nvgpu_sys::sync_file::code::FILE_INFO, 0xc038_3e04);
+fn requests_of_linux_have_its_codes() {
+    let table = table("linux");
+    for request in headers::LINUX.iter().flat_map(|header| header.requests).copied().flatten() {
+        let entry = named(&table["ioctls"], request.name);
+        assert_eq!(entry["code"], format!("{:#010x}", request.code), "{}", request.name);
+        assert_eq!(entry["arg"], format!("struct {}", request.argument.unwrap().name), "{}", request.name);
+    }
+    let list = format!("{:#010x}", udmabuf::CREATE_LIST);
+    assert_eq!(named(&table["ioctls"], "UDMABUF_CREATE_LIST")["code"], list);
+    for (name, value) in [
+        ("DMA_BUF_SYNC_READ", dma_buf::SyncFlags::READ.bits()),
+        ("DMA_BUF_SYNC_WRITE", dma_buf::SyncFlags::WRITE.bits()),
+        ("DMA_BUF_SYNC_END", dma_buf::SyncFlags::END.bits()),
+        ("UDMABUF_FLAGS_CLOEXEC", udmabuf::CLOEXEC),
+        ("DMA_HEAP_VALID_FD_FLAGS", dma_heap::CLOEXEC | dma_heap::READ_WRITE | 1),
+    ] {
+        assert_eq!(named(&table["constants"], name)["value"], value, "{name}");
+    }
 }
 
 /// The README lists the same requests without a driver case as the table.

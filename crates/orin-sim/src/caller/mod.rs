@@ -12,7 +12,7 @@ pub(crate) mod maps;
 mod own;
 
 use core::fmt;
-use std::os::fd::{AsFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -124,6 +124,16 @@ pub trait Caller: CallerMemory {
     ///
     /// [`Errno::BADF`] if the number is not open.
     fn file(&self, number: RawFd) -> Result<CallerFile, Errno>;
+
+    /// Returns a duplicate of the descriptor behind a number, for memory that another driver has exported.
+    ///
+    /// # Errors
+    ///
+    /// [`Errno::BADF`] if the number is not open, or if the caller's descriptors cannot be had.
+    fn open(&self, number: RawFd) -> Result<OwnedFd, Errno> {
+        let _ = number;
+        Err(Errno::BADF)
+    }
 
     /// Whether a number is open for writing.
     fn is_writable(&self, number: RawFd) -> bool;

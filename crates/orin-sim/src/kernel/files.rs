@@ -131,6 +131,10 @@ impl Kernel {
             (nodes.nvmap, Object::Nvmap(process))
         } else if path == paths::HOST1X_FENCE {
             (nodes.host1x_fence, Object::Host1x)
+        } else if path == paths::UDMABUF {
+            (nodes.udmabuf, Object::Udmabuf)
+        } else if path == paths::DMA_HEAP_SYSTEM {
+            (nodes.dma_heap, Object::DmaHeap)
         } else if path == paths::KMSG {
             (nodes.kernel_log, Object::Kmsg { cursor: self.log.first(), blocking })
         } else if let Some(text) = self.text(path) {
@@ -210,6 +214,8 @@ impl Kernel {
             | Object::DmaBuf(_)
             | Object::Event(_)
             | Object::Host1x
+            | Object::Udmabuf
+            | Object::DmaHeap
             | Object::SyncFile(_)
             | Object::PollSet(_)
             | Object::Kmsg { .. }
@@ -226,7 +232,7 @@ impl Kernel {
             return Err(Errno::INVAL);
         }
         self.settle(task, request.fd);
-        let object = self.state.lock().fds.find(task, request.fd, Errno::NODEV)?;
+        let object = self.state.lock().fds.find_any(task, request.fd, Errno::NODEV)?;
         if request.len == 0 {
             return Err(Errno::INVAL);
         }
@@ -242,7 +248,8 @@ impl Kernel {
     /// whether the file is one of the board.
     pub(super) fn approve_mmap(&self, task: &Task<'_>, request: &MapRequest) -> Result<bool, Errno> {
         self.settle(task, request.fd);
-        let Some(object) = self.state.lock().fds.get(task, request.fd).cloned() else { return Ok(false) };
+        let found = self.state.lock().fds.find_any(task, request.fd, Errno::NODEV);
+        let Ok(object) = found else { return Ok(false) };
         self.fail_on_demand(Call::Mmap)?;
         if !request.offset.is_multiple_of(CPU_PAGE) || request.len == 0 {
             return Err(Errno::INVAL);
@@ -398,19 +405,26 @@ impl Kernel {
         }
     }
 
-    pub(super) fn seek_end(&self, task: &Task<'_>, fd: RawFd) -> Result<(), Errno> {
+    pub(super) fn seek_end(&self, task: &Task<'_>, fd: RawFd) -> Result<u64, Errno> {
         let mut state = self.state.lock();
         // The rest that a served process has not read yet.
         state.fds.drain(task, fd);
+        if let Ok(buffer) = state.fds.dma_buf(task, fd) {
+            return Ok(buffer.handle.size());
+        }
         let missing = state.fds.missing(task, fd, Errno::SPIPE);
         match state.fds.get_mut(task, fd).ok_or(missing)? {
-            Object::Kmsg { cursor, .. } => *cursor = self.log.next(),
-            Object::Text { text, read } => *read = text.len(),
-            // A seek reports its size.
-            Object::DmaBuf(_) => {}
-            _ => return Err(Errno::SPIPE),
+            Object::Kmsg { cursor, .. } => {
+                *cursor = self.log.next();
+                Ok(0)
+            }
+            Object::Text { text, read } => {
+                *read = text.len();
+                // CAST: a short text.
+                Ok(*read as u64)
+            }
+            _ => Err(Errno::SPIPE),
         }
-        Ok(())
     }
 
     /// Answers a seek of a served process to the end. Returns `None` if the host must answer.
@@ -420,7 +434,7 @@ impl Kernel {
             Object::Text { .. } => None,
             // The position is not that of a file.
             Object::DmaBuf(buffer) => Some(Ok(buffer.handle.size())),
-            _ => Some(self.seek_end(task, fd).map(|()| 0)),
+            _ => Some(self.seek_end(task, fd)),
         }
     }
 

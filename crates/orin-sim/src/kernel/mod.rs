@@ -21,6 +21,7 @@ mod clocks;
 mod ctrl;
 mod dma_buf;
 mod engine_rules;
+mod exporters;
 mod files;
 mod host1x;
 mod interrupts;
@@ -58,6 +59,7 @@ use std::sync::{Arc, Weak};
 
 use gpu_log::ChannelLine;
 use kernel_door::{Door, Events, MapRequest, OpenFlags, RequestInfo};
+use nvgpu_sys::dma_buf as dma_buf_abi;
 use parking_lot::{Mutex, RwLock};
 use rustix::io::Errno;
 
@@ -467,9 +469,12 @@ impl Kernel {
 
     fn ioctl(&self, task: &Task<'_>, fd: RawFd, request: u32, address: u64) -> Result<i32, Errno> {
         // Requests of a served process on other files are not counted.
+        let code = Code::new(request);
+        // Only these requests concern descriptors of other drivers.
+        let find = if code.family == dma_buf_abi::FAMILY { Fds::find_any } else { Fds::find };
         let known = if task.is_served() {
             self.settle(task, fd);
-            Some(self.state.lock().fds.find(task, fd, Errno::NOTTY)?)
+            Some(find(&self.state.lock().fds, task, fd, Errno::NOTTY)?)
         } else {
             None
         };
@@ -487,12 +492,11 @@ impl Kernel {
         {
             return Err(random.errno);
         }
-        let code = Code::new(request);
         let object = match known {
             Some(object) => object,
             None => {
                 self.settle(task, fd);
-                self.state.lock().fds.find(task, fd, Errno::NOTTY)?
+                find(&self.state.lock().fds, task, fd, Errno::NOTTY)?
             }
         };
         match object {
@@ -503,7 +507,9 @@ impl Kernel {
             Object::Channel { id, serial } => self.channel_ioctl(task, id, serial, code, address),
             Object::Host1x => self.host1x_ioctl(task, code, address),
             Object::SyncFile(fence) => self.sync_file_ioctl(task, &fence, code, address),
-            Object::DmaBuf(buffer) => dma_buf::ioctl(task, &buffer, code, address),
+            Object::DmaBuf(buffer) => dma_buf::ioctl(task, &buffer, fd, code, address),
+            Object::Udmabuf => self.udmabuf_ioctl(task, code, address),
+            Object::DmaHeap => self.dma_heap_ioctl(task, code, address),
             Object::ClockRequest
             | Object::Event(_)
             | Object::PollSet(_)
@@ -575,7 +581,7 @@ unsafe impl Door for SoftwareOrin {
         self.board.kernel.read(&self.task(), fd, buffer)
     }
 
-    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<u64, Errno> {
         let _inside = guard::enter();
         self.board.kernel.seek_end(&self.task(), fd)
     }

@@ -10,11 +10,10 @@ use zerocopy::IntoBytes;
 
 use crate::mmu::MappedRange;
 
-use super::State;
 use super::address_space::{Space, SpaceId};
-use super::log::Log;
 use super::nvmap::Buffer;
 use super::process::task::Task;
+use super::{Kernel, State};
 
 /// GPU page in bytes.
 const PAGE: u64 = PAGE_SIZE as u64;
@@ -91,7 +90,7 @@ impl State {
     pub(super) fn remap(
         &mut self,
         task: &Task<'_>,
-        log: &Log,
+        kernel: &Kernel,
         space: SpaceId,
         args: &mut Remap,
     ) -> Result<(), Errno> {
@@ -116,7 +115,7 @@ impl State {
         let area = self.spaces.get(&space).ok_or(Errno::NODEV)?.sparse_area(&operations[0])?;
         let mut checked = Vec::new();
         for op in &operations {
-            checked.push(self.check_remap(task, log, area, op)?);
+            checked.push(self.check_remap(task, kernel, area, op)?);
         }
         let space = self.spaces.get_mut(&space).ok_or(Errno::NODEV)?;
         for operation in checked {
@@ -131,12 +130,12 @@ impl State {
     fn check_remap(
         &self,
         task: &Task<'_>,
-        log: &Log,
+        kernel: &Kernel,
         area: (u64, u64),
         op: &RemapOp,
     ) -> Result<Checked, Errno> {
         let failed = |step: fn(i32) -> MemoryLine, errno: Errno| {
-            log.error("nvgpu_vm_remap_locked", step(-errno.raw_os_error()));
+            kernel.log.error("nvgpu_vm_remap_locked", step(-errno.raw_os_error()));
             errno
         };
         let (va, len) = (op.virt_offset_in_pages * PAGE, op.num_pages * PAGE);
@@ -151,7 +150,7 @@ impl State {
         let flags = RemapFlags::from_bits_retain(op.flags);
         let writable = !flags.contains(RemapFlags::ACCESS_NO_WRITE);
         let buffer = self
-            .remap_buffer(task, log, op.mem_handle, writable)
+            .remap_buffer(task, kernel, op.mem_handle, writable)
             .map_err(|errno| failed(|error| MemoryLine::RemapBuffer { error }, errno))?;
         // Buffer offsets are in pages of the operation, addresses in pages of the area.
         let page = page_size(flags).unwrap_or(PAGE);
@@ -165,7 +164,14 @@ impl State {
     }
 
     /// Returns the buffer of an operation, if it has memory and allows the access.
-    fn remap_buffer(&self, task: &Task<'_>, log: &Log, handle: u32, writable: bool) -> Result<Buffer, Errno> {
+    fn remap_buffer(
+        &self,
+        task: &Task<'_>,
+        kernel: &Kernel,
+        handle: u32,
+        writable: bool,
+    ) -> Result<Buffer, Errno> {
+        let log = &kernel.log;
         let function = "nvgpu_vm_remap_os_buf_get";
         // CAST: a descriptor is the same 32 bits.
         let Ok(buffer) = self.fds.dma_buf(task, handle as RawFd) else {
@@ -176,7 +182,7 @@ impl State {
             log.error(function, MemoryLine::RemapReadOnly);
             return Err(Errno::INVAL);
         }
-        if buffer.handle.memory().is_none() {
+        if kernel.pin(&buffer).is_err() {
             log.warning(function, MemoryLine::RemapPinFailed);
             return Err(Errno::NOMEM);
         }

@@ -57,7 +57,7 @@ fn setup_checks(log: &Log, id: u32, channel: &Channel, args: &SetupBind, vpr: bo
 fn setup_buffers(
     state: &mut State,
     task: &Task<'_>,
-    log: &Log,
+    kernel: &Kernel,
     space: SpaceId,
     args: &SetupBind,
 ) -> Result<([Buffer; 2], u64), Errno> {
@@ -70,10 +70,8 @@ fn setup_buffers(
     let State { fds, spaces, .. } = state;
     let pinned = |fd| {
         let buffer = fds.dma_buf(task, fd)?;
-        if buffer.handle.storage().is_none() {
-            log.warning("nvgpu_vm_map_linux", MemoryLine::PinFailed {});
-            return Err(Errno::INVAL);
-        }
+        let failed = |_: &Errno| kernel.log.warning("nvgpu_vm_map_linux", MemoryLine::PinFailed {});
+        kernel.pin(&buffer).inspect_err(failed)?;
         Ok(buffer)
     };
     let ring = pinned(args.gpfifo_dmabuf_fd)?;
@@ -91,11 +89,12 @@ impl State {
     fn setup_bind(
         &mut self,
         task: &Task<'_>,
-        log: &Log,
+        kernel: &Kernel,
         (id, serial): (u32, u64),
         args: &mut SetupBind,
         vpr: bool,
     ) -> Result<ChannelSetup, Errno> {
+        let log = &kernel.log;
         let channel = self.channel(id, serial)?;
         setup_checks(log, id, channel, args, vpr)?;
         let (space, runlist) = (channel.space.ok_or(Errno::INVAL)?, channel.runlist);
@@ -117,7 +116,7 @@ impl State {
             channel.deterministic = deterministic;
             return Ok(setup);
         }
-        let (buffers, va) = setup_buffers(self, task, log, space, args).inspect_err(|_| {
+        let (buffers, va) = setup_buffers(self, task, kernel, space, args).inspect_err(|_| {
             log.error("nvgpu_channel_setup_usermode", ChannelLine::UsermodeBuffers);
             log.error("nvgpu_channel_setup_bind", ChannelLine::SetupFailed {});
         })?;
@@ -152,8 +151,7 @@ impl Kernel {
         let (setup, objects) = {
             let flags = GpuFlags::from_bits_retain(self.config.characteristics.flags);
             let mut state = self.state.lock();
-            let setup =
-                state.setup_bind(task, &self.log, channel, args, flags.contains(GpuFlags::SUPPORT_VPR))?;
+            let setup = state.setup_bind(task, self, channel, args, flags.contains(GpuFlags::SUPPORT_VPR))?;
             let entry = state.channel(channel.0, channel.1)?;
             if entry.watchdog.on {
                 self.start_watchdog();

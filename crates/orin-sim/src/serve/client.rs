@@ -5,7 +5,7 @@
 
 use core::ffi::c_void;
 use std::fs;
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::caller::{CallerFile, CallerMapping, parse_mapping};
 use crate::{Caller, CallerMemory};
 use rustix::io::Errno;
+use rustix::process::PidfdGetfdFlags;
 
 use crate::serve::listener::{Listener, Notification, last_errno};
 use crate::serve::observer::Access;
@@ -211,6 +212,22 @@ impl Caller for Client {
         };
         self.collect(|| Access::Use { number, file });
         Ok(file)
+    }
+
+    fn open(&self, number: RawFd) -> Result<OwnedFd, Errno> {
+        match self.listener.duplicate(self.id, self.thread, number) {
+            Ok(file) => Ok(file),
+            Err(Errno::BADF | Errno::SRCH) => Err(Errno::BADF),
+            // Before Linux 6.9, for threads that are not the thread-group leader, whose files they share.
+            Err(_) => {
+                // CAST: process ids are positive.
+                let leader = rustix::process::Pid::from_raw(self.process_id().cast_signed());
+                let flags = rustix::process::PidfdFlags::empty();
+                let leader = rustix::process::pidfd_open(leader.ok_or(Errno::BADF)?, flags)?;
+                let file = rustix::process::pidfd_getfd(leader, number, PidfdGetfdFlags::empty())?;
+                self.still_waits().map_err(|_| Errno::BADF).map(|()| file)
+            }
+        }
     }
 
     fn is_writable(&self, number: RawFd) -> bool {

@@ -9,8 +9,15 @@ use nvgpu_sys::paths;
 use rustix::io::Errno;
 
 /// Prefixes of paths that belong to the board, whether or not the board has the node.
-const BEGINNINGS: [&[u8]; 5] =
-    [b"/dev/nvmap", b"/dev/nvgpu", b"/dev/nvhost-", b"/dev/host1x-fence", b"/sys/class/devfreq/17000000.gpu"];
+const BEGINNINGS: [&[u8]; 7] = [
+    b"/dev/nvmap",
+    b"/dev/nvgpu",
+    b"/dev/nvhost-",
+    b"/dev/host1x-fence",
+    b"/dev/udmabuf",
+    b"/dev/dma_heap/",
+    b"/sys/class/devfreq/17000000.gpu",
+];
 /// Files of the system that describe the board.
 const FILES: [&[u8]; 4] =
     [paths::KMSG.to_bytes(), b"/etc/nv_tegra_release", b"/proc/sys/kernel/osrelease", b"/proc/meminfo"];

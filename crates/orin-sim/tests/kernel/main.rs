@@ -3,6 +3,7 @@
 
 mod bringup;
 mod disturbances;
+mod foreign;
 mod lifetime;
 mod log;
 mod processes;

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, IntoRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex};
 
 use crate::support::*;
@@ -49,6 +49,12 @@ impl Caller for Myself {
     fn file(&self, number: RawFd) -> Result<CallerFile, Errno> {
         let stat = rustix::fs::stat(format!("/proc/self/fd/{number}")).map_err(|_| Errno::BADF)?;
         Ok(CallerFile { device: stat.st_dev, inode: stat.st_ino })
+    }
+
+    fn open(&self, number: RawFd) -> Result<OwnedFd, Errno> {
+        self.file(number)?;
+        // SAFETY: the number is open.
+        rustix::io::fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(number) }, 0)
     }
 
     fn is_writable(&self, number: RawFd) -> bool {
@@ -109,10 +115,10 @@ unsafe impl Door for Supervised {
         unsafe { LinuxDoor.read(fd, buffer) }
     }
 
-    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<u64, Errno> {
         // SAFETY: passed on.
         let host = || unsafe { LinuxDoor.seek_end(fd) };
-        self.0.served(&self.1).seek_end(fd).map_or_else(host, |end| end.map(drop))
+        self.0.served(&self.1).seek_end(fd).unwrap_or_else(host)
     }
 
     unsafe fn poll(&self, fd: RawFd, wanted: Events, timeout: Duration) -> Result<Events, Errno> {
@@ -127,7 +133,7 @@ unsafe impl Door for Supervised {
 }
 
 /// A board whose only program is supervised.
-fn bench() -> Bench {
+pub(crate) fn bench() -> Bench {
     bench_of(&SoftwareOrin::new(Config::default()).unwrap())
 }
 

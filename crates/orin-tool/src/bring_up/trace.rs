@@ -246,7 +246,7 @@ unsafe impl Door for TraceDoor {
         unsafe { self.behind.read(fd, buffer) }
     }
 
-    unsafe fn seek_end(&self, fd: RawFd) -> Result<(), Errno> {
+    unsafe fn seek_end(&self, fd: RawFd) -> Result<u64, Errno> {
         // SAFETY: the caller's contract is the same.
         unsafe { self.behind.seek_end(fd) }
     }

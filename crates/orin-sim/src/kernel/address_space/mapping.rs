@@ -1,7 +1,5 @@
 //! Mappings created by user space: MAP_BUFFER_EX with its checks in order, UNMAP_BUFFER, MAPPING_MODIFY.
 
-use std::sync::Arc;
-
 use gpu_log::MemoryLine;
 use nvgpu_sys::address_space::{
     ACCESS_BITS, ACCESS_DEFAULT, ACCESS_READ_ONLY, ACCESS_READ_WRITE, ACCESS_SHIFT, KIND_INVALID,
@@ -10,6 +8,7 @@ use nvgpu_sys::address_space::{
 use rustix::io::Errno;
 
 use super::{PAGE, Space};
+use crate::kernel::Kernel;
 use crate::kernel::log::Log;
 use crate::kernel::nvmap::Buffer;
 use crate::mmu::MappedRange;
@@ -70,15 +69,20 @@ impl Space {
     }
 
     /// MAP_BUFFER_EX after the dma-buf lookup; the order of the checks determines the errno.
-    pub(super) fn map(&mut self, log: &Log, args: &mut MapBufferEx, buffer: Buffer) -> Result<(), Errno> {
+    pub(super) fn map(
+        &mut self,
+        kernel: &Kernel,
+        args: &mut MapBufferEx,
+        buffer: Buffer,
+    ) -> Result<(), Errno> {
+        let log = &kernel.log;
         let size = buffer.handle.size();
         let flags = MapBufferFlags::from_bits_retain(args.flags);
         let fixed = flags.contains(MapBufferFlags::FIXED_OFFSET);
         check_arguments(log, args, size)?;
-        if buffer.handle.memory().is_none() {
+        let memory = kernel.pin(&buffer).inspect_err(|_| {
             log.warning("nvgpu_vm_map_linux", MemoryLine::PinFailed {});
-            return Err(Errno::INVAL);
-        }
+        })?;
         let access = args.flags >> ACCESS_SHIFT & ((1 << ACCESS_BITS) - 1);
         if buffer.read_only && access == ACCESS_READ_WRITE {
             log.error("nvgpu_vm_map_linux", MemoryLine::WriteMapping);
@@ -109,10 +113,7 @@ impl Space {
         };
         self.forget_overlaps(va, len);
         self.clear_pages(va, len);
-        if !flags.contains(MapBufferFlags::UNMAPPED_PTE)
-            && let Some(memory) = buffer.handle.memory()
-        {
-            let memory = Arc::clone(memory);
+        if !flags.contains(MapBufferFlags::UNMAPPED_PTE) {
             let cached = flags.contains(MapBufferFlags::CACHEABLE);
             let offset = args.buffer_offset;
             self.mmu.map(MappedRange { va, len, memory, offset, writable, cached });

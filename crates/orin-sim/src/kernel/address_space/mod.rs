@@ -22,7 +22,6 @@ use crate::mmu::{AddressSpace, MappedRange};
 
 use super::State;
 use super::argument::{Argument, Code};
-use super::log::Log;
 use super::nvmap::Buffer;
 use super::process::task::Task;
 use super::va_allocator::VaAllocator;
@@ -215,19 +214,19 @@ impl State {
     fn map_buffer(
         &mut self,
         task: &Task<'_>,
-        log: &Log,
+        kernel: &Kernel,
         space: SpaceId,
         args: &mut MapBufferEx,
     ) -> Result<(), Errno> {
         // CAST: a descriptor is the same 32 bits.
         let fd = args.dmabuf_fd as RawFd;
         let buffer = self.fds.dma_buf(task, fd).inspect_err(|_| {
-            log.warning(
+            kernel.log.warning(
                 "nvgpu_vm_map_buffer",
                 MemoryLine::NotDmabuf { function: "nvgpu_vm_map_buffer".to_owned(), fd },
             );
         })?;
-        self.spaces.get_mut(&space).ok_or(Errno::NODEV)?.map(log, args, buffer)
+        self.spaces.get_mut(&space).ok_or(Errno::NODEV)?.map(kernel, args, buffer)
     }
 
     /// BIND_CHANNEL. A binding is permanent.
@@ -246,7 +245,7 @@ impl State {
     fn map_batch(
         &mut self,
         task: &Task<'_>,
-        log: &Log,
+        kernel: &Kernel,
         space: SpaceId,
         args: &MapBufferBatch,
     ) -> Result<(), Errno> {
@@ -256,11 +255,11 @@ impl State {
         let element = |base: u64, at: u32, size: usize| base.wrapping_add(u64::from(at) * size as u64);
         for at in 0..args.num_unmaps {
             let unmap: UnmapBuffer = task.read(element(args.unmaps, at, size_of::<UnmapBuffer>()))?;
-            self.spaces.get_mut(&space).ok_or(Errno::NODEV)?.unmap(log, &unmap);
+            self.spaces.get_mut(&space).ok_or(Errno::NODEV)?.unmap(&kernel.log, &unmap);
         }
         for at in 0..args.num_maps {
             let mut map: MapBufferEx = task.read(element(args.maps, at, size_of::<MapBufferEx>()))?;
-            self.map_buffer(task, log, space, &mut map)?;
+            self.map_buffer(task, kernel, space, &mut map)?;
         }
         Ok(())
     }
@@ -284,11 +283,11 @@ impl Kernel {
         if code.code == code::BIND_CHANNEL {
             argument.call(|args: &mut BindChannel| state.bind_space(task, id, args))?;
         } else if code.code == code::MAP_BUFFER_EX {
-            argument.call(|args: &mut MapBufferEx| state.map_buffer(task, log, id, args))?;
+            argument.call(|args: &mut MapBufferEx| state.map_buffer(task, self, id, args))?;
         } else if code.code == code::MAP_BUFFER_BATCH {
-            argument.call(|args: &mut MapBufferBatch| state.map_batch(task, log, id, args))?;
+            argument.call(|args: &mut MapBufferBatch| state.map_batch(task, self, id, args))?;
         } else if code.code == code::REMAP {
-            let result = argument.call(|args: &mut Remap| state.remap(task, log, id, args));
+            let result = argument.call(|args: &mut Remap| state.remap(task, self, id, args));
             drop(state);
             // The count is stored even after an error. A failure of that store replaces the error.
             if argument.copy_out() > 0 {

@@ -35,6 +35,8 @@ use super::log::Log;
 use super::process::ProcessId;
 use super::process::task::Task;
 
+pub(super) use requests::export;
+
 /// Page size of handles, in bytes.
 const PAGE: u64 = abi::PAGE_SIZE;
 /// First handle number of a machine (`nvmap_id_array.c` starts its search at U32_MAX / 2).
@@ -128,9 +130,20 @@ impl Drop for Storage {
     }
 }
 
-/// A buffer: the target of handle numbers and dma-bufs.
+/// The driver that a dma-buf belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exporter {
+    Nvmap,
+    /// Another driver of the board, or a file that stands for one.
+    Other,
+    /// A driver of the host.
+    Host,
+}
+
+/// A buffer: the target of handle numbers and dma-bufs, or a dma-buf of another exporter.
 #[derive(Debug)]
 pub(super) struct Handle {
+    exporter: Exporter,
     size: u64,
     /// Requested size in bytes.
     requested: u64,
@@ -153,6 +166,7 @@ impl Handle {
         nvmap.next_serial += 1;
         let (serial, live) = (nvmap.next_serial, Arc::clone(&nvmap.live));
         Some(Self {
+            exporter: Exporter::Nvmap,
             size,
             requested,
             file: OnceLock::new(),
@@ -164,7 +178,54 @@ impl Handle {
         })
     }
 
-    /// Size in bytes, a multiple of the page size.
+    /// A dma-buf of another exporter, with `size` bytes in `file`.
+    pub(super) fn foreign(exporter: Exporter, size: u64, file: OwnedFd) -> Self {
+        Self::other(exporter, size, OnceLock::from(Arc::new(file)), OnceLock::new())
+    }
+
+    /// A dma-buf of another exporter with this memory. Its own file is empty.
+    pub(super) fn of_parts(memory: Arc<Memory>) -> Self {
+        // CAST: a length fits 64 bits.
+        Self::other(Exporter::Other, memory.len() as u64, OnceLock::new(), OnceLock::from(memory))
+    }
+
+    fn other(
+        exporter: Exporter,
+        size: u64,
+        file: OnceLock<Arc<OwnedFd>>,
+        memory: OnceLock<Arc<Memory>>,
+    ) -> Self {
+        let storage = Storage {
+            memory,
+            label: "dma-buf of another driver".to_owned(),
+            watched: None,
+            heap: Heaps::IOVMM,
+            align: 0,
+            cache: abi::CACHE_INNER_CACHEABLE,
+            flags: 0,
+            bytes: 0,
+            pool: Arc::new(Pool::new(0, 0)),
+            _sources: range::Sources::default(),
+        };
+        Self {
+            exporter,
+            size,
+            requested: size,
+            file,
+            storage: OnceLock::from(storage),
+            serial: 0,
+            live: Arc::new(AtomicUsize::new(1)),
+            linked: AtomicUsize::new(0),
+            metadata: Default::default(),
+        }
+    }
+
+    /// The driver that it belongs to.
+    pub(super) fn exporter(&self) -> Exporter {
+        self.exporter
+    }
+
+    /// Size in bytes, a multiple of the page size for nvmap's buffers.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -192,7 +253,13 @@ impl Handle {
         let storage = self.storage.get()?;
         if storage.memory.get().is_none() {
             let file = Arc::clone(self.file().ok()?);
-            let memory = Memory::map(file, usize::try_from(self.size).ok()?).ok()?;
+            let len = usize::try_from(self.size).ok()?;
+            // What another exporter's file is has been inspected.
+            let memory = match self.exporter {
+                Exporter::Nvmap => Memory::map(file, len),
+                Exporter::Other | Exporter::Host => Memory::map_lasting(file, len),
+            };
+            let memory = memory.ok()?;
             let memory = memory.labelled(storage.label.clone()).requested_as(self.requested);
             let memory = match storage.watched {
                 Some(poison) => memory.watched(poison),

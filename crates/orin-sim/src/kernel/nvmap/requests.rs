@@ -19,7 +19,7 @@ use super::super::log::Log;
 use super::super::process::ProcessId;
 use super::super::process::fds::{Fresh, Object};
 use super::super::process::task::Task;
-use super::{Buffer, maintenance, range, refuse_unallocated, transfer};
+use super::{Buffer, Exporter, maintenance, range, refuse_unallocated, transfer};
 use crate::procfs;
 
 /// The carveouts that GET_AVAILABLE_HEAPS of the board lists.
@@ -57,7 +57,7 @@ fn check_address(code: Code, address: u64) -> Result<(), Errno> {
 }
 
 /// Creates a descriptor of a dma-buf: an open file of its own, so that the table can detect when it is closed.
-pub(super) fn export(task: &Task<'_>, buffer: &Buffer) -> Result<Fresh, Errno> {
+pub(in crate::kernel) fn export(task: &Task<'_>, buffer: &Buffer) -> Result<Fresh, Errno> {
     let file = buffer.handle.file()?;
     let access = if buffer.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let descriptor = procfs::reopen(&**file, access)?;
@@ -94,10 +94,17 @@ pub(super) fn report_full_table(log: &Log) {
     log.nvmap(Level::Error, "__nvmap_dmabuf_fd", MemoryLine::FdLimit { uid });
 }
 
-/// FROM_FD: assigns a new number to the buffer of a descriptor.
+/// FROM_FD: assigns a new number to the buffer of a descriptor. For a dma-buf of another exporter, the field returns a
+/// duplicate of the descriptor instead (`nvmap_ioctl.c`, `nvmap_ioctl_create_from_fd`;
+/// `nvmap_dmabuf.c`, `nvmap_dmabuf_duplicate_gen_fd`).
 fn from_fd(task: &Task<'_>, state: &mut State, log: &Log, args: &mut CreateHandle) -> Result<(), Errno> {
     // CAST: a descriptor is the same 32 bits.
-    let buffer = state.fds.dma_buf(task, args.size_or_fd as RawFd)?;
+    let fd = args.size_or_fd as RawFd;
+    let buffer = state.fds.dma_buf(task, fd)?;
+    if buffer.handle.exporter() != Exporter::Nvmap {
+        args.handle = state.fds.duplicate_foreign(task, fd)?.cast_unsigned();
+        return Ok(());
+    }
     refuse_unallocated(task, log, &buffer)?;
     args.handle = state.nvmap.enter(buffer);
     Ok(())
@@ -212,7 +219,10 @@ impl Kernel {
             code::DUP_HANDLE => argument.peek::<DuplicateHandle>().dup_handle,
             _ => return,
         };
-        state.nvmap.forget(id);
+        if state.nvmap.forget(id).is_none() {
+            // FROM_FD has returned a descriptor.
+            state.fds.remove(task, id.cast_signed());
+        }
     }
 
     /// FREE: frees the number. If a dma-buf descriptor has the same number, it is closed.
@@ -225,10 +235,7 @@ impl Kernel {
         let buffer = state.nvmap.forget(id);
         // CAST: a descriptor is the same 32 bits.
         let fd = id as RawFd;
-        let closed = match state.fds.get(task, fd) {
-            Some(Object::DmaBuf(_)) => state.fds.remove(task, fd),
-            _ => None,
-        };
+        let closed = state.fds.dma_buf(task, fd).ok().and_then(|_| state.fds.remove(task, fd));
         drop(state);
         drop((buffer, closed));
     }

@@ -25,6 +25,7 @@ use super::ProcessId;
 use super::served::{self, Served, Watch};
 use super::task::Task;
 use crate::kernel::address_space::SpaceId;
+use crate::kernel::exporters::Foreign;
 use crate::kernel::nvmap::Buffer;
 use crate::kernel::poll_set::PollSet;
 use crate::kernel::syncpoint::Fence;
@@ -52,6 +53,10 @@ pub(in crate::kernel) enum Object {
     Host1x,
     /// A sync-file.
     SyncFile(Arc<Fence>),
+    /// An open of `/dev/udmabuf`.
+    Udmabuf,
+    /// An open of `/dev/dma_heap/system`.
+    DmaHeap,
     /// A descriptor created by CREATE_POLLFD.
     PollSet(Arc<PollSet>),
     /// `/dev/kmsg`: the next record, and whether reads block.
@@ -116,6 +121,8 @@ pub(in crate::kernel) struct Fds {
     ended: Vec<Object>,
     next_file: u64,
     served: Served,
+    /// The dma-bufs of other exporters.
+    pub(in crate::kernel) exporters: Foreign,
 }
 
 pub(in crate::kernel) fn inode_of(descriptor: impl AsFd) -> Option<Inode> {
@@ -385,7 +392,12 @@ impl Fds {
     /// Closes a descriptor of the task's process; `None` if it has no such number. Returns the object if the open file
     /// has no other descriptor.
     pub(in crate::kernel) fn remove(&mut self, task: &Task<'_>, fd: RawFd) -> Option<Option<Object>> {
-        let number = match self.place(task, fd)? {
+        let place = self.place(task, fd);
+        if place.is_none() && !task.is_served() && self.foreign(task, fd).is_some() {
+            close_number(fd);
+            return Some(None);
+        }
+        let number = match place? {
             Place::Table(number) => number,
             Place::Orphan(_) => {
                 close_number(fd);
@@ -470,8 +482,7 @@ impl Fds {
             return caller.file(fd).map_or(Errno::BADF, |_| otherwise);
         }
         // A number of another process is not open in this one.
-        let other = self.table.get(&fd).is_some_and(|entry| entry.owner != task.process);
-        if other { Errno::BADF } else { foreign(fd, otherwise) }
+        if self.is_of_another(task, fd) { Errno::BADF } else { foreign(fd, otherwise) }
     }
 
     /// All numbers of a process.
@@ -481,8 +492,9 @@ impl Fds {
 
     /// The host's descriptor, for calls to the host.
     pub(in crate::kernel) fn native(&self, task: &Task<'_>, fd: RawFd) -> Option<BorrowedFd<'_>> {
-        // SAFETY: `place` has found the number open; the table's lock is held while the borrow lives.
-        self.place(task, fd).map(|_| unsafe { BorrowedFd::borrow_raw(fd) })
+        let known = self.place(task, fd).is_some() || self.foreign(task, fd).is_some();
+        // SAFETY: the number has been found open; the table's lock is held while the borrow lives.
+        known.then(|| unsafe { BorrowedFd::borrow_raw(fd) })
     }
 
     /// Returns the dma-buf behind a descriptor.
@@ -491,11 +503,51 @@ impl Fds {
     ///
     /// EBADF if the number is not open, EINVAL if it is something else.
     pub(in crate::kernel) fn dma_buf(&self, task: &Task<'_>, fd: RawFd) -> Result<Buffer, Errno> {
-        match self.get(task, fd) {
-            Some(Object::DmaBuf(buffer)) => Ok(buffer.clone()),
-            Some(_) => Err(Errno::INVAL),
-            None => Err(self.missing(task, fd, Errno::INVAL)),
+        match self.find_any(task, fd, Errno::INVAL)? {
+            Object::DmaBuf(buffer) => Ok(buffer),
+            _ => Err(Errno::INVAL),
         }
+    }
+
+    /// As [`Fds::find`], also for dma-bufs that the model did not create.
+    ///
+    /// # Errors
+    ///
+    /// As [`Fds::find`].
+    pub(in crate::kernel) fn find_any(
+        &self,
+        task: &Task<'_>,
+        fd: RawFd,
+        otherwise: Errno,
+    ) -> Result<Object, Errno> {
+        self.find(task, fd, otherwise)
+            .or_else(|errno| self.foreign(task, fd).map(Object::DmaBuf).ok_or(errno))
+    }
+
+    /// Gives the task another descriptor of the file of another exporter's dma-buf.
+    ///
+    /// # Errors
+    ///
+    /// EBADF, EMFILE or ENFILE.
+    pub(in crate::kernel) fn duplicate_foreign(&self, task: &Task<'_>, fd: RawFd) -> Result<RawFd, Errno> {
+        match task.caller {
+            Some(caller) => caller.install(caller.open(fd)?.as_fd(), true),
+            // SAFETY: the borrow ends with the call, which fails if the number is not open.
+            None => rustix::io::fcntl_dupfd_cloexec(unsafe { BorrowedFd::borrow_raw(fd) }, 0)
+                .map(IntoRawFd::into_raw_fd),
+        }
+    }
+
+    /// Whether a number belongs to another process of this host process.
+    pub(in crate::kernel) fn is_of_another(&self, task: &Task<'_>, fd: RawFd) -> bool {
+        self.table.get(&fd).is_some_and(|entry| entry.owner != task.process)
+    }
+
+    /// An object whose descriptors in this host process have this inode.
+    pub(in crate::kernel) fn of_inode(&self, inode: Inode) -> Option<&Object> {
+        let orphan = || self.orphans.iter().find(|orphan| orphan.inode == inode).map(|orphan| &orphan.object);
+        let entry = self.table.values().find(|entry| entry.inode == inode);
+        entry.map(|entry| &entry.object).or_else(orphan)
     }
 
     /// The channel behind a descriptor.

@@ -11,7 +11,7 @@ mod interpreter;
 use core::mem::offset_of;
 
 use libc::{seccomp_data, sock_filter};
-use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, sync_file, tsg};
+use nvgpu_sys::{address_space, channel, ctrl, dma_buf, host1x, nvmap, sync_file, tsg, udmabuf};
 
 /// `AUDIT_ARCH_*` of the machine that the supervisor was built for (Linux `include/uapi/linux/audit.h`).
 #[cfg(target_arch = "x86_64")]
@@ -20,19 +20,18 @@ pub(crate) const ARCH: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 pub(crate) const ARCH: u32 = 0xc000_00b7;
 
-/// Family letter of dma-buf requests.
-const DMA_BUF: u8 = b'b';
 /// Direction bits of a request code.
 const DIRECTIONS: u32 = 0xc000_0000;
 /// Families whose requests are all passed on. Terminals share the letter of TSGs, which has rules of its own.
-const FAMILIES: [u8; 7] = [
+const FAMILIES: [u8; 8] = [
     nvmap::FAMILY,
     ctrl::FAMILY,
     address_space::FAMILY,
     channel::FAMILY,
     host1x::FAMILY,
     sync_file::FAMILY,
-    DMA_BUF,
+    dma_buf::FAMILY,
+    udmabuf::FAMILY,
 ];
 
 /// Calls that create a process. clone creates threads as well; clone3 has its flags in memory, which filters cannot

@@ -113,7 +113,7 @@ pub(crate) const REMAP: &[Rule] = &[
     (
         "REMAP: a buffer without memory wins over a range beyond it",
         NOMEM,
-        &["failed to pin dma_buf", "get_mpool failed: -12"],
+        &["Failed to map attachment (err = -22)!", "failed to pin dma_buf", "get_mpool failed: -12"],
         |bench| refused(bench, |_, op| (op.mem_handle, op.mem_offset_in_pages) = (empty(bench), 7)),
     ),
     ("REMAP: beyond the buffer", INVAL, &["validate_map failed: -22"], |bench| {

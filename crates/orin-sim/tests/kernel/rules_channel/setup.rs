@@ -141,7 +141,12 @@ pub(crate) const SETUP: &[Rule] = &[
     (
         "6.3: a ring without memory wins over its length",
         INVAL,
-        &["Failed to pin dma_buf!", "Usermode buffer alloc failed", "fail"],
+        &[
+            "Failed to map attachment (err = -22)!",
+            "Failed to pin dma_buf!",
+            "Usermode buffer alloc failed",
+            "fail",
+        ],
         |bench| {
             let bare = bench.export(bench.create(64));
             spoiled(bench, |args| args.gpfifo_dmabuf_fd = bare.raw())
@@ -165,7 +170,12 @@ pub(crate) const SETUP: &[Rule] = &[
     (
         "6.3: USERD without memory",
         INVAL,
-        &["Failed to pin dma_buf!", "Usermode buffer alloc failed", "fail"],
+        &[
+            "Failed to map attachment (err = -22)!",
+            "Failed to pin dma_buf!",
+            "Usermode buffer alloc failed",
+            "fail",
+        ],
         |bench| {
             let bare = bench.export(bench.create(4096));
             spoiled(bench, |args| args.userd_dmabuf_fd = bare.raw())
