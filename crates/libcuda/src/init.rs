@@ -51,10 +51,12 @@ early_api! {
         table.set(core::ptr::null());
         if RUNTIME_TABLES.contains(&id) {
             static ONCE: Once = Once::new();
-            ONCE.call_once(|| eprintln!(
+            ONCE.call_once(|| eprintln!(concat!(
                 "libcuda (orin): this program contains NVIDIA's CUDA runtime, which works with NVIDIA's driver only: \
-                 build it against the driver API (nvcc -cudart none), see docs/cuda.md"
-            ));
+                 build it against the driver API (nvcc -cudart none), see ",
+                env!("CARGO_PKG_REPOSITORY"),
+                "/blob/main/docs/cuda.md"
+            )));
         }
         Err(Failure::new(Code::NotFound, format!("a table of NVIDIA's own libraries: {id:02x?}")))
     }

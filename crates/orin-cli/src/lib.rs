@@ -7,7 +7,7 @@
 //! - Standard output: [`say!`], [`line`](line()), [`Stdout`], [`stdout`], [`Plain`], [`plain_stdout`], [`StdoutError`],
 //!   [`unless_closed`], [`is_closed_pipe`].
 //! - Long work: [`Stop`], [`Progress`].
-//! - Options: [`number`], [`within`].
+//! - Options: [`number`], [`within`]; addresses in helps: [`page!`].
 #![cfg_attr(feature = "profile", doc = "- Options of programs that use the GPU: [`profile`].")]
 #![cfg_attr(
     feature = "test-support",
@@ -16,6 +16,7 @@
 
 mod exit;
 mod output;
+mod page;
 #[cfg(feature = "profile")]
 pub mod profile;
 mod progress;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use cubin::FileKind;
-use orin_cli::{ExitStatus as Status, Output, UsageError, warn, write_all};
+use orin_cli::{ExitStatus as Status, Output, UsageError, page, warn, write_all};
 use orin_sim::check::{
     AUTO_VARIABLE, CHECK_VARIABLE, Checker, EXIT_VARIABLE, Finding, REPORT_VARIABLE, SUPPRESSIONS_VARIABLE,
     Suppressions, Tools, Work, json, sarif,
@@ -64,7 +64,7 @@ pub(crate) fn suppressions(path: &Path) -> Result<Suppressions, UsageError> {
 
 /// Options of the command.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(after_help = concat!("\
 Examples:
   orin check -- python3 test_nvgpu.py
   orin check --tool memcheck,racecheck --sarif report.sarif -- ./program
@@ -76,7 +76,7 @@ which knows its buffers. Any other program is served. If an output of this comma
 program prints to standard error.
 
 Exit codes: 1 if anything is found, the GPU stops a channel, or --require-launches is given and no kernel was launched;
-otherwise the program's own. See docs/check.md.")]
+otherwise the program's own. See ", page!("check"), "."))]
 pub(crate) struct Options {
     /// The tools: memcheck, racecheck, initcheck, synccheck, leakcheck, ordering, warpcheck, several separated by
     /// commas, or all, which is all but ordering and warpcheck

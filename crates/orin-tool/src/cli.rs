@@ -35,9 +35,10 @@ use crate::{
     version,
     // The example above is for readers of the crate.
     long_about = None,
-    after_help = "Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted. \
+    after_help = concat!("Exit codes: 0 success, 1 failure, 2 usage error, 130 interrupted. \
                   NO_COLOR=1 turns colours off; RUST_LOG=debug \
-                  prints what the library does."
+                  prints what the library does. \
+                  Documentation: ", env!("CARGO_PKG_REPOSITORY"))
 )]
 pub struct Cli {
     #[command(subcommand)]

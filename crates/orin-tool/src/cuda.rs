@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use cubin::FileKind;
 use orin_cli::profile::DEVICE;
-use orin_cli::{ExitStatus as Status, Output, UsageError, warn};
+use orin_cli::{ExitStatus as Status, Output, UsageError, page, warn};
 use orin_sim::check::{Tools, json};
 use orin_sim::serve::guard;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ const INSTALLED: &str = "orin/cuda/libcuda.so.1";
 
 /// Options of the command.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(after_help = concat!("\
 Examples:
   orin cuda -- python3 train.py
   orin cuda --check memcheck,racecheck --sarif findings.sarif -- python3 -m pytest tests
@@ -49,7 +49,7 @@ has called that are not supported. If an output of this command goes to standard
 error.
 
 Exit codes: 1 if --check finds anything, the GPU stops a channel, or --require-launches is given and no kernel was
-launched; otherwise the program's own. See docs/cuda.md.")]
+launched; otherwise the program's own. See ", page!("cuda"), "."))]
 pub(crate) struct Options {
     /// Check the kernels on the software Orin: memcheck, racecheck, initcheck, synccheck, leakcheck or all, several
     /// separated by commas. Default: memcheck

@@ -228,6 +228,21 @@ mod tests {
             let internal = ["bring-up-stage", "bring\\-up\\-stage"];
             assert!(internal.iter().all(|word| !content.contains(word)), "{name} has an internal command");
         }
+        // An installed program's user has no checkout: pages have their address.
+        for (name, content) in &documents {
+            let content = String::from_utf8_lossy(content).replace('\\', "");
+            for (at, path) in content.match_indices("docs/") {
+                assert!(
+                    content[..at].ends_with("/blob/main/"),
+                    "{name}: {}",
+                    &content[at..content.len().min(at + 30)]
+                );
+                let page = content[at..].split(".md").next().unwrap_or(path);
+                let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../{page}.md"));
+                assert!(page.is_file(), "{name}: {}", page.display());
+            }
+        }
+        assert!(text("man/orin-check.1").replace('\\', "").contains("See https://github.com/"));
         assert!(text("man/orin-dmesg.1").contains("\\-\\-watch"));
         for command in shown(&Cli::command()).map(Command::get_name) {
             assert!(text("completions/orin.bash").contains(command), "{command}");

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode, ExitStatus};
 use anyhow::{Context, Result};
 use clap::Args;
 use cubin::FileKind;
-use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn, within, write_all};
+use orin_cli::{ExitStatus as Status, Output, UsageError, page, say, warn, within, write_all};
 use orin_sim::board::{BOARD_VARIABLE, Profile as Board};
 use orin_sim::check::AUTO_VARIABLE;
 use orin_sim::kernel_profile::{
@@ -26,7 +26,7 @@ use crate::{cubins, files, serve};
 
 /// Options of the command.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(after_help = concat!("\
 Examples:
   orin profile-kernel -- python3 test_nvgpu.py
   orin profile-kernel --kernel 'gemm*' --launch-count 1 --html gemm.html -- ./program
@@ -40,7 +40,7 @@ which knows its kernels. Any other program is served. If an output of this comma
 program prints to standard error.
 
 Exit codes: that of the program; 1 if no kernel was profiled, or one is worse than --fail-over permits. See
-docs/profile-kernel.md.")]
+", page!("profile-kernel"), "."))]
 pub(crate) struct Options {
     /// Profile only kernels with this name, in which * stands for any characters; may be given several times
     #[arg(long = "kernel", short = 'k', value_name = "NAME", value_parser = kernel_name)]

@@ -55,7 +55,7 @@ pub(crate) struct Options {
     /// separated by commas; exit code 1 if anything is found
     #[arg(long, value_name = "TOOLS", num_args = 0..=1, require_equals = true, default_missing_value = "memcheck")]
     check: Option<Tools>,
-    /// Leave out the findings that the lines of this file match (docs/check.md)
+    /// Leave out the findings that the lines of this file match
     #[arg(long, value_name = "FILE", requires = "check")]
     suppressions: Option<PathBuf>,
     /// Write the findings to this file, in SARIF 2.1.0

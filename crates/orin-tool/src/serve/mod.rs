@@ -16,7 +16,7 @@ use anyhow::{Context, Result};
 use clap::{Args, value_parser};
 use kernel_door::cure;
 use nvgpu_sys::Release;
-use orin_cli::{UsageError, warn};
+use orin_cli::{UsageError, page, warn};
 use orin_sim::check::{Checker, EXIT_VARIABLE, STRICT_VARIABLE, Tools};
 use orin_sim::serve::guard::{self, Part, Signals};
 use orin_sim::serve::{Observer, Session, SharedBoard};
@@ -65,16 +65,16 @@ impl BoardOptions {
 
 /// Options of the command.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(after_help = concat!("\
 Examples:
   orin serve -- python3 test_nvgpu.py
   orin serve --strict --kmsg kernel.log -- ./program --its-own-option
 
 The program sees /dev/nvmap, /dev/nvgpu/igpu0/ctrl and the other nodes of a Jetson Orin, and so do all programs that it
 starts. Its exit code, or the signal that ends it, is that of the command. When it ends, the programs that it has left
-behind are killed. Linux 5.14 or later, no privileges. No security boundary: see docs/serve.md.")]
+behind are killed. Linux 5.14 or later, no privileges. No security boundary: see ", page!("serve"), "."))]
 pub(crate) struct Options {
-    /// Report uses of the GPU that work on the software Orin by luck; see docs/order-check.md
+    /// Report uses of the GPU that work on the software Orin by luck
     #[arg(long)]
     strict: bool,
     /// Seed of everything that a board leaves to chance

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Args;
 use cubin::FileKind;
-use orin_cli::{ExitStatus as Status, Output, UsageError, say, warn};
+use orin_cli::{ExitStatus as Status, Output, UsageError, page, say, warn};
 use orin_sim::serve::guard;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -27,7 +27,7 @@ const PLACE: &str = "__DATA__";
 
 /// Options of the command.
 #[derive(Args, Debug)]
-#[command(after_help = "\
+#[command(after_help = concat!("\
 Examples:
   orin timeline -- ./program
   orin timeline -- python3 test_nvgpu.py
@@ -36,7 +36,7 @@ Examples:
 A trace is what --trace of this project's programs, Profile::write_chrome_trace and NVGPU_TRACE_DIR write. The program
 must use tegra-hcq, its C library or its Python package, and close its queues before it ends.
 
-Exit codes: that of the program; 1 if there are no events. See docs/profiling.md.")]
+Exit codes: that of the program; 1 if there are no events. See ", page!("profiling"), "."))]
 pub(crate) struct Options {
     /// Traces in Chrome's format; several are shown on one clock
     #[arg(value_name = "TRACE", required_unless_present = "program")]
