@@ -4,6 +4,7 @@ mod print;
 mod since;
 mod source;
 
+use std::convert::Infallible;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,6 +42,14 @@ pub(crate) struct Options {
     /// Print the table of all known lines as Markdown and exit
     #[arg(long, conflicts_with_all = ["watch", "count", "since", "file", "json"])]
     table: bool,
+    /// A file without its option
+    #[arg(hide = true, value_name = "FILE", value_parser = misplaced)]
+    _misplaced: Option<Infallible>,
+}
+
+/// Refuses a file without its option.
+fn misplaced(word: &str) -> Result<Infallible, String> {
+    Err(format!("give a saved log with its option: --file {word}"))
 }
 
 /// Reads the log and prints the reports about the GPU; exit code 1 if there are errors.

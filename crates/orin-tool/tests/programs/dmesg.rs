@@ -60,6 +60,7 @@ fn wrong_requests_end_with_2() {
     for (arguments, words) in [
         (&["--file", "/no/such/log"][..], "/no/such/log"),
         (&["--since", "whenever"], "10min ago"),
+        (&["saved.log"], "give a saved log with its option: --file saved.log"),
         (&["--count=-1"], "--count"),
         (&["--watch", "--file", "-"], "cannot be used with"),
         (&["--table", "--json"], "cannot be used with"),
