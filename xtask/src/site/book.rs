@@ -41,6 +41,7 @@ pub(super) fn stage(root: &Path, stage: &Path) -> Result<()> {
         if page == Path::new("docs/coming-from-cuda.md") {
             text = with_references(&text);
         }
+        text = stacked(&text);
         write(page, &rewritten(&text, |target| elsewhere(root, page, target, &pages, &references)))?;
     }
     let at_root = |target: &str| Some(normal(&Path::new("docs").join(target)).display().to_string());
@@ -152,6 +153,13 @@ fn with_references(text: &str) -> String {
     result
 }
 
+/// The text with the tables of the kernel log in an element for `site.css`: a narrow screen shows each row as a block.
+fn stacked(text: &str) -> String {
+    const MARKERS: [&str; 2] = ["<!-- tables, written by a test: ", "<!-- end of the tables -->\n"];
+    text.replace(MARKERS[0], &format!("<div class=\"rows\">\n\n{}", MARKERS[0]))
+        .replace(MARKERS[1], &format!("{}\n</div>\n", MARKERS[1]))
+}
+
 /// The text with new targets of its links, where there are any.
 fn rewritten(text: &str, new: impl Fn(&str) -> Option<String>) -> String {
     let mut result = String::with_capacity(text.len());
@@ -176,6 +184,19 @@ mod tests {
         let text = format!("`Queue::wait`\n{row}");
         let link = "[`Device::open(X::Y)`](../rust/tegra_hcq/index.html?search=Device%3A%3Aopen)";
         assert_eq!(with_references(&text), text.replace("`Device::open(X::Y)`", link));
+    }
+
+    #[test]
+    fn tables_of_the_kernel_log_are_in_an_element() {
+        let root = workspace::root().unwrap();
+        let page = std::fs::read_to_string(root.join("docs/kernel-log-faults.md")).unwrap();
+        let text = stacked(&page);
+        let (before, rest) = text.split_once("\n<div class=\"rows\">\n\n<!-- tables").unwrap();
+        let (tables, after) = rest.split_once("\n</div>\n").unwrap();
+        assert_eq!(tables.matches("\n| line | class | event | meaning | what to do |\n").count(), 2);
+        assert!([before, after].iter().all(|text| !text.contains("</div>") && !text.contains("\n| `")));
+        let style = std::fs::read_to_string(root.join("docs/site.css")).unwrap();
+        assert!(style.contains("    .rows td:nth-child(5)::before { content: \"What to do: \""), "{style}");
     }
 
     #[test]
