@@ -196,7 +196,7 @@ impl Report {
     /// Whether there are findings, a fault has stopped a channel, or a launch that is required is missing, which this
     /// prints.
     pub(crate) fn is_failure(&self, found: &Found) -> bool {
-        let is_idle = self.require_launches && found.work.launches == 0;
+        let is_idle = self.require_launches && found.work.is_empty();
         if is_idle {
             warn("no kernel was launched, but --require-launches is given");
         }

@@ -1,11 +1,13 @@
 //! Checks of programs that open their own software Orin: settings from the environment, and a report at the end.
 
 use std::fs::OpenOptions;
-use std::io::Write;
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 
-use super::{Checker, Suppressions, Tools, text};
+use super::{Checker, Finding, Suppressions, Tools, Work, text};
 use crate::at_exit::AtExit;
 use crate::settings::SettingsError;
 
@@ -14,7 +16,8 @@ pub const CHECK_VARIABLE: &str = "ORIN_SIM_CHECK";
 /// Environment variable that adds [`Tools::ORDERING`], unless it is empty or `0`.
 pub const STRICT_VARIABLE: &str = "ORIN_SIM_STRICT";
 /// Environment variable with the path of a file to which findings are appended, one JSON object per line, and a
-/// [`Work`](super::Work) for each board. Without it the findings are printed to standard error.
+/// [`Work`](super::Work) for each board. Without it the findings are printed to standard error. Of a board with a
+/// checker that the program has made, only the number of launches is appended.
 pub const REPORT_VARIABLE: &str = "ORIN_SIM_CHECK_REPORT";
 /// Environment variable with the path of a suppressions file.
 pub const SUPPRESSIONS_VARIABLE: &str = "ORIN_SIM_CHECK_SUPPRESSIONS";
@@ -64,33 +67,48 @@ impl Checker {
 
 /// Reports the findings of a checker when the process exits, unless [`close`] has done so.
 fn watch_exit(checker: &Checker) {
+    checker.0.reports.store(true, Ordering::Relaxed);
     if OPEN.push(checker.clone(), at_exit) {
         *REPORTED.lock() = 0;
     }
 }
 
-/// Reports the findings of a board that is powered off.
+/// Reports the findings of a board that is powered off; of one with the program's own checker, the launches.
 pub(crate) fn close(checker: &Checker) {
-    if let Some(checker) = OPEN.remove(|other| std::sync::Arc::ptr_eq(&other.0, &checker.0)) {
+    if let Some(checker) = OPEN.remove(|other| Arc::ptr_eq(&other.0, &checker.0)) {
         report(&checker);
+    } else if !checker.0.reports.load(Ordering::Relaxed) && !checker.tools().is_empty() {
+        let launches = checker.work().launches;
+        let own_launches = launches - checker.0.counted.swap(launches, Ordering::Relaxed).min(launches);
+        if own_launches > 0 {
+            // A full disk does not stop the program.
+            let _ = append(&[], &Work { own_launches, ..Work::default() });
+        }
     }
+}
+
+/// Appends to the file of [`REPORT_VARIABLE`]. Returns whether there is one.
+fn append(findings: &[Finding], work: &Work) -> io::Result<bool> {
+    let Some(path) = std::env::var_os(REPORT_VARIABLE).filter(|path| !path.is_empty()) else {
+        return Ok(false);
+    };
+    let work = serde_json::to_string(work);
+    let lines: Result<Vec<String>, _> = findings.iter().map(serde_json::to_string).chain([work]).collect();
+    // One write, because several processes append.
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .open(&path)?
+        .write_all((lines?.join("\n") + "\n").as_bytes())?;
+    Ok(true)
 }
 
 fn report(checker: &Checker) {
     let findings = checker.findings_at_end();
     // CAST: a count of findings.
     *REPORTED.lock() += findings.len() as u64;
-    if let Some(path) = std::env::var_os(REPORT_VARIABLE).filter(|path| !path.is_empty()) {
-        let work = serde_json::to_string(&checker.work());
-        let lines: Result<Vec<String>, _> =
-            findings.iter().map(serde_json::to_string).chain([work]).collect();
-        let written = lines.map_err(std::io::Error::from).and_then(|lines| {
-            let mut file = OpenOptions::new().append(true).create(true).open(&path)?;
-            file.write_all((lines.join("\n") + "\n").as_bytes())
-        });
-        if written.is_ok() {
-            return;
-        }
+    if append(&findings, &checker.work()).unwrap_or(false) {
+        return;
     }
     // Not `eprint!`, which a test harness captures. A failure of this write cannot be reported.
     let _ = std::io::stderr().lock().write_all(text(&findings).as_bytes());

@@ -55,7 +55,7 @@ mod watcher;
 mod work;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
@@ -115,6 +115,10 @@ struct Inner {
     views: AtomicU64,
     findings: Arc<Mutex<Findings>>,
     work: Mutex<Work>,
+    /// Whether the environment selects it, so that its findings are reported at the end.
+    reports: AtomicBool,
+    /// For others: the launches that were reported when a board was closed.
+    counted: AtomicU64,
     known: Known,
 }
 
@@ -128,6 +132,8 @@ impl Checker {
             views: AtomicU64::new(0),
             findings: Arc::default(),
             work: Mutex::default(),
+            reports: AtomicBool::new(false),
+            counted: AtomicU64::new(0),
             known: Known::default(),
         }))
     }

@@ -22,7 +22,8 @@ pub fn text(findings: &[Finding]) -> String {
     out
 }
 
-/// The findings as a JSON object: the field `findings`, and in `launches`, `tools` and `faults` what was looked at.
+/// The findings as a JSON object: the field `findings`, and in `launches`, `own_launches`, `tools` and `faults` what was
+/// looked at.
 ///
 /// ```
 /// use orin_sim::check::{Tools, Work, json};
@@ -32,8 +33,15 @@ pub fn text(findings: &[Finding]) -> String {
 /// ```
 pub fn json(findings: &[Finding], tools: Tools, work: &Work) -> Value {
     let tools: Vec<&str> = tools.iter().map(Tools::name).collect();
-    let Work { launches, faults } = work;
-    json!({ "version": 1, "tools": tools, "launches": launches, "faults": faults, "findings": findings })
+    let Work { launches, own_launches, faults } = work;
+    json!({
+        "version": 1,
+        "tools": tools,
+        "launches": launches,
+        "own_launches": own_launches,
+        "faults": faults,
+        "findings": findings,
+    })
 }
 
 /// The findings in SARIF 2.1.0, which code hosts display next to the source. `artifact` is the file that findings
@@ -130,7 +138,11 @@ mod tests {
         assert_eq!(results[1]["locations"][0]["logicalLocations"][0]["name"], "saxpy");
         assert!(results[2]["locations"][0].get("logicalLocations").is_none());
         let launched = Finding { launched: vec!["step at look at.py:7".to_owned()], ..finding(None) };
-        let place = &sarif(&[launched], "saxpy.cubin")["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
-        assert_eq!((&place["artifactLocation"]["uri"], &place["region"]["startLine"]), (&json!("look%20at.py"), &json!(7)));
+        let place =
+            &sarif(&[launched], "saxpy.cubin")["runs"][0]["results"][0]["locations"][0]["physicalLocation"];
+        assert_eq!(
+            (&place["artifactLocation"]["uri"], &place["region"]["startLine"]),
+            (&json!("look%20at.py"), &json!(7))
+        );
     }
 }

@@ -70,14 +70,19 @@ fn results_do_not_mix_with_what_the_program_prints() {
 
 #[test]
 fn a_run_ends_with_what_was_checked() {
-    const NOTHING: &str = "nothing was checked: no kernel ran, or the program checked its kernels itself\n";
+    const NOTHING: &str = "nothing was checked: no kernel ran\n";
     let nothing = check(&["--no-serve"], &["true"]);
     assert_eq!(text(&nothing.stderr), NOTHING);
     // With launches, a program that fails ends the command.
     let launches = r#"echo '{"launches":3,"faults":[]}' >> "$ORIN_SIM_CHECK_REPORT"; exit 7"#;
+    // As a test with a checker of its own does.
+    let own = r#"echo '{"launches":0,"own_launches":2,"faults":[]}' >> "$ORIN_SIM_CHECK_REPORT""#;
+    let output = check(&["--no-serve"], &["sh", "-c", own]);
+    assert_eq!(text(&output.stderr), "the program checked 2 launches itself, and no other kernel ran\n");
     for (options, script, code) in [
         (&[][..], "exit 0", 0),
         (&["--require-launches"], "exit 0", 1),
+        (&["--require-launches"], own, 0),
         (&["--require-launches"], launches, 7),
         (&["--require-launches", "--json"], "exit 0", 1),
     ] {
@@ -119,6 +124,31 @@ fn signals_reach_a_program_that_is_not_served() {
         kill_process(Pid::from_child(&child), Signal::INT).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(7), "{line:?}");
     }
+}
+
+/// As a test with `tegra_hcq::check::clean`, the command makes a checker of its own.
+#[test]
+fn launches_of_other_checkers_are_counted() {
+    let cubin = kernels("faults.cubin");
+    let line = [
+        ORIN,
+        "run",
+        "--cubin",
+        &cubin,
+        "--kernel",
+        "fault_no_bound",
+        "--grid",
+        "2",
+        "--block",
+        "4",
+        "--check",
+    ];
+    let line = [&line[..], &["--arg", "out:/dev/null:32", "--arg", "out:/dev/null:32"]].concat();
+    let output = check(&["--no-serve", "--require-launches"], &line);
+    let errors = text(&output.stderr);
+    let (own, last) = ("1 launch checked (memcheck), 0 findings\n", "the program checked 1 launch itself, ");
+    assert!(errors.contains(own) && errors.contains(last), "{errors}");
+    assert!(errors.ends_with("and no other kernel ran\n") && output.status.success(), "{errors}");
 }
 
 #[test]
