@@ -164,7 +164,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     } else if profiles.iter().any(|profile| profile.kernel.starts_with("0x")) {
         warn("kernels without a name: give their cubins with --cubin");
     }
-    let shown = show(options, &outputs, &merge(profiles), baseline.as_deref())?;
+    let mut profiles = merge(profiles);
+    for profile in &mut profiles {
+        profile.record_source(|file| source(&options.source_folder, file));
+    }
+    let shown = show(options, &outputs, &profiles, baseline.as_deref())?;
     if status.success() { Ok(shown) } else { guard::end_like(status) }
 }
 

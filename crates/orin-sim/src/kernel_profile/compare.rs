@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::Counts;
 use super::access::ratio;
+use super::align::{Row, file_name, rows};
 use super::bound::{Bound, time};
 use super::report::KernelProfile;
 use super::text::{number, shape};
@@ -51,8 +52,13 @@ impl Change {
 pub struct LineChange {
     /// Name of the source file, without its folder.
     pub file: String,
-    /// The line.
+    /// The line; of one that this run lacks, its number in the baseline.
     pub line: u32,
+    /// Its number in the baseline, if that is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub before: Option<u32>,
+    /// Whether this run lacks it.
+    pub removed: bool,
     /// All measures. The lower bound of a line is its part of the kernel's.
     pub changes: Vec<Change>,
 }
@@ -163,15 +169,23 @@ fn kernel(old: &KernelProfile, new: &KernelProfile, board: Option<Profile>) -> K
         let seconds = bound.as_ref().map_or(0.0, |bound| bound.seconds);
         values(&profile.totals().all, profile.launches, seconds)
     });
-    let mut lines: BTreeMap<(String, u32), [Values; 2]> = BTreeMap::new();
+    let mut lines: BTreeMap<(String, Row), [Values; 2]> = BTreeMap::new();
+    let mut numbers: BTreeMap<(String, Row), u32> = BTreeMap::new();
+    let rows = rows(old, new);
     for (side, (profile, bound)) in [(old, &bounds[0]), (new, &bounds[1])].into_iter().enumerate() {
         let shares = bound.as_ref().map(|bound| (bound.seconds, bound.line_shares(profile)));
         for line in profile.lines() {
             let part = shares
                 .as_ref()
                 .and_then(|(all, by_line)| Some(all * by_line.get(&(line.file.clone(), line.line))?));
-            let name = line.file.rsplit('/').next().unwrap_or_default().to_owned();
-            let sum = &mut lines.entry((name, line.line)).or_default()[side];
+            let place = (file_name(&line.file).to_owned(), line.line);
+            let known = rows.get(&place).filter(|_| side == 0);
+            let row = known.copied().unwrap_or(Row { line: line.line, removed: false });
+            let key = (place.0, row);
+            if side == 0 {
+                numbers.insert(key.clone(), line.line);
+            }
+            let sum = &mut lines.entry(key).or_default()[side];
             let own = values(&line.counts, profile.launches, part.unwrap_or(0.0));
             sum.iter_mut().zip(own).for_each(|(sum, value)| *sum += value);
         }
@@ -183,9 +197,11 @@ fn kernel(old: &KernelProfile, new: &KernelProfile, board: Option<Profile>) -> K
     };
     let mut lines: Vec<_> = lines.into_iter().filter(|(_, sides)| weight(sides) > 0.0).collect();
     lines.sort_by(|(_, a), (_, b)| weight(b).total_cmp(&weight(a)));
-    let line = |((file, line), [before, now]): ((String, u32), [Values; 2])| LineChange {
-        file,
-        line,
+    let line = |(key, [before, now]): ((String, Row), [Values; 2])| LineChange {
+        before: numbers.get(&key).copied().filter(|number| *number != key.1.line),
+        file: key.0,
+        line: key.1.line,
+        removed: key.1.removed,
         changes: changes(&before, &now),
     };
     let shape = match (shape(old), shape(new)) {
@@ -232,6 +248,16 @@ pub(super) fn difference(change: &Change) -> String {
     format!("{sign}{}", value(change, (change.now - change.before).abs()))
 }
 
+/// A line's place as text.
+pub(super) fn place(line: &LineChange) -> String {
+    let LineChange { file, line, before, removed, .. } = line;
+    match before {
+        _ if *removed => format!("{file}:{line} of the baseline"),
+        Some(before) => format!("{file}:{line} (before: {before})"),
+        None => format!("{file}:{line}"),
+    }
+}
+
 /// Sentences about what could not be compared.
 pub(super) fn notes(comparison: &Comparison) -> Vec<String> {
     let mut notes = Vec::new();
@@ -276,7 +302,7 @@ fn lines(out: &mut impl Write, kernel: &KernelChange) -> fmt::Result {
     for line in kernel.lines.iter().take(ROWS) {
         write!(out, " ")?;
         line.changes.iter().try_for_each(|change| write!(out, " {:>18}", difference(change)))?;
-        writeln!(out, "  {}:{}", line.file, line.line)?;
+        writeln!(out, "  {}", place(line))?;
     }
     match kernel.lines.len().saturating_sub(ROWS) {
         0 => Ok(()),

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::access::{Passes, ratio};
 use super::bound::Bound;
-use super::compare::{Comparison, difference, notes, relative, value};
+use super::compare::{Comparison, difference, notes, place, relative, value};
 use super::report::KernelProfile;
 use super::text::{number, percent, title};
 use super::{Counts, Traffic};
@@ -78,7 +78,7 @@ fn changes(comparison: &Comparison) -> String {
         out += &format!("<table><tr>{}<th class=\"l\">line\n", names.collect::<String>());
         for line in &kernel.lines {
             let cells = line.changes.iter().map(|change| format!("<td>{}", difference(change)));
-            let place = escape(&format!("{}:{}", line.file, line.line));
+            let place = escape(&place(line));
             out += &format!("<tr>{}<td class=\"l\">{place}\n", cells.collect::<String>());
         }
         out += "</table>\n";
@@ -100,6 +100,9 @@ fn kernel(
         let lines = texts
             .entry(file.to_owned())
             .or_insert_with(|| source(file).unwrap_or_default().lines().map(str::to_owned).collect());
+        if let Some(text) = profile.source.get(file).and_then(|lines| lines.get(&line)) {
+            return text.clone();
+        }
         // CAST: the number of a line.
         lines.get((line as usize).wrapping_sub(1)).cloned().unwrap_or_default()
     };

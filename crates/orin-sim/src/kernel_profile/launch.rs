@@ -204,6 +204,7 @@ impl Entry {
             read_bytes: self.read_bytes,
             written_bytes: self.written_bytes,
             instructions: instructions.collect(),
+            source: BTreeMap::new(),
         }
     }
 

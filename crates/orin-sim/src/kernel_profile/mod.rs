@@ -24,6 +24,7 @@
 
 mod access;
 mod advice;
+mod align;
 mod bound;
 mod class;
 mod compare;

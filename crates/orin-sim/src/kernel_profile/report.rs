@@ -68,6 +68,9 @@ pub struct KernelProfile {
     pub written_bytes: u64,
     /// The instructions, by function and offset.
     pub instructions: Vec<InstructionProfile>,
+    /// Texts of source lines with instructions, by file and line, if they were recorded.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub source: BTreeMap<String, BTreeMap<u32, String>>,
 }
 
 /// Sums over the instructions of a kernel.
@@ -157,6 +160,22 @@ impl KernelProfile {
             counts,
         };
         lines.into_iter().map(line).collect()
+    }
+
+    /// Records the texts of the source lines, so that a later run can be compared with this one after the files have
+    /// changed. `read` returns the contents of a file.
+    pub fn record_source(&mut self, read: impl Fn(&str) -> Option<String>) {
+        let mut wanted: BTreeMap<String, Vec<u32>> = BTreeMap::new();
+        for line in self.lines() {
+            wanted.entry(line.file).or_default().push(line.line);
+        }
+        for (file, lines) in wanted {
+            let Some(text) = read(&file) else { continue };
+            let all: Vec<&str> = text.lines().collect();
+            // CAST: the number of a line.
+            let text_of = |line: u32| Some((line, (*all.get((line as usize).wrapping_sub(1))?).to_owned()));
+            self.source.insert(file, lines.into_iter().filter_map(text_of).collect());
+        }
     }
 
     /// Blocks of a launch.

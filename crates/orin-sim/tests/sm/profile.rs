@@ -435,6 +435,21 @@ fn runs_are_compared() {
     ] {
         assert!(page.contains(part), "{part} is not in {page}");
     }
+    // A line inserted above shifts none: lines are those of the same text.
+    let mut runs = [banks(1), banks(32)];
+    let all: String = (1..200).map(|line| format!("text {line}\n")).collect();
+    runs[0].record_source(|_| Some(all.clone()));
+    for instruction in &mut runs[1].instructions {
+        instruction.at.line = instruction.at.line.map(|line| line + 1);
+    }
+    let by_number = compare(&runs[..1], &runs[1..], None).kernels.remove(0).lines;
+    assert!(by_number.len() > 1 && by_number.iter().all(|line| line.before.is_none()));
+    runs[1].record_source(|_| Some(format!("inserted\n{all}")));
+    let shifted = compare(&runs[..1], &runs[1..], None);
+    let lines: Vec<_> = shifted.kernels[0].lines.iter().map(|line| (line.line, line.before)).collect();
+    assert_eq!(lines, [(16, Some(15))]);
+    assert!(shifted.to_string().contains("  profile.cu:16 (before: 15)\n"), "{shifted}");
+    assert_eq!(parse(&json(&runs, None).to_string()).unwrap(), runs);
     // Equal runs do not change; a board with other SMs is named.
     let same = compare(&before, &before, board);
     assert!(same.kernels.iter().all(|kernel| kernel.increase() == 0.0 && kernel.lines.is_empty()));
