@@ -45,8 +45,8 @@ pub fn json(findings: &[Finding], tools: Tools, work: &Work) -> Value {
 }
 
 /// The findings in SARIF 2.1.0, which code hosts display next to the source. `artifact` is the file that findings
-/// without a source line belong to, their own and that of the launch: the cubin, or the program. Code hosts refuse a log with a finding that is in no
-/// file.
+/// belong to if neither their own source line nor that of the launch is known: the cubin, or the program. Code hosts
+/// refuse a log with a finding that is in no file.
 ///
 /// ```
 /// assert_eq!(orin_sim::check::sarif(&[], "saxpy.cubin")["version"], "2.1.0");
