@@ -1,4 +1,5 @@
-//! `orin new`: a crate with a kernel. Its files are those of `examples/template`, a package of this workspace.
+//! `orin new`: a project with a kernel. The files of a crate are those of `examples/template`, a package of this
+//! workspace; those of other languages are in `template`.
 
 use std::fs;
 use std::io::Write;
@@ -7,7 +8,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
-use orin_cli::{ExitStatus, UsageError, stdout, unless_closed};
+use orin_cli::{ExitStatus, UsageError, page, stdout, unless_closed};
 use orin_compile::Compiler;
 
 /// Options of the command.
@@ -17,11 +18,13 @@ Examples:
   orin new median
   orin new projects/median --vcs none
   orin new median --path ~/nvgpu-rs      use a local checkout of this project
+  orin new median --python               a project in Python; --c: in C
 
 The crate has a kernel, a build script that compiles it, a test under checks and a CI file. The compiled kernel
-is part of it, so that NVRTC is needed only after a change of the kernel.")]
+is part of it, so that NVRTC is needed only after a change of the kernel. A project in Python or C has the same, but no
+build script.")]
 pub(crate) struct Options {
-    /// The folder to make; its last part is the name of the package
+    /// The folder to make; its last part is the name of the project
     #[arg(value_name = "NAME")]
     folder: PathBuf,
     /// Name of the package, if it is not that of the folder
@@ -31,8 +34,28 @@ pub(crate) struct Options {
     #[arg(long, value_enum)]
     vcs: Option<Vcs>,
     /// Use the crates of this local checkout of the project instead of its git address
-    #[arg(long, value_name = "CHECKOUT")]
+    #[arg(long, value_name = "CHECKOUT", conflicts_with_all = ["python", "c"])]
     path: Option<PathBuf>,
+    /// Make a project in Python, for the package `tegra_hcq`
+    #[arg(long, conflicts_with = "name")]
+    python: bool,
+    /// Make a project in C, for the library `libtegra_hcq`, with a Makefile
+    #[arg(long, conflicts_with_all = ["python", "name"])]
+    c: bool,
+}
+
+/// A file of a project: its path and its content in the template.
+type File = (&'static str, &'static [u8]);
+
+/// A language of projects.
+struct Language {
+    files: &'static [File],
+    /// Whether cargo builds it.
+    is_crate: bool,
+    /// What the project is, in the message at the end.
+    what: &'static str,
+    /// The commands to try, with what they do.
+    steps: [[&'static str; 2]; 2],
 }
 
 /// Version control of the new crate.
@@ -53,23 +76,72 @@ const GITIGNORE: &str = ".gitignore";
 
 macro_rules! template {
     ($($name:literal = $file:literal;)*) => {
-        [$(($name, include_bytes!(concat!("../template/", $file)))),*]
+        &[$(($name, include_bytes!(concat!("../template/", $file)))),*]
     };
 }
 
-/// Names and contents of the files. The links in `template` have other names where cargo gives a name a meaning.
-const FILES: [(&str, &[u8]); 11] = template! {
-    "Cargo.toml" = "manifest.toml";
-    "build.rs" = "build.rs";
-    "src/lib.rs" = "src/lib.rs";
-    "src/main.rs" = "src/main.rs";
-    "tests/kernels.rs" = "tests/kernels.rs";
-    "kernels/saxpy.cu" = "kernels/saxpy.cu";
-    "kernels/saxpy.sm_87.cubin" = "kernels/saxpy.sm_87.cubin";
-    "kernels/kernels.lock" = "kernels/kernels.lock";
-    ".github/workflows/ci.yml" = "ci.yml";
-    ".gitignore" = "gitignore";
-    "README.md" = "README.md";
+/// A crate. The links in `template` have other names where cargo gives a name a meaning.
+const RUST: Language = Language {
+    files: template! {
+        "Cargo.toml" = "manifest.toml";
+        "build.rs" = "build.rs";
+        "src/lib.rs" = "src/lib.rs";
+        "src/main.rs" = "src/main.rs";
+        "tests/kernels.rs" = "tests/kernels.rs";
+        "kernels/saxpy.cu" = "kernels/saxpy.cu";
+        "kernels/saxpy.sm_87.cubin" = "kernels/saxpy.sm_87.cubin";
+        "kernels/kernels.lock" = "kernels/kernels.lock";
+        ".github/workflows/ci.yml" = "ci.yml";
+        ".gitignore" = "gitignore";
+        "README.md" = "README.md";
+    },
+    is_crate: true,
+    what: "package",
+    steps: [
+        ["cargo test", "on the software Orin, with memcheck, racecheck, initcheck and synccheck"],
+        ["cargo run", "on the Orin's GPU, else a desktop GPU, else the software Orin"],
+    ],
+};
+
+/// A module and its test.
+const PYTHON: Language = Language {
+    files: template! {
+        "saxpy.py" = "python/saxpy.py";
+        "tests/test_saxpy.py" = "python/tests/test_saxpy.py";
+        "kernels/saxpy.cu" = "kernels/saxpy.cu";
+        "kernels/saxpy.sm_87.cubin" = "kernels/saxpy.sm_87.cubin";
+        ".github/workflows/ci.yml" = "python/ci.yml";
+        ".gitignore" = "python/gitignore";
+        "README.md" = "python/README.md";
+    },
+    is_crate: false,
+    what: "Python project",
+    steps: [
+        ["orin check -- python3 -m unittest discover tests", "on the software Orin, with checks"],
+        ["python3 saxpy.py", "on the Orin's GPU, else a desktop GPU, else the software Orin"],
+    ],
+};
+
+/// A program with a Makefile.
+const C: Language = Language {
+    files: template! {
+        "Makefile" = "c/Makefile";
+        "src/saxpy.h" = "c/src/saxpy.h";
+        "src/saxpy.c" = "c/src/saxpy.c";
+        "src/main.c" = "c/src/main.c";
+        "tests/test_saxpy.c" = "c/tests/test_saxpy.c";
+        "kernels/saxpy.cu" = "kernels/saxpy.cu";
+        "kernels/saxpy.sm_87.cubin" = "kernels/saxpy.sm_87.cubin";
+        ".github/workflows/ci.yml" = "c/ci.yml";
+        ".gitignore" = "c/gitignore";
+        "README.md" = "c/README.md";
+    },
+    is_crate: false,
+    what: "C project",
+    steps: [
+        ["make check", "on the software Orin, with checks"],
+        ["make run", "on the Orin's GPU, else a desktop GPU, else the software Orin"],
+    ],
 };
 
 /// Added to the manifest: a package of a workspace cannot have it.
@@ -113,8 +185,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let folder = &options.folder;
     let of_folder = || folder.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let name = options.name.clone().unwrap_or_else(of_folder);
-    if let Err(reason) = check_name(&name) {
-        let cure = if options.name.is_some() { "" } else { "; name the package with --name" };
+    let language = match (options.python, options.c) {
+        (true, _) => &PYTHON,
+        (_, true) => &C,
+        _ => &RUST,
+    };
+    let checked = if language.is_crate { check_name(&name) } else { check_title(&name) };
+    if let Err(reason) = checked {
+        let cure =
+            if options.name.is_some() || !language.is_crate { "" } else { "; name the package with --name" };
         return Err(UsageError(format!("the name {name:?} {reason}{cure}")).into());
     }
     let checkout = options.path.as_deref().map(checkout).transpose()?;
@@ -126,13 +205,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         .and_then(|()| fs::create_dir(folder))
         .map_err(|error| UsageError(format!("{} cannot be made: {error}", folder.display())))?;
     let vcs = options.vcs.unwrap_or_else(|| usual_vcs(parent));
-    let made = fill(folder, &name, checkout.as_deref(), vcs);
+    let made = fill(folder, language, &name, checkout.as_deref(), vcs);
     if made.is_err() {
         // The folder was made above.
         let _ = fs::remove_dir_all(folder);
     }
     made?;
-    unless_closed(next_steps(&mut stdout(), folder, &name))?;
+    unless_closed(next_steps(&mut stdout(), folder, language, &name))?;
     Ok(ExitStatus::Success.into())
 }
 
@@ -155,6 +234,11 @@ fn check_name(name: &str) -> Result<(), &'static str> {
         return Err("is that of a crate of Rust, of a crate that the package uses, or of a folder of cargo");
     }
     Ok(())
+}
+
+/// Whether a project in another language may have a name: it is only a title.
+fn check_title(name: &str) -> Result<(), &'static str> {
+    if name.is_empty() { Err("is empty") } else { Ok(()) }
 }
 
 /// The folder of crates in a checkout of this project.
@@ -180,8 +264,8 @@ fn usual_vcs(parent: &Path) -> Vcs {
 }
 
 /// Writes the files.
-fn fill(folder: &Path, name: &str, crates: Option<&Path>, vcs: Vcs) -> Result<()> {
-    for (file, content) in FILES {
+fn fill(folder: &Path, language: &Language, name: &str, crates: Option<&Path>, vcs: Vcs) -> Result<()> {
+    for &(file, content) in language.files {
         if file == GITIGNORE && vcs == Vcs::None && !is_in_repository(folder) {
             continue;
         }
@@ -204,6 +288,7 @@ fn fill(folder: &Path, name: &str, crates: Option<&Path>, vcs: Vcs) -> Result<()
 /// A file of the template for a package.
 fn adapted(file: &str, text: &str, name: &str, crates: Option<&Path>, folder: &Path) -> String {
     let text = text.replace(NAMES[0], name).replace(NAMES[1], &name.replace('-', "_"));
+    let text = text.replace("REPOSITORY/", concat!(env!("CARGO_PKG_REPOSITORY"), "/"));
     if file != "Cargo.toml" {
         return text;
     }
@@ -238,18 +323,24 @@ fn is_in_workspace(folder: &Path) -> bool {
     above(folder, |folder| folder.join("Cargo.toml").is_file())
 }
 
-fn next_steps(out: &mut dyn Write, folder: &Path, name: &str) -> Result<()> {
-    writeln!(
-        out,
-        "{}: the package `{name}`, with a kernel, its test under checks and a CI file",
-        folder.display()
-    )?;
-    writeln!(out, "\n  cd {}", folder.display())?;
-    writeln!(
-        out,
-        "  cargo test    # on the software Orin, with memcheck, racecheck, initcheck and synccheck"
-    )?;
-    writeln!(out, "  cargo run     # on the Orin's GPU, else a desktop GPU, else the software Orin\n")?;
+fn next_steps(out: &mut dyn Write, folder: &Path, language: &Language, name: &str) -> Result<()> {
+    let Language { is_crate, what, steps, .. } = language;
+    let shown = folder.display();
+    writeln!(out, "{shown}: the {what} `{name}`, with a kernel, its test under checks and a CI file")?;
+    writeln!(out, "\n  cd {shown}")?;
+    let width = steps.iter().map(|[command, _]| command.len()).max().unwrap_or_default();
+    for [command, does] in steps {
+        writeln!(out, "  {command:width$}    # {does}")?;
+    }
+    writeln!(out)?;
+    if !is_crate {
+        let page = page!("install");
+        writeln!(
+            out,
+            "README.md says how to compile the kernel after a change. To install the library: {page}"
+        )?;
+        return Ok(());
+    }
     match Compiler::shared() {
         Ok(compiler) => {
             let ((major, minor), library) = (compiler.version(), compiler.library());

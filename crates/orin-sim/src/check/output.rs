@@ -22,8 +22,8 @@ pub fn text(findings: &[Finding]) -> String {
     out
 }
 
-/// The findings as a JSON object: the field `findings`, and in `launches`, `own_launches`, `tools` and `faults` what was
-/// looked at.
+/// The findings as a JSON object: the field `findings`, and in `launches`, `own_launches`, `tools` and `faults` what
+/// was looked at.
 ///
 /// ```
 /// use orin_sim::check::{Tools, Work, json};

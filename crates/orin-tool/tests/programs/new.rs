@@ -95,6 +95,38 @@ fn the_package_is_the_template_under_its_own_name() {
     }
 }
 
+/// `.ci/new` runs their programs and tests.
+#[test]
+fn projects_in_other_languages_have_the_same_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let template = files(&root().join("examples/template"));
+    for (option, test, step) in [
+        ("--python", "tests/test_saxpy.py", "  python3 saxpy.py "),
+        ("--c", "tests/test_saxpy.c", "  make check    # on the software Orin"),
+    ] {
+        let name = format!("3 {option}");
+        let said = orin(folder.path(), &[&name, option, "--vcs", "git"]).unwrap();
+        assert!(said.contains(step) && said.contains("/blob/main/docs/install.md\n"), "{said}");
+        let made = files(&folder.path().join(&name));
+        let text = |path: &str| str::from_utf8(&made[Path::new(path)]).unwrap();
+        assert!(text("README.md").starts_with(&format!("# {name}\n")), "{}", text("README.md"));
+        assert!(text("README.md").contains(concat!(" ", env!("CARGO_PKG_REPOSITORY"), "/blob/main/")));
+        for path in ["kernels/saxpy.cu", "kernels/saxpy.sm_87.cubin"] {
+            assert_eq!(made[Path::new(path)], template[Path::new(path)]);
+        }
+        for (line, path) in [("saxpy", test), ("  test:\n", ".github/workflows/ci.yml")] {
+            assert!(text(path).contains(line), "{path}");
+        }
+        assert!(made.contains_key(Path::new(".gitignore")), "{option}");
+        assert!(made.values().all(|content| !String::from_utf8_lossy(content).contains("orin-template")));
+    }
+    for line in
+        [&["x", "--python", "--c"][..], &["x", "--c", "--path", "."], &["x", "--python", "--name", "y"]]
+    {
+        assert!(orin(folder.path(), line).unwrap_err().contains("cannot be used with"), "{line:?}");
+    }
+}
+
 #[test]
 fn a_refusal_says_why_and_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
