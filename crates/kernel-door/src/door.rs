@@ -135,8 +135,8 @@ pub unsafe trait Door: Send + Sync + fmt::Debug {
     /// The caller owns or borrows `fd`.
     unsafe fn read(&self, fd: RawFd, buffer: &mut [u8]) -> Result<usize, Errno>;
 
-    /// Seeks to the end (`lseek(fd, 0, SEEK_END)`) and returns the position. Of a dma-buf, that is its size in bytes; of
-    /// `/dev/kmsg`, whose next read is then that of the next new record, it is 0.
+    /// Seeks to the end (`lseek(fd, 0, SEEK_END)`) and returns the position: the size of a dma-buf in bytes; 0 for
+    /// `/dev/kmsg`, of which the next read returns the next new record.
     ///
     /// # Safety
     ///

@@ -69,7 +69,7 @@ const HOST1X: &[StructInfo] = structs!(
 );
 
 /// Structs of Linux itself, header by header.
-const SYNC_FILE: &[StructInfo] = structs!(sync_file: FileInfo);
+const SYNC_FILE: &[StructInfo] = structs!(sync_file: Merge FileInfo);
 const DMA_BUF: &[StructInfo] = structs!(dma_buf: Sync ExportSyncFile ImportSyncFile);
 const DMA_HEAP: &[StructInfo] = structs!(dma_heap: AllocationData);
 const UDMABUF: &[StructInfo] = structs!(udmabuf: Create CreateItem CreateList);

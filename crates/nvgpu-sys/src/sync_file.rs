@@ -10,11 +10,27 @@ pub const FAMILY: u8 = b'>';
 
 requests! {
     unsafe family FAMILY;
+    /// Creates a sync-file of the fences of two.
+    ReadWrite 3 MERGE ("SYNC_IOC_MERGE"): Merge;
     /// State of a sync-file and of the fences in it.
     ReadWrite 4 FILE_INFO ("SYNC_IOC_FILE_INFO"): FileInfo;
 }
 
 uapi_struct! {
+    /// Argument of [`MERGE`], which is sent to the first file.
+    unsafe plain Merge = "sync_merge_data", 48 bytes {
+        /// Name of the new file, zero-padded.
+        0 => name: [u8; 32];
+        /// The second file.
+        32 => fd2: i32;
+        /// Out: the new file.
+        36 => fence: i32;
+        /// Must be 0.
+        40 => flags: u32;
+        /// Must be 0.
+        44 => pad: u32;
+    }
+
     /// Argument of [`FILE_INFO`].
     pointing(sync_fence_info) FileInfo = "sync_file_info", 56 bytes {
         /// Out: name, zero-padded.
@@ -46,4 +62,16 @@ pub fn status(fd: &DoorFd) -> Result<Option<Result<(), Errno>>, Errno> {
         1.. => Some(Ok(())),
         error => Some(Err(Errno::from_raw_os_error(error.saturating_neg()))),
     })
+}
+
+/// Creates a sync-file that signals when both have.
+///
+/// # Errors
+///
+/// `ENOTTY` if `first` is not a sync-file, `ENOENT` if `second` is not, `EMFILE`.
+pub fn merge(first: &DoorFd, second: &DoorFd) -> Result<DoorFd, Errno> {
+    let mut argument = Merge { fd2: second.raw(), fence: -1, ..Merge::default() };
+    MERGE.send(first, &mut argument)?;
+    // SAFETY: the request has returned a new descriptor.
+    Ok(unsafe { DoorFd::from_raw(first.door(), argument.fence) })
 }

@@ -38,7 +38,7 @@ pub mod sm;
 pub use board::{Board, PowerMode, Profile};
 pub use caller::{Caller, CallerMemory};
 pub use config::{Call, Config, Failure, FaultPlan, MmuOrder, Node, Nodes, RandomFailures, Refusal, Stall};
-pub use kernel::{CallerDoor, LiveCounts, NodeKind, Opened, ProcessCounts, SoftwareOrin};
+pub use kernel::{CallerDoor, ForeignFence, LiveCounts, NodeKind, Opened, ProcessCounts, SoftwareOrin};
 pub use quirks::{BrokenChain, ChainEffect, Quirks};
 pub use segments::SegmentWatcher;
 pub use settings::{RefusedRequest, Settings, SettingsError};

@@ -91,6 +91,7 @@ fn hostile_programs_leave_nothing() {
         "crowd",
         "bomb",
         "passed",
+        "frames",
         "reopened",
         "waits",
         "forms",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gpu_log::MemoryLine;
 use kernel_door::{Door, LinuxDoor};
-use nvgpu_sys::dma_buf::{Sync, SyncFlags, code};
+use nvgpu_sys::dma_buf::{ALL, Sync, SyncFlags, code};
 use rustix::io::Errno;
 
 use crate::config::Call;
@@ -16,17 +16,8 @@ use super::argument::{Argument, Code};
 use super::nvmap::{Buffer, Exporter};
 use super::process::task::Task;
 
-/// SYNC checks its flags and that the buffer has memory. Caches are not modelled, and neither is naming a dma-buf.
-pub(super) fn ioctl(
-    task: &Task<'_>,
-    buffer: &Buffer,
-    fd: i32,
-    code: Code,
-    address: u64,
-) -> Result<i32, Errno> {
-    if code.code != code::SYNC {
-        return Err(Errno::NOTTY);
-    }
+/// SYNC checks its flags and that the buffer has memory. Caches are not modelled.
+fn sync(task: &Task<'_>, buffer: &Buffer, fd: i32, code: Code, address: u64) -> Result<i32, Errno> {
     let mut args: Sync = Argument::copy_in(task, code, address)?.peek();
     let flags = u32::try_from(args.flags).ok().and_then(SyncFlags::from_bits).ok_or(Errno::INVAL)?;
     if !flags.intersects(SyncFlags::READ | SyncFlags::WRITE) {
@@ -40,6 +31,23 @@ pub(super) fn ioctl(
 }
 
 impl Kernel {
+    /// The requests on a dma-buf. Naming one is not modelled.
+    pub(super) fn dma_buf_ioctl(
+        &self,
+        task: &Task<'_>,
+        buffer: &Buffer,
+        fd: i32,
+        code: Code,
+        address: u64,
+    ) -> Result<i32, Errno> {
+        match code.code {
+            _ if !self.has(ALL, code) => Err(Errno::NOTTY),
+            code::EXPORT_SYNC_FILE => self.export_sync_file(task, buffer, code, address),
+            code::IMPORT_SYNC_FILE => self.import_sync_file(task, buffer, code, address),
+            _ => sync(task, buffer, fd, code, address),
+        }
+    }
+
     /// Pins a dma-buf for the GPU, as `nvgpu_mm_pin` does with the kernel's generic calls: `dma_buf_attach`, then
     /// `dma_buf_map_attachment` (`os/linux/dmabuf.c`). Each returns the exporter's errno as it is.
     ///

@@ -41,12 +41,16 @@ const HEAP_FD_FLAGS: u32 = dma_heap::CLOEXEC | 3;
 
 /// The dma-bufs of other exporters that are in use, by file.
 #[derive(Debug, Default)]
-pub(super) struct Foreign(Mutex<BTreeMap<Inode, Weak<Handle>>>);
+pub(super) struct Foreign {
+    known: Mutex<BTreeMap<Inode, Weak<Handle>>>,
+    /// Those with fences that were active when one was added.
+    kept: Mutex<Vec<Arc<Handle>>>,
+}
 
 impl Foreign {
     /// The dma-buf with this file, if it is in use.
     pub(super) fn get(&self, inode: Inode) -> Option<Arc<Handle>> {
-        self.0.lock().get(&inode)?.upgrade()
+        self.known.lock().get(&inode)?.upgrade()
     }
 
     /// The dma-buf with this file; `None` if it is none.
@@ -59,8 +63,16 @@ impl Foreign {
         Some(self.add(inode, Handle::foreign(exporter, size, file)))
     }
 
+    /// Keeps a dma-buf while one of its fences is active, also without a descriptor that the model knows.
+    pub(super) fn keep_until_signalled(&self, handle: &Arc<Handle>) {
+        let mut kept = self.kept.lock();
+        let active = |handle: &Arc<Handle>| handle.fences().iter().any(|(_, fence)| fence.result().is_none());
+        kept.retain(|other| !Arc::ptr_eq(other, handle) && active(other));
+        kept.push(Arc::clone(handle));
+    }
+
     fn add(&self, inode: Inode, handle: Handle) -> Arc<Handle> {
-        let mut known = self.0.lock();
+        let mut known = self.known.lock();
         known.retain(|_, handle| handle.strong_count() > 0);
         let handle = Arc::new(handle);
         known.insert(inode, Arc::downgrade(&handle));

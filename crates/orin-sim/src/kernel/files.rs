@@ -23,13 +23,13 @@ use crate::procfs;
 
 use super::Kernel;
 use super::channel::RUNLIST_GR;
-use super::host1x::poll_fence;
 use super::nvmap::Buffer;
 use super::process::fds::{self, Fresh, Object};
 use super::process::mappings::{Mapped, Mapping};
 use super::process::served;
 use super::process::task::Task;
 use super::process::{Opened, ProcessId};
+use super::sync_file;
 use super::texts::RUNTIME_STATUS;
 
 /// Nodes of a board that compute does not need.
@@ -460,7 +460,7 @@ impl Kernel {
             let happened = match state.fds.get(task, fd) {
                 Some(Object::Kmsg { cursor, .. }) if *cursor >= next => Events::empty(),
                 Some(Object::Event(happened)) if !happened.swap(false, Ordering::AcqRel) => Events::empty(),
-                Some(Object::SyncFile(fence)) => match poll_fence(fence) {
+                Some(Object::SyncFile(fence)) => match sync_file::poll(fence) {
                     Ok(()) => wanted & Events::IN,
                     Err(deadline) => {
                         nearest = deadline;

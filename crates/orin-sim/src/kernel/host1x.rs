@@ -1,50 +1,21 @@
-//! `/dev/host1x-fence` and its sync-files (`drivers/gpu/host1x-fence/dev.c`; Linux `drivers/dma-buf/sync_file.c`).
+//! `/dev/host1x-fence` (`drivers/gpu/host1x-fence/dev.c`).
 //!
-//! A sync-file contains a fence and polls readable after the fence has signalled. It times out 30 seconds after the
-//! first wait: then it also polls readable, and only its status shows the difference. A poll descriptor contains any
-//! number of fences without a time limit, and reports once that some have signalled.
+//! Its sync-files time out 30 seconds after the first wait: then they also poll readable, and only their status shows
+//! the difference. A poll descriptor contains any number of fences without a time limit, and reports once that some
+//! have signalled.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use nvgpu_sys::host1x::{CreateFence, CreatePollfd, FenceExtract, FenceExtractFence, TriggerPollfd, code};
-use nvgpu_sys::sync_file::{self, FileInfo};
 use rustix::io::Errno;
-use zerocopy::{Immutable, IntoBytes};
+use zerocopy::IntoBytes;
 
 use super::Kernel;
 use super::argument::{Argument, Code};
+use super::fence::Threshold;
 use super::process::fds::{self, Object};
 use super::process::task::Task;
-use super::syncpoint::Fence;
-
-/// The data that SYNC_IOC_FILE_INFO returns per fence (Linux `include/uapi/linux/sync_file.h`).
-#[repr(C)]
-#[derive(Clone, Copy, IntoBytes, Immutable)]
-struct FenceInfo {
-    object: [u8; 32],
-    driver: [u8; 32],
-    status: i32,
-    flags: u32,
-    timestamp_ns: u64,
-}
-
-/// The status of a fence in the kernel's encoding.
-fn status(fence: &Fence) -> i32 {
-    match fence.result() {
-        None => 0,
-        Some(Ok(())) => 1,
-        Some(Err(errno)) => -errno.raw_os_error(),
-    }
-}
-
-/// A zero-padded text in a field of fixed size.
-fn padded(text: &str) -> [u8; 32] {
-    let mut field = [0; 32];
-    let len = text.len().min(31);
-    field[..len].copy_from_slice(&text.as_bytes()[..len]);
-    field
-}
+use super::sync_file::SyncFile;
 
 impl Kernel {
     pub(super) fn host1x_ioctl(&self, task: &Task<'_>, code: Code, address: u64) -> Result<i32, Errno> {
@@ -73,14 +44,8 @@ impl Kernel {
         }
         let limit = Some(self.config.fence_timeout);
         let fence = self.state.lock().syncpoints.fence(args.id, args.threshold, limit)?;
-        args.fence_fd = self.sync_file(task, fence)?;
+        args.fence_fd = self.sync_file(task, SyncFile::new(fence))?;
         Ok(())
-    }
-
-    /// Creates a descriptor for a fence.
-    pub(super) fn sync_file(&self, task: &Task<'_>, fence: Arc<Fence>) -> Result<i32, Errno> {
-        let descriptor = fds::readable(task, |_| "sync_file".to_owned())?;
-        self.state.lock().fds.insert(task, descriptor, Object::SyncFile(fence))
     }
 
     fn extract(&self, task: &Task<'_>, args: &mut FenceExtract) -> Result<(), Errno> {
@@ -88,16 +53,20 @@ impl Kernel {
             return Err(Errno::INVAL);
         }
         let state = self.state.lock();
-        let Some(Object::SyncFile(fence)) = state.fds.get(task, args.fence_fd) else {
+        let Some(Object::SyncFile(file)) = state.fds.get(task, args.fence_fd) else {
             return Err(Errno::INVAL);
         };
-        if args.num_fences > 0 {
-            let item = FenceExtractFence { id: fence.id, threshold: fence.threshold };
-            if task.write_bytes(args.fences_ptr, item.as_bytes()) > 0 {
+        let thresholds = file.thresholds()?;
+        let mut place = args.fences_ptr;
+        for Threshold { id, threshold } in thresholds.iter().take(args.num_fences as usize) {
+            let item = FenceExtractFence { id: *id, threshold: *threshold };
+            if task.write_bytes(place, item.as_bytes()) > 0 {
                 return Err(Errno::FAULT);
             }
+            place = place.wrapping_add(size_of_val(&item) as u64);
         }
-        args.num_fences = 1;
+        // CAST: as many as descriptors at most.
+        args.num_fences = thresholds.len() as u32;
         Ok(())
     }
 
@@ -114,51 +83,5 @@ impl Kernel {
         // A poller may already wait for a threshold that has been reached.
         self.log.pulse.beat();
         Ok(())
-    }
-
-    /// Handles SYNC_IOC_FILE_INFO, the only sync-file request that GPU drivers use.
-    pub(super) fn sync_file_ioctl(
-        &self,
-        task: &Task<'_>,
-        fence: &Fence,
-        code: Code,
-        address: u64,
-    ) -> Result<i32, Errno> {
-        if code.code != sync_file::code::FILE_INFO {
-            return Err(Errno::NOTTY);
-        }
-        let mut argument = Argument::copy_in(task, code, address)?;
-        argument.call(|args: &mut FileInfo| {
-            if args.flags != 0 || args.pad != 0 {
-                return Err(Errno::INVAL);
-            }
-            let status = status(fence);
-            if args.num_fences > 0 {
-                let info = FenceInfo {
-                    object: padded("host1x"),
-                    driver: padded("host1x"),
-                    status,
-                    flags: 0,
-                    timestamp_ns: 0,
-                };
-                if task.write_bytes(args.sync_fence_info, info.as_bytes()) > 0 {
-                    return Err(Errno::FAULT);
-                }
-            }
-            args.name = padded(&format!("host1x-{}:{}", fence.id, fence.threshold));
-            (args.status, args.num_fences) = (status, 1);
-            Ok(())
-        })?;
-        if argument.copy_out() > 0 { Err(Errno::FAULT) } else { Ok(0) }
-    }
-}
-
-/// Returns whether a sync-file is readable; if not, its deadline.
-pub(super) fn poll_fence(fence: &Fence) -> Result<(), Option<Instant>> {
-    // The first poll starts the time limit.
-    let deadline = fence.arm();
-    match fence.result() {
-        Some(_) => Ok(()),
-        None => Err(deadline),
     }
 }

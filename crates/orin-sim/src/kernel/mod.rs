@@ -22,6 +22,7 @@ mod ctrl;
 mod dma_buf;
 mod engine_rules;
 mod exporters;
+mod fence;
 mod files;
 mod host1x;
 mod interrupts;
@@ -39,6 +40,7 @@ mod shutdown;
 mod state;
 mod submit;
 mod switching;
+mod sync_file;
 mod syncpoint;
 mod texts;
 mod tsg;
@@ -90,6 +92,7 @@ use zbc::ClearValues;
 
 pub use files::NodeKind;
 pub use process::{CallerDoor, Opened, ProcessCounts};
+pub use sync_file::ForeignFence;
 
 /// A software Orin. Clones are handles to the same process on the same board; dropping the last one powers the board
 /// off. [`SoftwareOrin::process`] creates further processes.
@@ -507,7 +510,7 @@ impl Kernel {
             Object::Channel { id, serial } => self.channel_ioctl(task, id, serial, code, address),
             Object::Host1x => self.host1x_ioctl(task, code, address),
             Object::SyncFile(fence) => self.sync_file_ioctl(task, &fence, code, address),
-            Object::DmaBuf(buffer) => dma_buf::ioctl(task, &buffer, fd, code, address),
+            Object::DmaBuf(buffer) => self.dma_buf_ioctl(task, &buffer, fd, code, address),
             Object::Udmabuf => self.udmabuf_ioctl(task, code, address),
             Object::DmaHeap => self.dma_heap_ioctl(task, code, address),
             Object::ClockRequest

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::syncpoint::Fence;
+use super::fence::Fence;
 
 /// A descriptor that reports each fence once.
 #[derive(Debug, Default)]

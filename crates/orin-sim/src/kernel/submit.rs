@@ -21,9 +21,11 @@ use crate::memory::Memory;
 
 use super::address_space::{Space, SpaceId};
 use super::channel::Ring;
+use super::fence::Threshold;
 use super::log::Log;
 use super::process::fds::{self, Fresh, Object};
 use super::process::task::Task;
+use super::sync_file::SyncFile;
 use super::syncpoint::{Syncpoints, UserSyncpoint, WINDOW_BYTES};
 use super::watchdog::{Progress, Timer};
 use super::{Kernel, State};
@@ -207,21 +209,21 @@ impl State {
         if full { Err(Errno::AGAIN) } else { Ok(space) }
     }
 
-    /// The fence that a submit waits for: syncpoint and threshold.
-    fn fence_to_wait(&self, task: &Task<'_>, args: &SubmitGpfifo) -> Result<Option<(u32, u32)>, Errno> {
+    /// What a submit waits for.
+    fn to_wait_for(&self, task: &Task<'_>, args: &SubmitGpfifo) -> Result<Vec<Threshold>, Errno> {
         let flags = SubmitFlags::from_bits_retain(args.flags);
         if !flags.contains(SubmitFlags::FENCE_WAIT) {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         if !flags.contains(SubmitFlags::SYNC_FENCE) {
-            self.syncpoints.fence(args.fence.id, args.fence.value, None)?;
-            return Ok(Some((args.fence.id, args.fence.value)));
+            let fence = self.syncpoints.fence(args.fence.id, args.fence.value, None)?;
+            return Ok(fence.threshold().into_iter().collect());
         }
         if args.fence.id == NO_FENCE {
-            return Ok(None);
+            return Ok(Vec::new());
         }
         match self.fds.get(task, args.fence.id.cast_signed()) {
-            Some(Object::SyncFile(fence)) => Ok(Some((fence.id, fence.threshold))),
+            Some(Object::SyncFile(file)) => file.thresholds(),
             _ => Err(Errno::INVAL),
         }
     }
@@ -235,7 +237,7 @@ impl State {
         args: &SubmitGpfifo,
     ) -> Result<Option<(u32, u32)>, Errno> {
         let space_id = self.submit_checks((id, serial), args)?;
-        let wait = self.fence_to_wait(task, args)?;
+        let waits = self.to_wait_for(task, args)?;
         let mut entries = vec![Gpfifo::default(); args.num_entries as usize];
         task.read_bytes(args.gpfifo, entries.as_mut_bytes())?;
         let flags = SubmitFlags::from_bits_retain(args.flags);
@@ -252,13 +254,15 @@ impl State {
             log.model(ChannelLine::SyncpointAboveLimit { address: va });
             Errno::INVAL
         };
-        let wait_words = match wait {
-            Some((id, threshold)) => {
-                let va = syncpoints.read_only_map(space)? + u64::from(id) * WINDOW_BYTES;
-                Some(acquire(va, threshold).ok_or_else(|| beyond(va))?)
-            }
-            None => None,
-        };
+        let mut wait_words = Vec::new();
+        for Threshold { id, threshold } in waits {
+            let va = syncpoints.read_only_map(space)? + u64::from(id) * WINDOW_BYTES;
+            wait_words.push(acquire(va, threshold).ok_or_else(|| beyond(va))?);
+        }
+        // The checks have counted one; a board has the waits for all fences in one entry.
+        if wait_words.len() > 1 && (ring.room() as usize) < wait_words.len() + entries.len() + 1 {
+            return Err(Errno::AGAIN);
+        }
         let wait_for_idle = !flags.contains(SubmitFlags::SUPPRESS_WFI);
         let done = match ring.fence.as_mut().filter(|_| tracked) {
             Some((syncpoint, value)) => {
@@ -268,7 +272,7 @@ impl State {
             }
             None => None,
         };
-        if let Some(words) = wait_words {
+        for words in wait_words {
             ring.push_commands(&words)?;
         }
         entries.into_iter().for_each(|entry| ring.push(entry));
@@ -341,7 +345,8 @@ impl Kernel {
         if let Some(file) = file {
             let mut state = self.state.lock();
             let fence = state.syncpoints.fence(id, threshold, Some(self.config.fence_timeout))?;
-            args.fence.id = state.fds.insert(task, file, Object::SyncFile(fence))?.cast_unsigned();
+            args.fence.id =
+                state.fds.insert(task, file, Object::SyncFile(SyncFile::new(fence)))?.cast_unsigned();
             args.fence.value = 0;
         }
         Ok(())

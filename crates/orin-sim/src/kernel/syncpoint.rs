@@ -5,9 +5,9 @@
 //! changes owners. The end of a channel adds 1000 to its syncpoint so that waiters wake up (`os/linux/nvhost_host1x.c`,
 //! `hal/sync/syncpt_cmdbuf_gv11b*.c`, `drivers/gpu/host1x/syncpt.c`).
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::io::Errno;
 
@@ -15,6 +15,7 @@ use crate::memory::{Memory, WriteCounter};
 use crate::mmu::MappedRange;
 
 use super::address_space::Space;
+use super::fence::{Fence, Threshold};
 use super::pulse::Pulse;
 
 /// Number of syncpoints on Tegra234.
@@ -27,7 +28,7 @@ const APERTURE_BYTES: u64 = COUNT as u64 * WINDOW_BYTES;
 const SAFE_STATE: u32 = 1000;
 
 /// The offset of a syncpoint's value.
-fn offset(id: u32) -> usize {
+pub(super) fn offset(id: u32) -> usize {
     assert!(id < COUNT, "syncpoint {id}");
     // CAST: below 64 MiB.
     (u64::from(id) * WINDOW_BYTES) as usize
@@ -92,8 +93,8 @@ impl Syncpoints {
         self.aperture.load(offset(id))
     }
 
-    /// Adds to a value, like the kernel.
-    fn add(&self, id: u32, amount: u32) {
+    /// Adds to a value, like the kernel or another engine.
+    pub(super) fn add(&self, id: u32, amount: u32) {
         self.aperture.word(offset(id)).fetch_add(amount, Ordering::SeqCst);
         self.pulse.beat();
     }
@@ -174,9 +175,7 @@ impl Syncpoints {
         if id >= COUNT {
             return Err(Errno::INVAL);
         }
-        let aperture = Arc::clone(&self.aperture);
-        let (deadline, result) = (OnceLock::new(), OnceLock::new());
-        Ok(Arc::new(Fence { id, threshold, aperture, limit, deadline, result }))
+        Ok(Arc::new(Fence::of_syncpoint(Threshold { id, threshold }, Arc::clone(&self.aperture), limit)))
     }
 }
 
@@ -187,37 +186,6 @@ pub(super) enum SyncpointError {
     NoneLeft,
     /// The kernel's area has no room.
     NoAddresses,
-}
-
-/// Signals once and permanently when its syncpoint reaches its threshold.
-#[derive(Debug)]
-pub(super) struct Fence {
-    pub(super) id: u32,
-    pub(super) threshold: u32,
-    aperture: Arc<Memory>,
-    limit: Option<Duration>,
-    /// The deadline of waits; set by the first wait.
-    deadline: OnceLock<Instant>,
-    result: OnceLock<Result<(), Errno>>,
-}
-
-impl Fence {
-    /// The result, if it has ended.
-    pub(super) fn result(&self) -> Option<Result<(), Errno>> {
-        let value = self.aperture.load(offset(self.id));
-        if value.wrapping_sub(self.threshold).cast_signed() >= 0 {
-            let _ = self.result.set(Ok(()));
-        } else if self.deadline.get().is_some_and(|deadline| *deadline <= Instant::now()) {
-            let _ = self.result.set(Err(Errno::TIMEDOUT));
-        }
-        self.result.get().copied()
-    }
-
-    /// Starts the time limit of waits. Returns the deadline.
-    pub(super) fn arm(&self) -> Option<Instant> {
-        let end = Instant::now().checked_add(self.limit?)?;
-        Some(*self.deadline.get_or_init(|| end))
-    }
 }
 
 #[cfg(test)]

@@ -421,6 +421,66 @@ static void inherited(int space)
     works();
 }
 
+/* A process has memory of its own, of a heap and as a udmabuf; the GPU of another process writes to it. */
+static void frames(void)
+{
+    enum { COUNT = 3, BYTES = 8192, RELEASED = 4096 / 4 };
+    int both = PROT_READ | PROT_WRITE, sockets[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0)
+        fail("socketpair");
+    pid_t child = fork();
+    if (child == 0) {
+        struct { uint64_t len; uint32_t fd, fd_flags; uint64_t heap_flags; } heap = { BYTES, 0, O_RDWR | O_CLOEXEC, 0 };
+        int files[2];
+        for (unsigned at = 0; at < 2; at++) {
+            files[at] = memfd_create("frame", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+            if (ftruncate(files[at], BYTES) != 0 || fcntl(files[at], F_ADD_SEALS, F_SEAL_SHRINK) != 0)
+                fail("a sealed memfd");
+        }
+        struct { uint32_t memfd, flags; uint64_t offset, size; } part = { (uint32_t)files[1], 1, 0, BYTES };
+        send_request(open_node("/dev/dma_heap/system"), _IOWR('H', 0, char[24]), &heap, "DMA_HEAP_IOCTL_ALLOC");
+        int udmabuf = ioctl(open_node("/dev/udmabuf"), _IOW('u', 0x42, char[24]), &part);
+        if (udmabuf < 0)
+            fail("UDMABUF_CREATE");
+        int frames[COUNT] = { files[0], udmabuf, (int)heap.fd };
+        volatile uint32_t *words[COUNT];
+        for (unsigned at = 0; at < COUNT; at++) {
+            words[at] = mmap(NULL, BYTES, both, MAP_SHARED, frames[at], 0);
+            words[at][0] = 0xf00d + at;
+            send_fd(sockets[1], frames[at]);
+        }
+        char byte;
+        if (read(sockets[1], &byte, 1) != 1)
+            fail("read");
+        for (unsigned at = 0; at < COUNT; at++)
+            await(words[at] + RELEASED, 0x1234, "what the GPU of the other process has written");
+        _exit(0);
+    }
+    struct channel channel = bring_up();
+    for (unsigned at = 0; at < COUNT; at++) {
+        int fd = receive_fd(sockets[0]);
+        struct map_buffer map = { .compr_kind = -1, .dmabuf_fd = (uint32_t)fd, .page_size = 4096 }, again = map;
+        send_request(channel.space, MAP_BUFFER, &map, "MAP_BUFFER_EX of a frame");
+        send_request(channel.space, MAP_BUFFER, &again, "MAP_BUFFER_EX of the same frame");
+        uint64_t begin = 1, end = 5, neither = 4;
+        send_request(fd, _IOW('b', 0, uint64_t), &begin, "DMA_BUF_IOCTL_SYNC");
+        volatile uint32_t *words = mmap(NULL, BYTES, both, MAP_SHARED, fd, 0);
+        if (again.offset != map.offset || lseek(fd, 0, SEEK_END) != BYTES || words[0] != 0xf00d + at)
+            fail("a frame");
+        send_request(fd, _IOW('b', 0, uint64_t), &end, "DMA_BUF_IOCTL_SYNC");
+        check_refused(ioctl(fd, _IOW('b', 0, uint64_t), &neither), EINVAL, "SYNC without a direction");
+        release(&channel, map.offset + 4 * RELEASED, 0x1234, 0);
+        await(words + RELEASED, 0x1234, "the semaphore in a frame");
+        struct nvmap_create import = { .size_or_fd = (uint32_t)fd };
+        send_request(channel.nvmap, _IOWR('N', 16, struct nvmap_create), &import, "NVMAP_IOC_FROM_FD");
+        if (import.handle == (uint32_t)fd || close((int)import.handle) != 0)
+            fail("the descriptor of FROM_FD");
+    }
+    int status = 1;
+    if (write(sockets[0], "", 1) != 1 || waitpid(child, &status, 0) != child || status != 0)
+        fail("the producer of frames");
+}
+
 static void nothing(int signal)
 {
     (void)signal;
@@ -624,6 +684,8 @@ int main(int count, char **arguments)
         plain_files();
     else if (strcmp(what, "works") == 0)
         works();
+    else if (strcmp(what, "frames") == 0)
+        frames();
     else if (strcmp(what, "passed") == 0)
         passed(arguments[0]);
     else if (strcmp(what, "inherited") == 0 && count > 2)

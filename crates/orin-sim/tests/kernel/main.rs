@@ -21,5 +21,6 @@ mod rules_tsg;
 mod rules_work;
 mod served;
 mod support;
+mod sync_files;
 mod syncpoints;
 mod work;

@@ -31,6 +31,7 @@ use crate::config::Config;
 use crate::memory::Memory;
 use crate::release::{self, Estimate};
 
+use super::fence::Fence;
 use super::log::Log;
 use super::process::ProcessId;
 use super::process::task::Task;
@@ -156,6 +157,8 @@ pub(super) struct Handle {
     linked: AtomicUsize,
     /// Metadata that REGISTER_BUFFER attached to the dma-buf, and to its read-only twin.
     metadata: [Mutex<Option<Metadata>>; 2],
+    /// Fences of accesses to the dma-buf, and whether each is the end of a write.
+    fences: Mutex<Vec<(bool, Arc<Fence>)>>,
 }
 
 impl Handle {
@@ -175,6 +178,7 @@ impl Handle {
             live,
             linked: AtomicUsize::new(0),
             metadata: Default::default(),
+            fences: Mutex::default(),
         })
     }
 
@@ -217,7 +221,13 @@ impl Handle {
             live: Arc::new(AtomicUsize::new(1)),
             linked: AtomicUsize::new(0),
             metadata: Default::default(),
+            fences: Mutex::default(),
         }
+    }
+
+    /// Fences of accesses to the dma-buf, and whether each is the end of a write.
+    pub(super) fn fences(&self) -> MutexGuard<'_, Vec<(bool, Arc<Fence>)>> {
+        self.fences.lock()
     }
 
     /// The driver that it belongs to.

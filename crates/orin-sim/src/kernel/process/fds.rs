@@ -28,7 +28,7 @@ use crate::kernel::address_space::SpaceId;
 use crate::kernel::exporters::Foreign;
 use crate::kernel::nvmap::Buffer;
 use crate::kernel::poll_set::PollSet;
-use crate::kernel::syncpoint::Fence;
+use crate::kernel::sync_file::SyncFile;
 
 /// The object behind a descriptor.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ pub(in crate::kernel) enum Object {
     /// An open of `/dev/host1x-fence`.
     Host1x,
     /// A sync-file.
-    SyncFile(Arc<Fence>),
+    SyncFile(Arc<SyncFile>),
     /// An open of `/dev/udmabuf`.
     Udmabuf,
     /// An open of `/dev/dma_heap/system`.

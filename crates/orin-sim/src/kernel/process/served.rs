@@ -339,10 +339,10 @@ impl Served {
                 Object::Kmsg { cursor, .. } => feed_log(log, cursor, keep),
                 Object::Event(happened) if happened.swap(false, Ordering::AcqRel) => make_readable(keep),
                 Object::PollSet(set) if set.take_signalled() => make_readable(keep),
-                Object::SyncFile(fence) => {
+                Object::SyncFile(file_of_fences) => {
                     // The host does not report the first poll, so the time limit starts here.
-                    fence.arm();
-                    if !file.signalled && fence.result().is_some() {
+                    file_of_fences.arm();
+                    if !file.signalled && file_of_fences.result().is_some() {
                         file.signalled = true;
                         make_readable(keep);
                     }
