@@ -217,3 +217,112 @@ fn consumers_learn_that_their_producer_was_killed_and_find_the_next_one() {
     }
     assert_eq!(descriptors(), before);
 }
+
+/// The consumer in Python: as `read_all`, and a release with a fence for each third frame.
+const PYTHON_READER: &str = r#"
+import mmap, os, sys
+from tegra_hcq.share import Consumer, Ended
+with Consumer(sys.argv[1], timeout=30) as consumer:
+    images = [mmap.mmap(fd, consumer.nbytes, prot=mmap.PROT_READ) for fd in consumer.buffers]
+    assert consumer.meta == b"" and consumer.nbytes == 4096
+    for number in range(1, 501):
+        frame = consumer.recv(30)
+        frame.wait(30)
+        got = int.from_bytes(images[frame.index][:8], "little")
+        assert (frame.sequence, got, frame.nbytes, frame.dropped) == (number, number, 8, 0)
+        if number == 101:
+            before = len(os.listdir("/proc/self/fd"))
+        fence = os.eventfd(1) if number % 3 == 0 else None
+        frame.release(fence)
+        if fence is not None:
+            os.close(fence)
+    assert len(os.listdir("/proc/self/fd")) == before
+    print("all read", flush=True)
+    try:
+        consumer.recv(30)
+    except Ended as ended:
+        assert ended.reason == "closed"
+        sys.exit(0)
+sys.exit("the producer has not ended")
+"#;
+
+/// The producer in Python, which ends after 500 frames, or is killed.
+const PYTHON_WRITER: &str = r#"
+import mmap, os, sys
+from tegra_hcq.share import Producer
+buffers = [os.memfd_create("share") for _ in range(3)]
+for fd in buffers:
+    os.ftruncate(fd, 4096)
+images = [mmap.mmap(fd, 4096) for fd in buffers]
+with Producer(sys.argv[1], buffers, 4096, b"from Python", drop_oldest=False, lease=30) as producer:
+    while not producer.consumers:
+        producer.wait(30)
+    for number in range(1, 501):
+        buffer = producer.acquire(30)
+        buffer.wait(30)
+        images[buffer.index][:8] = number.to_bytes(8, "little")
+        fence = os.eventfd(1) if number % 2 == 0 else None
+        producer.publish(buffer, 8, flags=number % 7, fence=fence)
+        if fence is not None:
+            os.close(fence)
+    while any(peer.held or peer.unread for peer in producer._peers.values()):
+        producer.wait(30)
+"#;
+
+/// A program in Python with the package of this repository; `None`, with a message, without a Python for it.
+fn python(program: &str, path: &Path) -> Option<Child> {
+    let version = "import os, sys; sys.exit(sys.version_info < (3, 10) or not hasattr(os, 'eventfd'))";
+    let found = Command::new("python3").args(["-c", version]).status();
+    if !found.is_ok_and(|status| status.success()) {
+        println!("SKIPPED: there is no Python 3.10 or newer");
+        return None;
+    }
+    let package = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bindings/python/src");
+    let mut command = Command::new("python3");
+    command.args(["-W", "error", "-c", program]).arg(path).env("PYTHONPATH", package);
+    Some(command.env("PYTHONDONTWRITEBYTECODE", "1").stdout(Stdio::piped()).spawn().unwrap())
+}
+
+#[test]
+fn python_reads_what_rust_writes() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let mut producer = bind(&path, 4);
+    let Some(mut reader) = python(PYTHON_READER, &path) else { return };
+    wait_for_consumer(&mut producer);
+    for number in 1..=500_u64 {
+        let buffer = producer.acquire(SOON).unwrap();
+        buffer.wait(SOON).unwrap();
+        pwrite(&producer.layout().buffers[buffer.index()], &number.to_le_bytes(), 0).unwrap();
+        let fence = (number % 2 == 0).then(|| eventfd(1, EventfdFlags::CLOEXEC).unwrap());
+        producer.publish(buffer, FrameInfo { bytes: 8, ..FrameInfo::default() }, fence).unwrap();
+    }
+    // Serves until the last frame has come back.
+    let all: Vec<_> = (0..4).map(|_| producer.acquire(SOON).unwrap()).collect();
+    hear(&mut reader, "all read");
+    drop((all, producer));
+    assert!(reader.wait().unwrap().success());
+}
+
+#[test]
+fn rust_reads_what_python_writes() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let Some(mut writer) = python(PYTHON_WRITER, &path) else { return };
+    let mut consumer = Consumer::connect(&path, 2, SOON).unwrap();
+    assert_eq!((&consumer.layout().meta[..], consumer.lease()), (&b"from Python"[..], SOON));
+    for number in 1..=500 {
+        let frame = consumer.recv(SOON).unwrap().expect("a frame in time");
+        frame.wait(SOON).unwrap();
+        let mut bytes = [0; 8];
+        pread(frame.buffer(), &mut bytes[..], 0).unwrap();
+        assert_eq!((frame.sequence(), u64::from_le_bytes(bytes), frame.bytes()), (number, number, 8));
+        assert_eq!((u64::from(frame.flags()), frame.fence().is_some()), (number % 7, number % 2 == 0));
+        let fence = (number % 3 == 0).then(|| eventfd(1, EventfdFlags::CLOEXEC).unwrap());
+        frame.release(fence.as_ref().map(AsFd::as_fd)).unwrap();
+    }
+    assert!(matches!(consumer.recv(SOON), Err(Error::Ended(Ended::Closed))));
+    assert!(writer.wait().unwrap().success());
+}
