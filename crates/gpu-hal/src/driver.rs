@@ -3,6 +3,7 @@
 use core::any::Any;
 use core::fmt::Debug;
 use core::ptr::NonNull;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -10,6 +11,7 @@ use crate::chip::PeerCopies;
 use crate::error::{Error, Result};
 use crate::error_code::ErrorCode;
 use crate::evidence::Evidence;
+use crate::files::{FenceCounter, FencePoint, FileAccess, FileId};
 use crate::properties::{MemoryInfo, Properties};
 use crate::submit::SubmitRing;
 
@@ -63,12 +65,22 @@ pub enum MemoryUse {
     /// [`DeviceMemory::gpu_va`] has. In the machine's memory, also if the GPU has its own. A driver that cannot do it
     /// returns [`Error::Unsupported`].
     Unified,
+    /// Data of kernels that other processes and drivers map as well: one object, which [`DeviceMemory::export`] makes a
+    /// file of.
+    Shared,
 }
 
 impl MemoryUse {
     /// All uses.
-    pub const ALL: [Self; 6] =
-        [Self::Device, Self::Upload, Self::ReadBack, Self::Signals, Self::Commands, Self::Unified];
+    pub const ALL: [Self; 7] = [
+        Self::Device,
+        Self::Upload,
+        Self::ReadBack,
+        Self::Signals,
+        Self::Commands,
+        Self::Unified,
+        Self::Shared,
+    ];
 }
 
 /// Memory that CPU and GPU see; freed when dropped.
@@ -98,6 +110,42 @@ pub unsafe trait DeviceMemory: Send + Sync + Debug {
     /// the token. `None` if other devices cannot map it.
     fn token(&self) -> Option<Token> {
         None
+    }
+
+    /// A file of the memory, with which other processes and drivers map it; closed on exec.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the memory is not of [`MemoryUse::Shared`], or if the driver has no such files.
+    fn export(&self, access: FileAccess) -> Result<OwnedFd> {
+        let _ = access;
+        Err(Error::Unsupported("files of this memory"))
+    }
+
+    /// Identity of the memory's files, if the driver can tell them apart.
+    fn file_id(&self) -> Option<FileId> {
+        None
+    }
+
+    /// Begins accesses of the CPU, so that it sees what devices have written. Memory whose caches nothing has to
+    /// maintain does nothing.
+    ///
+    /// # Errors
+    ///
+    /// The driver's error.
+    fn begin_cpu(&self, access: FileAccess) -> Result<()> {
+        let _ = access;
+        Ok(())
+    }
+
+    /// Ends the accesses of [`DeviceMemory::begin_cpu`], so that devices see what the CPU has written.
+    ///
+    /// # Errors
+    ///
+    /// The driver's error.
+    fn end_cpu(&self, access: FileAccess) -> Result<()> {
+        let _ = access;
+        Ok(())
     }
 }
 
@@ -187,6 +235,15 @@ pub unsafe trait ChannelGroup: Send + Sync + Debug {
         Ok(None)
     }
 
+    /// Opens a counter that the group's channels increment, for fences as files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the driver has no such files; otherwise if it refuses a step.
+    fn fence_counter(self: Arc<Self>) -> Result<Box<dyn FenceCounter>> {
+        Err(Error::Unsupported("fences as files"))
+    }
+
     /// Details from the driver's own requests about the fault that stopped the group.
     fn evidence(&self) -> Evidence {
         Evidence::default()
@@ -223,8 +280,8 @@ pub struct CopyChannel {
 /// [`Driver::properties`] returns the same properties each time, and they are those of the GPU: the sizes of the memory
 /// that its engines write (local memory, windows) are computed from them. The rings of [`Driver::open_channels`] and
 /// [`Driver::open_copy_channel`] are given to the caller alone and belong to the returned group, and the GPU executes
-/// what is submitted to them as written. Memory of [`Driver::import`] and [`Driver::map_peer`] is the memory that was
-/// passed in.
+/// what is submitted to them as written. Memory of [`Driver::import`], [`Driver::import_file`] and [`Driver::map_peer`]
+/// is the memory that was passed in.
 pub unsafe trait Driver: Send + Sync + Debug {
     /// The GPU's properties.
     fn properties(&self) -> &Properties;
@@ -249,6 +306,44 @@ pub unsafe trait Driver: Send + Sync + Debug {
     /// `bytes` bytes at `pointer` are mapped writable, and stay so until the result is dropped.
     unsafe fn import(&self, pointer: NonNull<u8>, bytes: usize, label: &str)
     -> Result<Box<dyn DeviceMemory>>;
+
+    /// Maps the memory behind a file for the GPU: memory that another process has exported, or of another driver. The
+    /// file may be closed afterwards. [`DeviceMemory::cpu`] of the result is valid for stores only if `access` allows
+    /// them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the driver cannot; otherwise if the file has no memory that the GPU can map, or does
+    /// not allow the access.
+    fn import_file(
+        &self,
+        file: BorrowedFd<'_>,
+        access: FileAccess,
+        label: &str,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        let _ = (file, access, label);
+        Err(Error::Unsupported("memory behind files"))
+    }
+
+    /// Identity of the memory behind a file, if the driver can tell files apart: the same memory is then imported once.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be examined.
+    fn file_id(&self, file: BorrowedFd<'_>) -> Result<Option<FileId>> {
+        let _ = file;
+        Ok(None)
+    }
+
+    /// The counters that a fence file waits for; none if it has signalled.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the GPU cannot wait for files of any kind; otherwise if it cannot wait for this one.
+    fn fence_points(&self, file: BorrowedFd<'_>) -> Result<Vec<FencePoint>> {
+        let _ = file;
+        Err(Error::Unsupported("waiting for fences as files"))
+    }
 
     /// Memory of the machine or GPU; `None` if the driver does not report it.
     fn memory_info(&self) -> Option<MemoryInfo>;

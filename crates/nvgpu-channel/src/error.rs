@@ -137,6 +137,18 @@ pub enum Error {
         /// The system's error.
         reason: String,
     },
+    /// The descriptor to wait for is no sync-file.
+    #[error("the descriptor is no sync-file, so no fence to wait for")]
+    NotASyncFile,
+    /// An active fence of the sync-file is of another driver than host1x, so no syncpoint stands for it.
+    #[error(
+        "the sync-file has a fence of another driver than host1x, which the GPU cannot wait for: wait on the CPU, with \
+         poll, before the submission"
+    )]
+    ForeignFence,
+    /// The fence to wait for has signalled an error: the work before it has failed or was cancelled.
+    #[error("the work behind the sync-file has failed: {0}")]
+    FailedFence(Errno),
     /// The kernel took the channel out of service.
     #[error("the channel was taken out of service: {0}")]
     Fault(#[from] Fault),
@@ -151,6 +163,7 @@ impl Error {
         match self {
             Self::Open { errno, .. } | Self::Call { errno, .. } => Some(*errno),
             Self::Memory(error) => error.errno(),
+            Self::FailedFence(errno) => Some(*errno),
             _ => None,
         }
     }

@@ -81,6 +81,42 @@ impl FenceNode {
     }
 }
 
+impl FenceNode {
+    /// The thresholds that a sync-file waits for, of any driver whose fences are syncpoints: camera, display, video,
+    /// GPU. None if it has signalled.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotASyncFile`], [`Error::ForeignFence`], [`Error::FailedFence`]; [`Error::Call`].
+    pub fn thresholds(&self, file: &DoorFd) -> Result<Vec<Threshold>, Error> {
+        let status = sync_file::status(file).map_err(|errno| match errno {
+            Errno::NOTTY | Errno::INVAL => Error::NotASyncFile,
+            errno => error::call(sync_file::FILE_INFO.name(), "the sync-file")(errno),
+        })?;
+        match status {
+            Some(Ok(())) => return Ok(Vec::new()),
+            Some(Err(errno)) => return Err(Error::FailedFence(errno)),
+            None => {}
+        }
+        let mut found = vec![host1x::FenceExtractFence::default(); FEW_FENCES];
+        loop {
+            let count = host1x::fence_extract(&self.fd, file, &mut found).map_err(|errno| match errno {
+                Errno::INVAL => Error::ForeignFence,
+                errno => error::call(host1x::FENCE_EXTRACT.name(), "the sync-file")(errno),
+            })?;
+            if count <= found.len() {
+                found.truncate(count);
+                return Ok(found.iter().map(|fence| Threshold { id: fence.id, value: fence.threshold }).collect());
+            }
+            // The fences of a sync-file do not change, so the second call has room.
+            found.resize(count, host1x::FenceExtractFence::default());
+        }
+    }
+}
+
+/// Number of fences in a sync-file for which one request suffices.
+const FEW_FENCES: usize = 8;
+
 /// A sync-file that signals when a syncpoint reaches a threshold.
 ///
 /// ```

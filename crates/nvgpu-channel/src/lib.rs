@@ -6,7 +6,7 @@
 //! - The GPU: [`Gpu`], [`Characteristics`], [`GpuFlags`], [`Engine`], [`EngineKind`], [`SmPosition`], [`SMS_PER_TPC`],
 //!   [`AMPERE_COMPUTE_B`], [`AMPERE_DMA_COPY_B`], [`AMPERE_CHANNEL_GPFIFO_B`].
 //! - Addresses: [`AddressSpace`], [`Reservation`], [`Placement`], [`MapOptions`], [`Access`], [`Mapping`],
-//!   [`SyncpointWindow`], [`GpuVa`], [`GPU_PAGE`], [`VA_START`], [`VA_END`], [`LOCAL_WINDOW`], [`SHARED_WINDOW`].
+//!   [`MapSource`], [`SyncpointWindow`], [`GpuVa`], [`GPU_PAGE`], [`VA_START`], [`VA_END`], [`LOCAL_WINDOW`], [`SHARED_WINDOW`].
 //! - Channels: [`Tsg`], [`Subcontext`], [`Interleave`], [`SectorPromotion`], [`ShareToken`], [`ChannelBuilder`],
 //!   [`Channel`], [`Watchdog`], [`Preemption`].
 //! - Submission: [`Ring`], [`RingFull`], [`DEFAULT_ENTRIES`], [`Doorbell`].
@@ -38,7 +38,9 @@ mod tsg;
 mod tsg_sharing;
 mod va;
 
-pub use address_space::{Access, AddressSpace, MapOptions, Mapping, Placement, Reservation, SyncpointWindow};
+pub use address_space::{
+    Access, AddressSpace, MapOptions, MapSource, Mapping, Placement, Reservation, SyncpointWindow,
+};
 pub use channel::{Channel, ChannelBuilder, DEFAULT_ENTRIES, UserSyncpoint, Watchdog};
 pub use characteristics::{
     AMPERE_CHANNEL_GPFIFO_B, AMPERE_COMPUTE_B, AMPERE_DMA_COPY_B, Characteristics, SMS_PER_TPC,

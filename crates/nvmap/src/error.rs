@@ -144,10 +144,24 @@ pub enum Error {
         label: String,
     },
     /// The imported descriptor is a dma-buf of another driver.
-    #[error("the descriptor for buffer \"{label}\" is a dma-buf of a driver other than nvmap")]
+    #[error(
+        "the descriptor for buffer \"{label}\" is a dma-buf of a driver other than nvmap: use it without nvmap, as a \
+         DmaBufFile"
+    )]
     ForeignDmaBuf {
         /// The buffer's label.
         label: String,
+    },
+    /// The descriptor has a size that no dma-buf has.
+    #[error(
+        "the descriptor for buffer \"{label}\" is no dma-buf: it has {size} bytes, and a dma-buf has whole 4096-byte \
+         pages"
+    )]
+    NotDmaBuf {
+        /// The buffer's label.
+        label: String,
+        /// Size of the file in bytes.
+        size: u64,
     },
     /// A heap query names zero or several heaps.
     #[error("{heaps:?} is not a single heap: query each heap separately")]

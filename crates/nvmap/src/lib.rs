@@ -6,7 +6,7 @@
 //! - The node: [`Nvmap`], [`open_node`], [`HeapUsage`], [`Heaps`].
 //! - Buffers: [`Buffer`], [`BufferBuilder`], [`CacheMode`], [`Access`], [`DEFAULT_TAG`].
 //! - Access by the CPU: [`TypedView`], [`CpuMapping`], [`Rows`], [`CacheOperation`].
-//! - Sharing: [`DmaBuf`], [`Parameters`].
+//! - Sharing: [`DmaBuf`], [`Parameters`]; memory of other drivers: [`DmaBufFile`].
 //! - Failures: [`Error`].
 
 mod attributes;
@@ -14,6 +14,7 @@ mod buffer;
 mod builder;
 mod client;
 mod dma_buf;
+mod dma_buf_file;
 mod error;
 mod handle;
 mod join;
@@ -25,6 +26,7 @@ pub use buffer::Buffer;
 pub use builder::BufferBuilder;
 pub use client::{HeapUsage, Nvmap, open_node};
 pub use dma_buf::{DmaBuf, Parameters};
+pub use dma_buf_file::DmaBufFile;
 pub use error::Error;
 pub use mapping::CpuMapping;
 pub use nvgpu_sys::nvmap::{Heaps, Rows};

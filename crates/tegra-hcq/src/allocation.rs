@@ -1,6 +1,6 @@
 //! Blocking copies of memory by address.
 
-use gpu_hal::volatile;
+use gpu_hal::{FileAccess, volatile};
 
 use crate::device::Device;
 use crate::error::{RangeError, Result};
@@ -26,6 +26,7 @@ impl Device {
         let bytes = target.len() as u64;
         let memory = heap.find(source, bytes)?.ok_or(RangeError::NoMemory { address: source })?;
         heap.wait_for(&memory.uses, DEFAULT_TIMEOUT)?;
+        let _access = memory.begin_cpu(FileAccess::ReadOnly)?;
         if heap.read_out(memory.purpose(), source, target) {
             return Ok(());
         }
@@ -50,7 +51,11 @@ impl Device {
         let heap = self.shared().heap();
         let memory =
             heap.find(target, source.len() as u64)?.ok_or(RangeError::NoMemory { address: target })?;
+        if !memory.access().is_writable() {
+            return Err(RangeError::ReadOnly { address: target }.into());
+        }
         heap.wait_for(&memory.uses, DEFAULT_TIMEOUT)?;
+        let _access = memory.begin_cpu(FileAccess::ReadWrite)?;
         if let Some(observer) = heap.observer() {
             observer.written(target, source.len());
         }

@@ -7,7 +7,7 @@ use ampere_cmd::command::Pattern;
 use half::{bf16, f16};
 
 use crate::heap::{DeviceId, Handle};
-use crate::memory::{Buffer, Pod, Slice, SliceMut, with_readable};
+use crate::memory::{Buffer, Pod, ReadOnlyBuffer, SharedBuffer, Slice, SliceMut, with_readable};
 
 /// One kernel argument.
 ///

@@ -62,8 +62,12 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// As [`Device::alloc`].
+    /// As [`Device::alloc`]; [`gpu_hal::Error::Unsupported`] for [`MemoryUse::Shared`], which is
+    /// [`Device::alloc_shared`].
     pub fn alloc_for<T: Pod>(&self, len: usize, purpose: MemoryUse) -> Result<Buffer<T>> {
+        if purpose == MemoryUse::Shared {
+            return Err(gpu_hal::Error::Unsupported("a Buffer of shared memory: use Device::alloc_shared").into());
+        }
         Buffer::new(self.shared.heap(), len, purpose)
     }
 

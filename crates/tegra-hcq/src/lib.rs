@@ -94,13 +94,15 @@ pub use fault::{
 };
 pub use future::FenceFuture;
 pub use gpu_hal::chip::MAX_BLOCK_THREADS;
-pub use gpu_hal::{ErrorCode, MemoryInfo, MemoryUse, PeerLink, Preemption, Shortage};
+pub use gpu_hal::{ErrorCode, FileAccess, MemoryInfo, MemoryUse, PeerLink, Preemption, Shortage};
 pub use graph::{Graph, GraphBuilder, NodeId};
 pub use heap::PoolUsage;
 pub use interrupt::set_interrupt;
 pub use kind::{DeviceKind, DeviceName, Properties, Which};
 pub use limits::{DEFAULT_TIMEOUT, Dim3, MAX_QUEUES};
-pub use memory::{Buffer, HostMemory, Plane, PlaneMut, Pod, Slice, SliceMut, View};
+pub use memory::{
+    Buffer, CpuAccess, HostMemory, Plane, PlaneMut, Pod, ReadOnlyBuffer, SharedBuffer, Slice, SliceMut, View,
+};
 pub use occupancy::{Attributes, Limit, Occupancy};
 #[cfg(feature = "nvrtc")]
 pub use orin_compile::{

@@ -145,6 +145,8 @@ pub(crate) struct QueueState {
     submitted: AtomicU64,
     /// Code address of the most recently launched kernel.
     last_kernel: AtomicU64,
+    /// The counter of the last fence file that the queue waits for, and the value in the upper half; 0 for none.
+    awaited: AtomicU64,
     /// The largest value for which a wait has timed out or was interrupted; 0 if there is none. The queue counts as
     /// hanging until its timeline reaches the value.
     timed_out: AtomicU64,
@@ -178,6 +180,7 @@ impl QueueState {
             policy,
             submitted: AtomicU64::new(timeline.value()),
             last_kernel: AtomicU64::new(0),
+            awaited: AtomicU64::new(0),
             timed_out: AtomicU64::new(0),
             health: AtomicU8::new(Health::Working as u8),
             has_more: AtomicBool::new(device.heap().has_output()),
@@ -224,6 +227,11 @@ impl QueueState {
     #[inline]
     pub(crate) fn set_last_kernel(&self, code_va: u64) {
         self.last_kernel.store(code_va, Ordering::Relaxed);
+    }
+
+    /// Records a wait of the queue for a fence as a file.
+    pub(crate) fn set_awaited(&self, id: u32, value: u32) {
+        self.awaited.store(u64::from(value) << 32 | u64::from(id), Ordering::Relaxed);
     }
 
     #[inline]
@@ -416,7 +424,17 @@ impl QueueState {
             Ok(lines) => format!("kernel log: {}", lines.join(" | ")),
             Err(reason) => format!("the kernel log cannot be read: {reason}"),
         };
-        format!("no error notifier is set; {kernel}; {log}")
+        let awaited = match self.awaited.load(Ordering::Relaxed) {
+            0 => String::new(),
+            // CAST: two halves.
+            both => format!(
+                "; the queue was told to wait for a fence as a file: value {} of syncpoint {}, whose producer may \
+                 not have signalled",
+                both >> 32,
+                both as u32
+            ),
+        };
+        format!("no error notifier is set; {kernel}{awaited}; {log}")
     }
 
     /// Whether the remaining work can still end.

@@ -5,12 +5,13 @@
 
 mod reservation;
 
+use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use kernel_door::DoorFd;
 use nvgpu_sys::address_space::{self as sys, MapBufferFlags};
 use nvgpu_sys::ctrl;
-use nvmap::Buffer;
+use nvmap::{Buffer, DmaBuf, DmaBufFile};
 
 use crate::error::{self, Error};
 use crate::gpu::Gpu;
@@ -79,6 +80,46 @@ impl MapOptions {
     }
 }
 
+/// Memory that a GPU address space can map: a dma-buf.
+///
+/// # Safety
+///
+/// The descriptor is that of the value's memory, which has the size, and stays open as long as the value.
+pub unsafe trait MapSource {
+    /// The descriptor.
+    fn raw_fd(&self) -> RawFd;
+    /// Size in bytes, a whole number of pages.
+    fn size(&self) -> usize;
+    /// Label for messages.
+    fn label(&self) -> &str;
+}
+
+/// Implements the trait with the methods of the type.
+macro_rules! map_sources {
+    ($($source:ty, $fd:ident;)*) => {$(
+        // SAFETY: the value owns the descriptor of its memory.
+        unsafe impl MapSource for $source {
+            fn raw_fd(&self) -> RawFd {
+                self.$fd()
+            }
+
+            fn size(&self) -> usize {
+                self.size()
+            }
+
+            fn label(&self) -> &str {
+                self.label()
+            }
+        }
+    )*};
+}
+
+map_sources! {
+    Buffer, dma_buf;
+    DmaBuf, raw_fd;
+    DmaBufFile, raw_fd;
+}
+
 /// A GPU address space.
 ///
 /// Clones refer to the same address space, which exists until the last clone, mapping, reservation and
@@ -116,15 +157,17 @@ impl Gpu {
 }
 
 impl AddressSpace {
-    /// Maps all of `buffer` at an address that the kernel chooses. Mapping a buffer again with the same
+    /// Maps all of `buffer` at an address that the kernel chooses. Mapping a dma-buf again with the same
     /// options returns the same address.
     ///
     /// # Errors
     ///
-    /// [`Error::Call`]; `ENOMEM` if no address range is free.
-    pub fn map(&self, buffer: &Arc<Buffer>, options: MapOptions) -> Result<Mapping, Error> {
-        let argument = sys::MapBufferEx { flags: options.flags(), ..plain(buffer) };
-        let va = self.send_map(buffer, argument)?;
+    /// [`Error::Call`]; `ENOMEM` if no address range is free, `EINVAL` if the descriptor is no dma-buf or does not
+    /// allow the access. For memory of another driver also the errno with which that driver refuses the GPU; the kernel
+    /// log then has `Failed to attach dma_buf` or `Failed to map attachment` (`dmabuf.c:nvgpu_mm_pin`).
+    pub fn map<B: MapSource>(&self, buffer: &Arc<B>, options: MapOptions) -> Result<Mapping<B>, Error> {
+        let argument = sys::MapBufferEx { flags: options.flags(), ..plain(&**buffer) };
+        let va = self.send_map(&**buffer, argument)?;
         // CAST: a size has at most 64 bits.
         Ok(Mapping::new(va, buffer.size() as u64, buffer, self, None))
     }
@@ -183,12 +226,11 @@ impl AddressSpace {
     }
 
     /// The descriptor, for requests that take one.
-    /// The descriptor of the address space.
     pub fn fd(&self) -> &DoorFd {
         &self.shared.fd
     }
 
-    fn send_map(&self, buffer: &Buffer, mut argument: sys::MapBufferEx) -> Result<GpuVa, Error> {
+    fn send_map(&self, buffer: &impl MapSource, mut argument: sys::MapBufferEx) -> Result<GpuVa, Error> {
         sys::MAP_BUFFER_EX
             .send(&self.shared.fd, &mut argument)
             .map_err(|errno| error::call(sys::MAP_BUFFER_EX.name(), describe(buffer))(errno))?;
@@ -197,17 +239,17 @@ impl AddressSpace {
 }
 
 /// The fields of the argument that all mappings of `buffer` share.
-fn plain(buffer: &Buffer) -> sys::MapBufferEx {
+fn plain(buffer: &impl MapSource) -> sys::MapBufferEx {
     sys::MapBufferEx {
         compr_kind: sys::KIND_INVALID,
         incompr_kind: sys::KIND_PITCH,
-        dmabuf_fd: buffer.dma_buf().cast_unsigned(),
+        dmabuf_fd: buffer.raw_fd().cast_unsigned(),
         page_size: sys::PAGE_SIZE,
         ..sys::MapBufferEx::default()
     }
 }
 
-fn describe(buffer: &Buffer) -> String {
+fn describe(buffer: &impl MapSource) -> String {
     format!("buffer \"{}\" ({} bytes)", buffer.label(), buffer.size())
 }
 
@@ -245,10 +287,10 @@ impl SyncpointWindow {
 /// Keeps the buffer and the address space alive. The kernel does not wait for the GPU before it unmaps:
 /// if work in flight still uses a dropped mapping, an MMU fault stops its channel.
 #[derive(Debug)]
-pub struct Mapping {
+pub struct Mapping<B: MapSource = Buffer> {
     va: GpuVa,
     len: u64,
-    buffer: Arc<Buffer>,
+    buffer: Arc<B>,
     space: AddressSpace,
     /// The reservation, which must outlive the mapping, and the offset in it.
     reservation: Option<(Reservation, u64)>,
@@ -256,11 +298,11 @@ pub struct Mapping {
     mapped: bool,
 }
 
-impl Mapping {
+impl<B: MapSource> Mapping<B> {
     fn new(
         va: GpuVa,
         len: u64,
-        buffer: &Arc<Buffer>,
+        buffer: &Arc<B>,
         space: &AddressSpace,
         reservation: Option<(Reservation, u64)>,
     ) -> Self {
@@ -284,7 +326,7 @@ impl Mapping {
     }
 
     /// The mapped buffer.
-    pub fn buffer(&self) -> &Arc<Buffer> {
+    pub fn buffer(&self) -> &Arc<B> {
         &self.buffer
     }
 
@@ -299,7 +341,7 @@ impl Mapping {
     ///
     /// [`Error::Call`]. The kernel does not report a failure to unmap.
     pub fn unmap(mut self) -> Result<(), Error> {
-        self.send_unmap().map_err(error::call(sys::UNMAP_BUFFER.name(), describe(&self.buffer)))
+        self.send_unmap().map_err(error::call(sys::UNMAP_BUFFER.name(), describe(&*self.buffer)))
     }
 
     fn send_unmap(&mut self) -> Result<(), kernel_door::Errno> {
@@ -311,7 +353,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl<B: MapSource> Drop for Mapping<B> {
     fn drop(&mut self) {
         if let Err(errno) = self.send_unmap() {
             tracing::warn!(va = %self.va, %errno, "NVGPU_AS_IOCTL_UNMAP_BUFFER failed");

@@ -146,7 +146,7 @@ impl Range {
             buffer_offset,
             mapping_size: len,
             offset: va.0,
-            ..plain(buffer)
+            ..plain(&**buffer)
         })
     }
 }
@@ -188,7 +188,7 @@ impl Reservation {
     ) -> Result<Mapping, Error> {
         let argument = self.range.place(&Placement { offset, buffer, buffer_offset, len, options })?;
         let wanted = GpuVa(argument.offset);
-        let va = self.range.space.send_map(buffer, argument).inspect_err(|_| self.forget(offset))?;
+        let va = self.range.space.send_map(&**buffer, argument).inspect_err(|_| self.forget(offset))?;
         let mapping = Mapping::new(va, len, buffer, &self.range.space, Some((self.clone(), offset)));
         if va == wanted { Ok(mapping) } else { Err(Error::Misplaced { wanted, got: va }) }
     }

@@ -1,20 +1,21 @@
 //! The Orin's kernel driver, nvgpu with nvmap, on a board or in the software Orin.
 
 use core::ptr::NonNull;
-use std::sync::Arc;
+use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use gpu_hal::{
-    ChannelGroup, Channels, DeviceMemory, Driver, ErrorCode, Evidence, MemoryInfo, MemoryUse, Owner,
-    Preemption, Properties, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing, chip,
+    ChannelGroup, Channels, DeviceMemory, Driver, ErrorCode, Evidence, FenceCounter, FencePoint, FileAccess, FileId,
+    MemoryInfo, MemoryUse, Owner, Preemption, Properties, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing, chip,
 };
 use kernel_door::layout::Uapi;
-use kernel_door::{Door, KernelLog};
+use kernel_door::{Door, DoorFd, KernelLog};
 use nvgpu_channel::{
-    AddressSpace, Channel, ErrorNotifier, Gpu, LOCAL_WINDOW, MapOptions, SHARED_WINDOW, SMS_PER_TPC, Tsg,
-    TsgEvent, VA_END, VA_START, open_kernel_log,
+    AddressSpace, Channel, ErrorNotifier, FenceNode, Gpu, LOCAL_WINDOW, MapOptions, SHARED_WINDOW, SMS_PER_TPC,
+    SyncpointWindow, Threshold, Tsg, TsgEvent, UserSyncpoint, VA_END, VA_START, open_kernel_log,
 };
-use nvmap::CacheMode;
+use nvmap::{CacheMode, DmaBufFile};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -23,7 +24,7 @@ use crate::encodings::Mapping as Flags;
 
 mod memory;
 
-use memory::NvgpuMemory;
+use memory::{NvgpuFile, NvgpuMemory};
 
 /// The bits of a work-submit token that hold the channel id.
 const CHANNEL_BITS: u32 = 0xfff;
@@ -37,7 +38,16 @@ pub(crate) struct Nvgpu {
     space: AddressSpace,
     /// Flags of GPU mappings.
     mapping: Flags,
+    /// From the first fence as a file on.
+    fences: OnceLock<Fences>,
     gpu: Gpu,
+}
+
+/// What waits for fences as files need.
+#[derive(Debug)]
+struct Fences {
+    node: FenceNode,
+    window: SyncpointWindow,
 }
 
 impl Nvgpu {
@@ -47,14 +57,30 @@ impl Nvgpu {
         let gpu = Gpu::open(door)?;
         let space = gpu.address_space()?;
         let properties = properties(&gpu);
-        Ok(Self { properties, log, space, mapping: mapping.unwrap_or(Flags::Plain), gpu })
+        let mapping = mapping.unwrap_or(Flags::Plain);
+        Ok(Self { properties, log, space, mapping, fences: OnceLock::new(), gpu })
+    }
+
+    /// The node and window of syncpoints, opened by the first call.
+    fn fences(&self) -> Result<&Fences> {
+        if let Some(fences) = self.fences.get() {
+            return Ok(fences);
+        }
+        let node = FenceNode::open(self.gpu.door())?;
+        let window = self.space.syncpoint_window()?;
+        // Of two threads, one closes its own again.
+        Ok(self.fences.get_or_init(|| Fences { node, window }))
     }
 
     /// How memory for a purpose is mapped on the GPU.
     fn options(&self, purpose: MemoryUse) -> MapOptions {
         // The host engine polls signals and reads commands, and no command can invalidate before it is read.
         // CPU and GPU may use unified memory at the same time.
-        let shared = matches!(purpose, MemoryUse::Signals | MemoryUse::Commands | MemoryUse::Unified);
+        // What other processes and drivers write invalidates nothing here.
+        let shared = matches!(
+            purpose,
+            MemoryUse::Signals | MemoryUse::Commands | MemoryUse::Unified | MemoryUse::Shared
+        );
         MapOptions {
             gpu_cached: self.mapping == Flags::L2Cached && !shared,
             coherent: self.mapping == Flags::SystemCoherent,
@@ -176,6 +202,12 @@ unsafe impl ChannelGroup for NvgpuChannels {
         self.completion.wait(timeout).is_ok()
     }
 
+    fn fence_counter(self: Arc<Self>) -> Result<Box<dyn FenceCounter>> {
+        let syncpoint = self.channels.lock()[0].user_syncpoint()?;
+        let node = FenceNode::open(self.tsg.gpu().door())?;
+        Ok(Box::new(Syncpoint { node, syncpoint, _channels: self }))
+    }
+
     fn evidence(&self) -> Evidence {
         let sms = 0..self.tsg.gpu().characteristics().sm_count();
         let records: Vec<_> = sms
@@ -191,6 +223,42 @@ unsafe impl ChannelGroup for NvgpuChannels {
             .collect();
         Evidence::of_sms(&records)
     }
+}
+
+/// The syncpoint of a compute channel.
+#[derive(Debug)]
+struct Syncpoint {
+    node: FenceNode,
+    /// With its value when it was opened.
+    syncpoint: UserSyncpoint,
+    /// Keep the syncpoint.
+    _channels: Arc<NvgpuChannels>,
+}
+
+// SAFETY: a write to the window of a syncpoint increments it (`nvgpu_channel::fence`); the window exists as long as the
+// address space, which the channels keep.
+unsafe impl FenceCounter for Syncpoint {
+    fn gpu_va(&self) -> u64 {
+        self.syncpoint.gpu_va.0
+    }
+
+    fn file(&self, increments: u32) -> Result<OwnedFd> {
+        let fence = self.node.fence(self.syncpoint.after(increments))?;
+        Ok(owned(fence.fd())?)
+    }
+}
+
+/// A duplicate of a descriptor that leaves the door: the process closes it by itself.
+fn owned(fd: &DoorFd) -> Result<OwnedFd, nvgpu_channel::Error> {
+    // SAFETY: every door returns descriptors of the process; `fd` keeps this one open during the call.
+    let fd = unsafe { BorrowedFd::borrow_raw(fd.raw()) };
+    duplicate(fd)
+}
+
+/// A duplicate of a descriptor, closed on exec.
+fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, nvgpu_channel::Error> {
+    rustix::io::fcntl_dupfd_cloexec(fd, 0)
+        .map_err(|errno| nvgpu_channel::Error::Call { call: "dup", object: "the descriptor".into(), errno })
 }
 
 /// Sets the finest preemption that the driver accepts. In the default mode, a long kernel blocks all other users of the
@@ -224,6 +292,10 @@ unsafe impl Driver for Nvgpu {
         let nvmap = self.gpu.nvmap();
         let buffer = |bytes| nvmap.buffer(bytes).cache(cache).label(label);
         let options = self.options(purpose);
+        if purpose == MemoryUse::Shared {
+            // One object, which a file can stand for.
+            return Ok(Box::new(NvgpuMemory::map(&self.space, buffer(bytes).allocate()?, options)?));
+        }
         if purpose == MemoryUse::Unified {
             return Ok(Box::new(NvgpuMemory::unified(nvmap, &self.space, bytes, buffer, options)?));
         }
@@ -239,6 +311,36 @@ unsafe impl Driver for Nvgpu {
         // SAFETY: the contract of `Driver::import` is that of `import_host`.
         let buffer = unsafe { self.gpu.nvmap().import_host(pointer, bytes, label)? };
         Ok(Box::new(NvgpuMemory::map(&self.space, buffer, self.options(MemoryUse::Device))?))
+    }
+
+    fn import_file(
+        &self,
+        file: BorrowedFd<'_>,
+        access: FileAccess,
+        label: &str,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        let file = DmaBufFile::new(self.gpu.door(), file, label)?;
+        Ok(Box::new(NvgpuFile::map(&self.space, file, access, self.options(MemoryUse::Shared))?))
+    }
+
+    fn file_id(&self, file: BorrowedFd<'_>) -> Result<Option<FileId>> {
+        memory::file_id(file).map(Some)
+    }
+
+    fn fence_points(&self, file: BorrowedFd<'_>) -> Result<Vec<FencePoint>> {
+        let Fences { node, window } = self.fences()?;
+        // SAFETY: a new descriptor of the process, which nothing else owns.
+        let file = unsafe { DoorFd::from_raw(self.gpu.door(), duplicate(file)?.into_raw_fd()) };
+        let point = |Threshold { id, value }| {
+            let rule = "the kernel has no such syncpoint";
+            let va = window.address(id).ok_or(nvgpu_channel::Error::Range {
+                what: "syncpoint of the fence",
+                value: id.into(),
+                rule,
+            })?;
+            Ok(FencePoint { va: va.0, value, id })
+        };
+        node.thresholds(&file)?.into_iter().map(point).collect()
     }
 
     fn memory_info(&self) -> Option<MemoryInfo> {

@@ -257,6 +257,13 @@ pub enum RangeError {
         address: u64,
     },
 
+    /// The memory at an address may only be read: it was imported so.
+    #[error("the memory at {address:#x} was imported for reading only")]
+    ReadOnly {
+        /// GPU address.
+        address: u64,
+    },
+
     /// A buffer for output or a heap of kernels is too large.
     #[error("{bytes} bytes are too many for the output or the heap of kernels; at most {limit}")]
     RunTime {

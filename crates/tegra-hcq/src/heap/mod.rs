@@ -15,11 +15,13 @@ use parking_lot::Mutex;
 use crate::error::{Error, RangeError, Result};
 use crate::interrupt::Interrupts;
 use crate::limits::MAX_QUEUES;
+use files::Files;
 use peers::Peers;
 use pool::{Pool, Slab};
 use staging::Staging;
 use timeline::{Progress, Timeline};
 
+mod files;
 mod handle;
 mod observer;
 mod peers;
@@ -31,7 +33,7 @@ mod uses;
 pub(crate) use handle::{Handle, Mapped};
 pub(crate) use observer::Observer;
 pub use pool::PoolUsage;
-pub(crate) use pool::{Content, Memory};
+pub(crate) use pool::{Content, CpuAccess, Memory};
 use uses::Claims;
 pub(crate) use uses::Uses;
 
@@ -130,6 +132,8 @@ pub(crate) struct Heap {
     peers: Peers,
     /// Memory of other devices that is mapped on this one.
     mapped: Mutex<Vec<Weak<Slab>>>,
+    /// Memory that files stand for.
+    files: Files,
     driver: Box<dyn Driver>,
 }
 
@@ -158,6 +162,7 @@ impl Heap {
             signals,
             peers: Peers::default(),
             mapped: Mutex::default(),
+            files: Files::default(),
             driver,
         }))
     }

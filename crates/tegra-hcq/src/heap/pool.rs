@@ -12,6 +12,7 @@
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -19,7 +20,7 @@ use parking_lot::Mutex;
 use super::Uses;
 use super::peers::PeerMappings;
 use crate::error::{RangeError, Result};
-use gpu_hal::{DeviceMemory, Driver, MemoryUse};
+use gpu_hal::{DeviceMemory, Driver, FileAccess, MemoryUse};
 
 /// Smallest block in bytes; also the alignment of every block.
 const MIN_BYTES: u64 = 256;
@@ -54,10 +55,12 @@ pub(crate) enum Content {
     Profile,
     Runtime,
     KernelHeap,
+    Shared,
+    Imported,
 }
 
 impl Content {
-    const ALL: [(Self, &'static str); 10] = [
+    const ALL: [(Self, &'static str); 12] = [
         (Self::Buffer, "buffer"),
         (Self::Program, "program"),
         (Self::Pushbuffer, "pushbuffer"),
@@ -68,6 +71,8 @@ impl Content {
         (Self::Profile, "profile"),
         (Self::Runtime, "run time of kernels"),
         (Self::KernelHeap, "heap of kernels"),
+        (Self::Shared, "shared buffer"),
+        (Self::Imported, "imported file"),
     ];
 
     /// Name of the content in reports.
@@ -83,8 +88,10 @@ enum Home {
     Small(usize),
     /// The list of large blocks.
     Large,
-    /// Returned to its owner: imported memory of the process.
+    /// Returned to its owner: imported memory of the process or of a file.
     Nowhere,
+    /// Returned to the driver: other processes may have it.
+    Driver,
 }
 
 /// A block of memory that the CPU and the GPU access. It is held by a handle, a free list or the list of parked memory.
@@ -106,6 +113,8 @@ pub(crate) struct Memory {
     viewed: AtomicBool,
     purpose: MemoryUse,
     home: Home,
+    /// Access of this device: read-only for some files.
+    access: FileAccess,
     pub(super) handles: AtomicU32,
     pub(crate) uses: Uses,
     // Keeps the pointer and the address valid.
@@ -173,9 +182,62 @@ impl Memory {
         self.viewed.store(viewed, Ordering::Release);
     }
 
-    /// Whether it is memory of the process, which its owner wants back.
+    /// Whether it does not come back for reuse: its owner wants it back, or other processes may have it.
     pub(crate) fn is_imported(&self) -> bool {
-        self.home == Home::Nowhere
+        matches!(self.home, Home::Nowhere | Home::Driver)
+    }
+
+    /// Access that this device has.
+    pub(crate) fn access(&self) -> FileAccess {
+        self.access
+    }
+
+    /// A file of the memory.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceMemory::export`].
+    pub(crate) fn export(&self, access: FileAccess) -> gpu_hal::Result<OwnedFd> {
+        if self.purpose != MemoryUse::Shared {
+            return Err(gpu_hal::Error::Unsupported("files of memory that is not shared: allocate it so"));
+        }
+        self.slab.memory.export(access)
+    }
+
+    /// As [`Memory::begin_cpu`], until [`Memory::end_cpu`].
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceMemory::begin_cpu`].
+    pub(crate) fn keep_cpu(&self, access: FileAccess) -> Result<()> {
+        self.begin_cpu(access).map(core::mem::forget)
+    }
+
+    /// Ends the accesses of [`Memory::keep_cpu`].
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceMemory::end_cpu`].
+    pub(crate) fn end_cpu(&self, access: FileAccess) -> Result<()> {
+        if self.purpose != MemoryUse::Shared {
+            return Ok(());
+        }
+        Ok(self.slab.memory.end_cpu(access)?)
+    }
+
+    /// Begins accesses of the CPU; they last until the guard is dropped. Does nothing for memory that only this process
+    /// and its devices access.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceMemory::begin_cpu`].
+    #[inline]
+    pub(crate) fn begin_cpu(&self, access: FileAccess) -> Result<CpuAccess<'_>> {
+        if self.purpose != MemoryUse::Shared {
+            return Ok(CpuAccess(None));
+        }
+        self.slab.memory.begin_cpu(access)?;
+        Ok(CpuAccess(Some((self, access))))
     }
 
     /// Sets the requested size, if more was allocated.
@@ -199,6 +261,20 @@ impl Memory {
     /// The purpose of the memory.
     pub(crate) fn purpose(&self) -> MemoryUse {
         self.purpose
+    }
+}
+
+/// Accesses of the CPU to memory that devices of other drivers access; ends them when it is dropped.
+#[derive(Debug)]
+pub(crate) struct CpuAccess<'a>(Option<(&'a Memory, FileAccess)>);
+
+impl Drop for CpuAccess<'_> {
+    fn drop(&mut self) {
+        if let Some((memory, access)) = self.0
+            && let Err(error) = memory.slab.memory.end_cpu(access)
+        {
+            tracing::warn!(%error, "the end of accesses by the CPU was not taken: devices may see old data");
+        }
     }
 }
 
@@ -341,7 +417,7 @@ impl Pool {
                 bytes.checked_next_multiple_of(LARGE_GRANULE).ok_or(RangeError::TooLarge { bytes })?;
             let memory = self.driver_memory(driver, bytes, purpose, content.name())?;
             let slab = Slab::new(memory, 1);
-            self.register(&slab, 0, bytes, purpose, Home::Large)
+            self.register(&slab, (0, bytes), (purpose, FileAccess::ReadWrite), Home::Large)
         };
         memory.begin(bytes, content);
         Ok(memory)
@@ -360,7 +436,10 @@ impl Pool {
             }
         };
         let cut = u64::from(slab.cut.fetch_add(1, Ordering::Relaxed));
-        let memory = self.register(&slab, cut * bytes, bytes, purpose, Home::Small(index));
+        let memory = {
+            let place = (cut * bytes, bytes);
+            self.register(&slab, place, (purpose, FileAccess::ReadWrite), Home::Small(index))
+        };
         if left > bytes {
             class.current = Some((slab, left - bytes));
         }
@@ -386,9 +465,8 @@ impl Pool {
     fn register(
         &self,
         slab: &Arc<Slab>,
-        offset: u64,
-        bytes: u64,
-        purpose: MemoryUse,
+        (offset, bytes): (u64, u64),
+        (purpose, access): (MemoryUse, FileAccess),
         home: Home,
     ) -> Arc<Memory> {
         let memory = Arc::new(Memory {
@@ -402,6 +480,7 @@ impl Pool {
             viewed: AtomicBool::new(false),
             purpose,
             home,
+            access,
             handles: AtomicU32::new(1),
             uses: Uses::default(),
             slab: Arc::clone(slab),
@@ -414,8 +493,24 @@ impl Pool {
     pub(crate) fn adopt(&self, memory: Box<dyn DeviceMemory>, bytes: u64) -> Arc<Memory> {
         let slab = Slab::new(memory, 1);
         // Memory of the process is system memory, even if the GPU has its own memory.
-        let memory = self.register(&slab, 0, bytes, MemoryUse::ReadBack, Home::Nowhere);
-        memory.wanted.store(bytes, Ordering::Relaxed);
+        let kind = (MemoryUse::ReadBack, FileAccess::ReadWrite);
+        let memory = self.register(&slab, (0, bytes), kind, Home::Nowhere);
+        memory.begin(bytes, Content::Buffer);
+        memory
+    }
+
+    /// Takes ownership of memory that files stand for: imported from one, or allocated here for others to import.
+    pub(crate) fn adopt_shared(
+        &self,
+        memory: Box<dyn DeviceMemory>,
+        (bytes, content): (u64, Content),
+        access: FileAccess,
+        imported: bool,
+    ) -> Arc<Memory> {
+        let (slab, whole) = (Slab::new(memory, 1), bytes);
+        let home = if imported { Home::Nowhere } else { Home::Driver };
+        let memory = self.register(&slab, (0, whole), (MemoryUse::Shared, access), home);
+        memory.begin(bytes, content);
         memory
     }
 
@@ -438,7 +533,7 @@ impl Pool {
                 }
                 pool.large.lock().entry(bytes).or_default().push(memory);
             }
-            Home::Nowhere => {}
+            Home::Nowhere | Home::Driver => {}
         }
     }
 
@@ -497,7 +592,7 @@ impl Pool {
 fn slab_bytes(memory: &Memory) -> u64 {
     match memory.home {
         Home::Small(_) => (memory.bytes * SLAB_PIECES).clamp(SLAB_BYTES.0, SLAB_BYTES.1),
-        Home::Large | Home::Nowhere => memory.bytes,
+        Home::Large | Home::Nowhere | Home::Driver => memory.bytes,
     }
 }
 

@@ -26,6 +26,7 @@ use core::marker::PhantomData;
 use core::ops::{Deref, DerefMut, RangeBounds};
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,16 +36,18 @@ use gpu_hal::volatile;
 use crate::error::{RangeError, Result};
 use crate::heap::{Content, Handle, Heap};
 use crate::limits::DEFAULT_TIMEOUT;
-use gpu_hal::MemoryUse;
+use gpu_hal::{FileAccess, MemoryUse};
 
 mod host;
 mod plane;
+mod shared;
 mod slice;
 
 pub use host::HostMemory;
 pub(crate) use host::Imported;
 pub(crate) use plane::resolve;
 pub use plane::{Plane, PlaneMut};
+pub use shared::{CpuAccess, ReadOnlyBuffer, SharedBuffer};
 pub(crate) use slice::with_readable;
 pub use slice::{Slice, SliceMut};
 
@@ -307,6 +310,34 @@ impl<T: Pod> Buffer<T> {
     /// [`Error::NotSubmitted`](crate::Error::NotSubmitted) if a launch has not been submitted.
     pub fn wait(&self, timeout: Duration) -> Result<()> {
         self.handle.heap().wait_for(self.handle.uses(), timeout)
+    }
+
+    /// A file of the memory, as [`SharedBuffer::export`], for a buffer of [`SharedBuffer::into_buffer`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver) with [`gpu_hal::Error::Unsupported`] for every other buffer.
+    pub fn export(&self, access: FileAccess) -> Result<OwnedFd> {
+        Ok(self.handle.memory().export(access)?)
+    }
+
+    /// Tells the driver that made shared memory that accesses of the CPU through [`Buffer::cpu_address`] begin; see
+    /// [`SharedBuffer::cpu_access`]. Other memory needs none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver).
+    pub fn begin_cpu(&self, access: FileAccess) -> Result<()> {
+        self.handle.memory().keep_cpu(access)
+    }
+
+    /// Tells the driver that the accesses of [`Buffer::begin_cpu`] have ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver).
+    pub fn end_cpu(&self, access: FileAccess) -> Result<()> {
+        self.handle.memory().end_cpu(access)
     }
 
     /// Clears a buffer that no work uses yet.

@@ -2,9 +2,9 @@
 
 use core::marker::PhantomData;
 
-use gpu_hal::{MemoryUse, volatile};
+use gpu_hal::{FileAccess, MemoryUse, volatile};
 
-use super::{Buffer, Pod};
+use super::{Buffer, Pod, ReadOnlyBuffer, SharedBuffer};
 use crate::error::{RangeError, Result};
 use crate::heap::Handle;
 use crate::limits::DEFAULT_TIMEOUT;
@@ -77,6 +77,9 @@ macro_rules! with_readable {
             &'a mut Buffer<T>,
             Slice<'a, T>,
             &'a Slice<'_, T>,
+            &'a SharedBuffer<T>,
+            &'a mut SharedBuffer<T>,
+            &'a ReadOnlyBuffer<T>,
             SliceMut<'a, T>,
             &'a SliceMut<'_, T>,
             &'a mut SliceMut<'_, T>,
@@ -123,6 +126,7 @@ impl<'a, T: Pod> Slice<'a, T> {
     pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
         check_len(target.len(), self.len)?;
         self.wait()?;
+        let _access = self.handle.memory().begin_cpu(FileAccess::ReadOnly)?;
         if self.handle.heap().read_out(self.purpose(), self.gpu_va(), bytemuck::cast_slice_mut(target)) {
             return Ok(());
         }
@@ -225,8 +229,12 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     /// [`Error::Range`](crate::Error::Range) if the lengths differ; the errors of [`Buffer::wait`].
     pub fn copy_from_slice(&mut self, source: &[T]) -> Result<()> {
         check_len(source.len(), self.len)?;
+        if !self.handle.memory().access().is_writable() {
+            return Err(RangeError::ReadOnly { address: self.as_slice().gpu_va() }.into());
+        }
         let all = self.as_slice();
         all.wait()?;
+        let _access = self.handle.memory().begin_cpu(FileAccess::ReadWrite)?;
         if let Some(observer) = self.handle.heap().observer() {
             observer.written(all.gpu_va(), size_of_val(source));
         }

@@ -46,6 +46,7 @@ pub use raw::RawPlane;
 use schedule::{Engine, Schedule};
 
 mod copy;
+mod file;
 mod fill;
 mod host;
 mod options;
@@ -98,6 +99,8 @@ pub struct Queue {
     copier: Copier,
     /// From the first function on.
     host: Option<HostFunctions>,
+    /// From the first fence as a file on.
+    counter: Option<file::Counter>,
     pub(crate) encodings: Encodings,
     /// Whether the engine is held while it waits for a signal or a word.
     hold: bool,
@@ -204,6 +207,7 @@ impl Queue {
             local: None,
             copier: Copier::new(device),
             host: None,
+            counter: None,
             encodings: *device.encodings(),
             hold: options.hold,
             any_memory: options.any_memory,
@@ -247,6 +251,8 @@ impl Queue {
         self.batch.clear();
         self.schedule.restart();
         self.local = None;
+        // The syncpoint of the old channels.
+        self.counter = None;
         self.state.set_submitted(self.schedule.queued);
         self.state.adopt(channels);
         self.schedule.queued = self.state.submitted();

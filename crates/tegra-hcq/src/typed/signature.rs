@@ -5,7 +5,7 @@ use core::any::type_name;
 use half::{bf16, f16};
 
 use crate::args::Arg;
-use crate::memory::{Buffer, Pod, Slice, SliceMut, with_readable};
+use crate::memory::{Buffer, Pod, ReadOnlyBuffer, SharedBuffer, Slice, SliceMut, with_readable};
 use crate::program::code::ParamSlot;
 
 /// A type that a kernel parameter can have in the tuple of a [`TypedKernel`](super::TypedKernel).
@@ -184,6 +184,7 @@ macro_rules! writes {
 
 writes! {
     &'a mut Buffer<T>,
+    &'a mut SharedBuffer<T>,
     SliceMut<'a, T>,
     &'a mut SliceMut<'_, T>,
 }

@@ -6,12 +6,13 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use gpu_hal::{DeviceMemory, Error, Result, Shortage};
+use gpu_hal::{DeviceMemory, Error, FileAccess, FileId, Result, Shortage};
 use kernel_door::DoorRange;
-use nvgpu_channel::{AddressSpace, GpuVa, MapOptions, Mapping, Placement, Reservation};
-use nvmap::{Buffer, BufferBuilder, DmaBuf, Nvmap};
+use nvgpu_channel::{Access, AddressSpace, GpuVa, MapOptions, Mapping, Placement, Reservation};
+use nvmap::{Buffer, BufferBuilder, DmaBuf, DmaBufFile, Nvmap};
 
 /// Size of a part in bytes; the last part of a buffer is smaller. A multiple of 2 MiB, the alignment of large nvmap
 /// buffers.
@@ -155,5 +156,96 @@ unsafe impl DeviceMemory for NvgpuMemory {
 
     fn bytes(&self) -> u64 {
         size(self.first.buffer()) + self.others.iter().map(Mapping::len).sum::<u64>()
+    }
+
+    fn export(&self, access: FileAccess) -> Result<OwnedFd> {
+        let buffer = self.first.buffer();
+        if !self.others.is_empty() {
+            return Err(Error::Unsupported("one file of memory that consists of several dma-bufs"));
+        }
+        if access.is_writable() {
+            return super::duplicate(buffer.as_fd()).map_err(Into::into);
+        }
+        let read_only = buffer.as_dma_buf().duplicate(nvmap::Access::ReadOnly)?;
+        super::duplicate(read_only.as_fd()).map_err(Into::into)
+    }
+
+    fn file_id(&self) -> Option<FileId> {
+        file_id(self.first.buffer().as_fd()).ok()
+    }
+}
+
+/// Identity of a dma-buf: its inode, which all of its descriptors have.
+pub(super) fn file_id(file: BorrowedFd<'_>) -> Result<FileId> {
+    let stat = rustix::fs::fstat(file).map_err(|errno| nvgpu_channel::Error::Call {
+        call: "fstat",
+        object: "the file to import".into(),
+        errno,
+    })?;
+    Ok((stat.st_dev, stat.st_ino))
+}
+
+/// A dma-buf of any driver.
+#[derive(Debug)]
+pub(super) struct NvgpuFile(Mapping<DmaBufFile>);
+
+impl NvgpuFile {
+    /// Maps a file at an address that the kernel chooses.
+    pub(super) fn map(
+        space: &AddressSpace,
+        file: DmaBufFile,
+        access: FileAccess,
+        options: MapOptions,
+    ) -> Result<Self> {
+        if access.is_writable() && !file.access().is_writable() {
+            return Err(nvmap::Error::ReadOnly { label: file.label().to_owned() }.into());
+        }
+        let access = if access.is_writable() { Access::ReadWrite } else { Access::ReadOnly };
+        Ok(Self(space.map(&Arc::new(file), MapOptions { access, ..options })?))
+    }
+
+    fn file(&self) -> &DmaBufFile {
+        self.0.buffer()
+    }
+}
+
+fn cpu_access(access: FileAccess) -> nvmap::Access {
+    if access.is_writable() { nvmap::Access::ReadWrite } else { nvmap::Access::ReadOnly }
+}
+
+// SAFETY: the mappings keep the memory allocated, at one address each for the CPU and the GPU.
+unsafe impl DeviceMemory for NvgpuFile {
+    fn gpu_va(&self) -> u64 {
+        self.0.va().0
+    }
+
+    fn cpu(&self) -> Result<NonNull<u8>> {
+        Ok(self.file().map()?.pointer())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn export(&self, access: FileAccess) -> Result<OwnedFd> {
+        if access.is_writable() && !self.file().access().is_writable() {
+            return Err(nvmap::Error::ReadOnly { label: self.file().label().to_owned() }.into());
+        }
+        if !access.is_writable() && self.file().access().is_writable() {
+            return Err(Error::Unsupported("a read-only file of memory that another driver has allocated"));
+        }
+        super::duplicate(self.file().as_fd()).map_err(Into::into)
+    }
+
+    fn file_id(&self) -> Option<FileId> {
+        file_id(self.file().as_fd()).ok()
+    }
+
+    fn begin_cpu(&self, access: FileAccess) -> Result<()> {
+        Ok(self.file().begin_cpu(cpu_access(access))?)
+    }
+
+    fn end_cpu(&self, access: FileAccess) -> Result<()> {
+        Ok(self.file().end_cpu(cpu_access(access))?)
     }
 }
