@@ -106,7 +106,10 @@ impl FenceNode {
             })?;
             if count <= found.len() {
                 found.truncate(count);
-                return Ok(found.iter().map(|fence| Threshold { id: fence.id, value: fence.threshold }).collect());
+                return Ok(found
+                    .iter()
+                    .map(|fence| Threshold { id: fence.id, value: fence.threshold })
+                    .collect());
             }
             // The fences of a sync-file do not change, so the second call has room.
             found.resize(count, host1x::FenceExtractFence::default());

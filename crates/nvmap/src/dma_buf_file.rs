@@ -51,8 +51,8 @@ impl DmaBufFile {
     ///
     /// # Errors
     ///
-    /// [`Error::Buffer`] if the descriptor cannot be duplicated (`EMFILE`), or has no size (`ESPIPE`: a socket, a pipe
-    /// or a device); [`Error::NotDmaBuf`] if its size is none of a dma-buf: 0, or no whole number of pages.
+    /// [`Error::Buffer`] if the descriptor cannot be duplicated (`EMFILE`); [`Error::NotDmaBuf`] if its size is none of
+    /// a dma-buf: 0, or no whole number of pages.
     pub fn new(door: &Arc<dyn Door>, file: BorrowedFd<'_>, label: &str) -> Result<Self, Error> {
         let failed = |call, errno| Error::Buffer { call, label: label.into(), size: 0, errno };
         let copy = rustix::io::fcntl_dupfd_cloexec(file, 0).map_err(|errno| failed("dup", errno))?;
@@ -60,7 +60,11 @@ impl DmaBufFile {
         let writes = flags.contains(rustix::fs::OFlags::RDWR);
         // SAFETY: a new descriptor of the process, which nothing else owns.
         let fd = unsafe { DoorFd::from_raw(door, copy.into_raw_fd()) };
-        let size = fd.seek_end().map_err(|errno| failed("lseek", errno))?;
+        let size = match fd.seek_end() {
+            // A socket, a pipe, some devices.
+            Err(Errno::SPIPE) => 0,
+            size => size.map_err(|errno| failed("lseek", errno))?,
+        };
         if size == 0 || !size.is_multiple_of(nvgpu_sys::nvmap::PAGE_SIZE) {
             return Err(Error::NotDmaBuf { label: label.into(), size });
         }
@@ -99,7 +103,10 @@ impl DmaBufFile {
         if let Some(mapping) = self.mapping.get() {
             return Ok(mapping);
         }
-        let mapping = self.fd.map(0, self.size, self.access.protection()).map_err(|errno| self.failed("mmap", errno))?;
+        let mapping = self
+            .fd
+            .map(0, self.size, self.access.protection())
+            .map_err(|errno| self.failed("mmap", errno))?;
         // Of two threads, one unmaps its own again.
         Ok(self.mapping.get_or_init(|| CpuMapping::new(mapping, self.access, self.label.clone())))
     }

@@ -154,13 +154,13 @@ pub enum Error {
     },
     /// The descriptor has a size that no dma-buf has.
     #[error(
-        "the descriptor for buffer \"{label}\" is no dma-buf: it has {size} bytes, and a dma-buf has whole 4096-byte \
-         pages"
+        "the descriptor for buffer \"{label}\" is no dma-buf: its size is {size} bytes, and a dma-buf consists of whole \
+         4096-byte pages"
     )]
     NotDmaBuf {
         /// The buffer's label.
         label: String,
-        /// Size of the file in bytes.
+        /// Size of the file in bytes; 0 for a file without a size, such as a pipe.
         size: u64,
     },
     /// A heap query names zero or several heaps.

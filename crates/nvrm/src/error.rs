@@ -164,6 +164,14 @@ pub enum Error {
         /// The cause.
         status: Status,
     },
+    /// An imported file stands for an object that is not memory of a GPU or of the machine.
+    #[error(
+        "the file stands for memory in address space {space} of the driver; supported are video and system memory"
+    )]
+    ForeignMemory {
+        /// The driver's number of the address space.
+        space: u32,
+    },
     /// Memory of the GPU or a register cannot be mapped.
     #[error("cannot map {bytes} bytes of {what}: {errno}")]
     Map {

@@ -6,12 +6,14 @@
 //! the GPU snoops the CPU caches.
 
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 use kernel_door::{DoorMapping, DoorRange};
 use parking_lot::Mutex;
 
-use crate::abi::{alloc, escape};
+use crate::abi::{alloc, control, escape};
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
 use crate::rm::{self, Object};
@@ -84,6 +86,59 @@ impl RmMemory {
 impl Drop for RmMemory {
     fn drop(&mut self) {
         self.gpu.rm().free_or_log(self.gpu.device(), self.object, "memory");
+    }
+}
+
+/// Number of the first imported object. RM chooses the numbers of the others, from 0xcaf00000 on.
+const FIRST_IMPORT: u32 = 0x5e00_0000;
+/// Number of objects that were imported.
+static IMPORTS: AtomicU32 = AtomicU32::new(0);
+
+/// A memory object of a GPU, as the commands for files name it.
+fn exported(gpu: &Gpu, object: Object) -> [u32; 4] {
+    [control::EXPORT_RM_OBJECT, gpu.device().0, gpu.device().0, object.0]
+}
+
+impl RmMemory {
+    /// A file that stands for the memory in any process.
+    fn export(&self) -> Result<OwnedFd> {
+        let rm = self.gpu.rm();
+        let file = rm::open(rm.door(), rm::CONTROL_NODE)?;
+        let mut export = control::ExportObject {
+            object: exported(&self.gpu, self.object),
+            fd: file.raw(),
+            ..Default::default()
+        };
+        rm.control(rm.client(), &control::OS_UNIX_EXPORT_OBJECT_TO_FD, &mut export)?;
+        // SAFETY: the descriptor is of the process, and `file` keeps it open during the call.
+        let borrowed = unsafe { BorrowedFd::borrow_raw(file.raw()) };
+        rustix::io::fcntl_dupfd_cloexec(borrowed, 0).map_err(|errno| Error::Call { call: "dup", errno })
+    }
+
+    /// The memory that a file stands for.
+    fn import(gpu: &Arc<Gpu>, file: BorrowedFd<'_>) -> Result<Self> {
+        let rm = gpu.rm();
+        let object = Object(FIRST_IMPORT + IMPORTS.fetch_add(1, Ordering::Relaxed) % (1 << 24));
+        let mut import = control::ImportObject { fd: file.as_raw_fd(), object: exported(gpu, object) };
+        rm.control(rm.client(), &control::OS_UNIX_IMPORT_OBJECT_FROM_FD, &mut import)?;
+        // Frees the object, whatever follows.
+        let mut memory = Self { gpu: Arc::clone(gpu), object, place: Place::System, bytes: 0 };
+        let mut list = [[control::SURFACE_SIZE, 0_u32], [control::SURFACE_ADDRESS_SPACE, 0]];
+        let mut info = control::SurfaceInfo {
+            count: 2,
+            list: list.as_mut_ptr().expose_provenance() as u64,
+            ..Default::default()
+        };
+        // SAFETY: the list has the stated number of elements and outlives the call.
+        unsafe { rm.control_pointing(object, &control::GET_SURFACE_INFO, &mut info) }?;
+        let [[_, size], [_, space]] = list;
+        memory.bytes = u64::from(size) * control::SURFACE_UNIT;
+        memory.place = match space {
+            control::ADDRESS_SPACE_SYSTEM => Place::System,
+            control::ADDRESS_SPACE_VIDEO => Place::Video,
+            space => return Err(Error::ForeignMemory { space }),
+        };
+        Ok(memory)
     }
 }
 
@@ -267,6 +322,30 @@ impl Memory {
         let mapping = GpuMapping::new(gpu, memory.object, memory.bytes)?;
         let mapped = Arc::new(Mapped { mapping, memory });
         Ok(Self { cpu: OnceLock::new(), mapping_for_cpu: Mutex::default(), mapped })
+    }
+
+    /// Maps the memory that a file of [`Memory::export`] stands for, of this or another process. The file may be closed
+    /// afterwards. No privileges are needed.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Status`] if the file is none of an RM object; [`Error::ForeignMemory`] if the object is neither video
+    /// nor system memory; as [`Memory::new`] otherwise.
+    pub fn import(gpu: &Arc<Gpu>, file: BorrowedFd<'_>) -> Result<Self> {
+        let memory = RmMemory::import(gpu, file)?;
+        let mapping = GpuMapping::new(gpu, memory.object, memory.bytes)?;
+        let mapped = Arc::new(Mapped { mapping, memory });
+        Ok(Self { cpu: OnceLock::new(), mapping_for_cpu: Mutex::default(), mapped })
+    }
+
+    /// A file that stands for the memory, for [`Memory::import`] in any process that opens the same GPU. The memory
+    /// exists as long as the file.
+    ///
+    /// # Errors
+    ///
+    /// If the driver rejects a step, or if the process has too many open files.
+    pub fn export(&self) -> Result<OwnedFd> {
+        self.mapped.memory.export()
     }
 
     /// Allocates at least `bytes` bytes of system memory that [`Memory::cpu`] maps at the address that
@@ -467,6 +546,13 @@ unsafe impl gpu_hal::DeviceMemory for Memory {
 
     fn token(&self) -> Option<gpu_hal::Token> {
         Some(Arc::new(self.share()))
+    }
+
+    fn export(&self, access: gpu_hal::FileAccess) -> gpu_hal::Result<OwnedFd> {
+        if !access.is_writable() {
+            return Err(gpu_hal::Error::Unsupported("read-only files of memory"));
+        }
+        Ok(Self::export(self)?)
     }
 }
 

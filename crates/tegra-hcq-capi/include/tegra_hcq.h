@@ -916,6 +916,96 @@ tegra_hcq_status tegra_hcq_fence_eventfd(struct tegra_hcq_fence *fence,
 tegra_hcq_status tegra_hcq_fence_free(struct tegra_hcq_fence *fence);
 
 /**
+ * Allocates `bytes` zeroed bytes that other processes and drivers can map, through `tegra_hcq_buffer_export`. `*out` is
+ * set only on success. Thread-safe.
+ *
+ * Returns TEGRA_HCQ_STATUS_OUT_OF_MEMORY if there is not enough memory.
+ *
+ * Preconditions:
+ *
+ * `out` is NULL or valid for a write.
+ */
+tegra_hcq_status tegra_hcq_buffer_alloc_shared(struct tegra_hcq_device *device,
+                                               uint64_t bytes,
+                                               struct tegra_hcq_buffer **out);
+
+/**
+ * Maps all of the memory behind a file for the GPU, without a copy: one that `tegra_hcq_buffer_export` of any process
+ * has returned, or on a Jetson a dma-buf of any driver (a camera, a display, a dma-heap, udmabuf, NvBufSurface). `fd`
+ * stays the caller's and may be closed afterwards. The same memory is mapped once. Without `writable`, kernels that
+ * write it stop with a fault, and copies to it are refused. `*out` is set only on success. Thread-safe.
+ *
+ * Nothing orders the accesses of other owners: see `tegra_hcq_queue_wait_file`.
+ *
+ * Preconditions:
+ *
+ * `fd` is an open descriptor, or negative, which is refused. `out` is NULL or valid for a write.
+ */
+tegra_hcq_status tegra_hcq_buffer_import_file(struct tegra_hcq_device *device,
+                                              int fd,
+                                              bool writable,
+                                              struct tegra_hcq_buffer **out);
+
+/**
+ * A file of the memory of a buffer of `tegra_hcq_buffer_alloc_shared` or `tegra_hcq_buffer_import_file`, for other
+ * owners: send it over a Unix socket. `*fd` is the caller's to close, is closed on exec, and set only on success. The
+ * memory lives as long as any buffer or file of it. Thread-safe.
+ *
+ * Returns TEGRA_HCQ_STATUS_UNSUPPORTED for every other buffer, and if the driver cannot restrict the file to reading.
+ *
+ * Preconditions:
+ *
+ * `fd` is NULL or valid for a write.
+ */
+tegra_hcq_status tegra_hcq_buffer_export(struct tegra_hcq_buffer *buffer,
+                                         bool writable,
+                                         int *fd);
+
+/**
+ * Tells the driver that made shared memory that accesses of the CPU through `tegra_hcq_buffer_cpu_address` begin, so
+ * that the CPU sees what devices have written. Other memory needs no such call. Thread-safe.
+ */
+tegra_hcq_status tegra_hcq_buffer_begin_cpu(struct tegra_hcq_buffer *buffer,
+                                            bool writable);
+
+/**
+ * Tells the driver that the accesses of `tegra_hcq_buffer_begin_cpu` have ended, so that devices see what the CPU has
+ * written. Thread-safe.
+ */
+tegra_hcq_status tegra_hcq_buffer_end_cpu(struct tegra_hcq_buffer *buffer,
+                                          bool writable);
+
+/**
+ * Makes later work of a queue wait on the GPU until a fence as a file has signalled: a sync-file of a camera, a
+ * display, a video engine, or of `tegra_hcq_queue_submit_to_file` of any process. `fd` stays the caller's and may be
+ * closed afterwards. If the fence has signalled, nothing is waited for.
+ *
+ * Returns TEGRA_HCQ_STATUS_UNSUPPORTED if the driver has no fences as files; an error if the file is no sync-file, or
+ * has a fence that the GPU cannot wait for: then wait on the CPU, with poll().
+ *
+ * Preconditions:
+ *
+ * `fd` is an open descriptor, or negative, which is refused.
+ */
+tegra_hcq_status tegra_hcq_queue_wait_file(struct tegra_hcq_queue *queue,
+                                           int fd);
+
+/**
+ * Submits what was added to a queue, and returns a file that signals when all of the queue's work so far has ended:
+ * other drivers and processes wait for it, and poll() reports it readable. The kernel gives a wait by poll() 30 s from
+ * the first on; then the file signals an error. `*fd` is the caller's to close, is closed on exec, and set only on
+ * success.
+ *
+ * Returns TEGRA_HCQ_STATUS_UNSUPPORTED if the driver has no fences as files.
+ *
+ * Preconditions:
+ *
+ * `fd` is NULL or valid for a write.
+ */
+tegra_hcq_status tegra_hcq_queue_submit_to_file(struct tegra_hcq_queue *queue,
+                                                int *fd);
+
+/**
  * Begins the recording of a graph. `*out` is set only on success. Thread-safe.
  *
  * Preconditions:

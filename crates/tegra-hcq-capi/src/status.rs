@@ -98,6 +98,7 @@ impl From<Error> for Failure {
             | Error::NoSoftwareOrin
             | Error::UnknownChip { .. }
             | Error::Texture { .. } => Status::Unsupported,
+            error if error.is_unsupported() => Status::Unsupported,
             Error::Compile(error) => of_compiler(error),
             Error::Cubin(cubin::Error::NoSuchKernel { .. } | cubin::Error::NoSuchVariable { .. }) => {
                 Status::NotFound

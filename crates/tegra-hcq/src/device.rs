@@ -66,7 +66,9 @@ impl Device {
     /// [`Device::alloc_shared`].
     pub fn alloc_for<T: Pod>(&self, len: usize, purpose: MemoryUse) -> Result<Buffer<T>> {
         if purpose == MemoryUse::Shared {
-            return Err(gpu_hal::Error::Unsupported("a Buffer of shared memory: use Device::alloc_shared").into());
+            return Err(
+                gpu_hal::Error::Unsupported("a Buffer of shared memory: use Device::alloc_shared").into()
+            );
         }
         Buffer::new(self.shared.heap(), len, purpose)
     }

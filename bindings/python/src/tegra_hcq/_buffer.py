@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import enum
 from ctypes import byref, c_uint64, c_void_p
@@ -13,6 +14,8 @@ from ._memory import Exported
 from ._resource import Owned, Resource, call
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     import numpy.typing as npt
 
@@ -78,7 +81,9 @@ class Buffer(Resource):
         dtype: _dtypes.Dtype,
         shape: tuple[int, ...],
         offset: int = 0,
+        read_only: bool = False,
     ) -> None:
+        self._read_only = read_only
         self._dtype = dtype
         self._shape = shape
         self._offset = offset
@@ -180,7 +185,37 @@ class Buffer(Resource):
                 f"offset is {offset} bytes, {self._offset + offset} from the start of the allocation: {parsed.name} "
                 f"needs a multiple of {parsed.size}. Offsets are in bytes; pass dtype='uint8' for bytes at any offset"
             )
-        return Buffer(self._handle, self._device, parsed, sizes, self._offset + offset)
+        return Buffer(self._handle, self._device, parsed, sizes, self._offset + offset, self._read_only)
+
+    # Files.
+
+    @property
+    def read_only(self) -> bool:
+        """Whether the buffer was imported for reading only."""
+        return self._read_only
+
+    def export(self, *, read_only: bool = False) -> int:
+        """A descriptor of the whole memory of a buffer of :meth:`Device.alloc_shared` or :meth:`Device.import_file`,
+        for other owners: ``socket.send_fds`` sends it. Close it with ``os.close``; the memory lives as long as any
+        buffer or file of it.
+
+        :raises Unsupported: for every other buffer, and if the driver cannot restrict the file to reading.
+        """
+        fd = ctypes.c_int32()
+        call("tegra_hcq_buffer_export", self._raw, not read_only, byref(fd))
+        return fd.value
+
+    @contextlib.contextmanager
+    def cpu_access(self, timeout: float = 30.0) -> Iterator[memoryview]:
+        """As :meth:`view`, for memory of other drivers: tells the driver that made it when accesses of the CPU begin
+        and end, for its caches. Use the memory inside of the ``with`` only.
+        """
+        view = self.view(timeout)
+        call("tegra_hcq_buffer_begin_cpu", self._raw, not self._read_only)
+        try:
+            yield view
+        finally:
+            call("tegra_hcq_buffer_end_cpu", self._raw, not self._read_only)
 
     # Views.
 
@@ -195,7 +230,8 @@ class Buffer(Resource):
         array = (ctypes.c_ubyte * self.nbytes).from_address(address)
         # The array, and so each view of it, keeps the memory allocated.
         array.owner = handle  # type: ignore[attr-defined]
-        return memoryview(array).cast("B")
+        view = memoryview(array).cast("B")
+        return view.toreadonly() if self._read_only else view
 
     def __buffer__(self, flags: int) -> memoryview:
         view = self.view()

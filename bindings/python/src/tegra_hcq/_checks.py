@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 import reprlib
-from typing import Any
+from typing import Any, Protocol
 
 from ._errors import InvalidArgument
 
@@ -73,6 +73,27 @@ def nanoseconds(seconds: Any) -> int:
     if not 0 <= number < 1e9:
         raise InvalidArgument(f"timeout is {reprlib.repr(seconds)}; permitted are 0 to 1e9 seconds")
     return int(number * 1e9)
+
+
+class HasFileno(Protocol):
+    """A file: what has ``fileno()``."""
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+
+
+def descriptor(file: Any) -> int:
+    """The descriptor of a file.
+
+    :raises InvalidArgument: if it is neither an integer nor an object with ``fileno()``, or closed.
+    """
+    number = file
+    if hasattr(file, "fileno"):
+        try:
+            number = file.fileno()
+        except (OSError, ValueError) as error:
+            raise InvalidArgument(f"file has no descriptor: {error}") from None
+    return integer(number, "file", most=(1 << 31) - 1)
 
 
 def string(value: Any, what: str) -> bytes:

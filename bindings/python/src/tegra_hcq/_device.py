@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from ._checks import HasFileno
     from ._dtypes import DtypeLike, Shape
 
     if sys.version_info >= (3, 11):
@@ -311,6 +312,45 @@ class Device(Single):
         call("tegra_hcq_buffer_import", self._raw, memory.address, memory.nbytes, byref(out))
         owned = self._state.own(out.value, "tegra_hcq_buffer_free", kept=memory)
         return Buffer(owned, self._state, parsed, sizes)
+
+    def alloc_shared(self, shape: Shape, dtype: DtypeLike = "uint8") -> Buffer:
+        """Allocates a zeroed buffer that other processes and drivers can map, through :meth:`Buffer.export`."""
+        parsed, sizes = _dtypes.parse(dtype), _dtypes.dimensions(shape)
+        out = c_void_p()
+        call("tegra_hcq_buffer_alloc_shared", self._raw, _dtypes.count(sizes) * parsed.size, byref(out))
+        owned = self._state.own(out.value, "tegra_hcq_buffer_free")
+        return Buffer(owned, self._state, parsed, sizes)
+
+    def import_file(
+        self,
+        file: int | HasFileno,
+        shape: Shape | None = None,
+        dtype: DtypeLike = "uint8",
+        offset: int = 0,
+        *,
+        read_only: bool = False,
+    ) -> Buffer:
+        """Maps the memory behind a file for the GPU, without a copy: one that :meth:`Buffer.export` of any process has
+        returned, or on a Jetson a dma-buf of any driver (a camera, a display, a dma-heap, NvBufSurface). The file may
+        be closed afterwards. The same memory is mapped once.
+
+        Nothing orders the accesses of other owners: see :meth:`Queue.wait_file`.
+
+        :param file: a descriptor, or an object with ``fileno()``
+        :param shape: what follows ``offset``, in one dimension, by default
+        :param offset: first byte, a multiple of the element size
+        :param read_only: a kernel that writes the buffer stops with a fault, and copies to it are refused
+        :raises InvalidArgument: if the elements do not lie in the memory.
+        :raises DeviceError: if the file has no memory that the GPU can map.
+        """
+        out = c_void_p()
+        number = _checks.descriptor(file)
+        call("tegra_hcq_buffer_import_file", self._raw, number, not read_only, byref(out))
+        owned = self._state.own(out.value, "tegra_hcq_buffer_free")
+        size = c_uint64()
+        call("tegra_hcq_buffer_size", owned.raw, byref(size))
+        whole = Buffer(owned, self._state, _dtypes.UINT8, (size.value,), read_only=read_only)
+        return whole.part(offset, shape, dtype)
 
     # Programs.
 

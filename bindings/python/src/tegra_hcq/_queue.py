@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from ._arguments import Dim, KernelArg
+    from ._checks import HasFileno
     from ._graph import Graph
     from ._program import Kernel
     from ._resource import DeviceState
@@ -216,6 +217,28 @@ class Queue(Resource):
     def wait_signal(self, signal: Signal, value: int) -> None:
         """Makes the queue wait on the GPU until a signal is at least ``value``."""
         call("tegra_hcq_queue_wait_signal", self._raw, raw(signal, "signal", "signal"), _checks.integer(value, "value"))
+
+    def wait_file(self, file: int | HasFileno) -> None:
+        """Makes later work of the queue wait on the GPU until a fence as a file has signalled: a sync-file of a camera,
+        a display, a video engine, or of :meth:`submit_to_file` of any process. The file may be closed afterwards.
+
+        :raises Unsupported: if the driver has no fences as files.
+        :raises DeviceError: if the file is no sync-file, or has a fence that the GPU cannot wait for: then wait on the
+            CPU, with ``select.poll``.
+        """
+        call("tegra_hcq_queue_wait_file", self._raw, _checks.descriptor(file))
+
+    def submit_to_file(self) -> int:
+        """As :meth:`submit`; returns a descriptor that signals when all of the queue's work so far has ended: other
+        drivers and processes wait for it, and ``select.poll`` reports it readable. Close it with ``os.close``.
+
+        The kernel gives a wait by ``poll`` 30 s from the first on; then the file signals an error.
+
+        :raises Unsupported: if the driver has no fences as files.
+        """
+        fd = c_int32()
+        call("tegra_hcq_queue_submit_to_file", self._raw, byref(fd))
+        return fd.value
 
     def signal(self, signal: Signal, value: int) -> None:
         """Sets a signal's value and time on the GPU after all earlier work of the queue."""

@@ -31,6 +31,28 @@ pub const READ_ALL_SM_ERROR_STATES: Command<SmErrorStates> =
 /// Subdevice: capabilities of the copy engines.
 pub const CE_GET_ALL_CAPS: Command<CeAllCaps> = Command::new(0x2080_2a0a, "CE_GET_ALL_CAPS");
 
+/// Client: a file that stands for a memory object.
+pub const OS_UNIX_EXPORT_OBJECT_TO_FD: Command<ExportObject> =
+    Command::new(0x3d05, "OS_UNIX_EXPORT_OBJECT_TO_FD");
+/// Client: a memory object of the one behind a file.
+pub const OS_UNIX_IMPORT_OBJECT_FROM_FD: Command<ImportObject> =
+    Command::new(0x3d06, "OS_UNIX_IMPORT_OBJECT_FROM_FD");
+/// Memory: size and place.
+pub const GET_SURFACE_INFO: Command<SurfaceInfo> = Command::new(0x41_0110, "GET_SURFACE_INFO");
+
+/// First word of [`ExportObject::object`]: an object of RM.
+pub const EXPORT_RM_OBJECT: u32 = 1;
+/// Index of [`SurfaceInfo`]: size in units of [`SURFACE_UNIT`].
+pub const SURFACE_SIZE: u32 = 0x07;
+/// Index of [`SurfaceInfo`]: address space.
+pub const SURFACE_ADDRESS_SPACE: u32 = 0x09;
+/// Unit of [`SURFACE_SIZE`] in bytes.
+pub const SURFACE_UNIT: u64 = 0x1000;
+/// Value of [`SURFACE_ADDRESS_SPACE`]: system memory (`ctrl0000client.h`).
+pub const ADDRESS_SPACE_SYSTEM: u32 = 1;
+/// Value of [`SURFACE_ADDRESS_SPACE`]: video memory.
+pub const ADDRESS_SPACE_VIDEO: u32 = 2;
+
 /// First byte of [`CeAllCaps::capabilities`]: the engine is tied to graphics.
 pub const CE_GRAPHICS: u8 = 0x01;
 /// First byte of [`CeAllCaps::capabilities`]: the engine shares hardware with others.
@@ -70,6 +92,34 @@ pub const FB_L2_SIZE: u32 = 0x1b;
 pub const SM_STATES: usize = 100;
 
 uapi_struct! {
+    /// Parameters of [`OS_UNIX_EXPORT_OBJECT_TO_FD`].
+    unsafe plain ExportObject = "NV0000_CTRL_OS_UNIX_EXPORT_OBJECT_TO_FD_PARAMS", 24 bytes {
+        /// [`EXPORT_RM_OBJECT`], the object's device, its parent, its number.
+        0 => object: [u32; 4], "object";
+        /// A file of the control node that stands for nothing yet.
+        16 => fd: i32, "fd";
+        /// 0.
+        20 => flags: u32, "flags";
+    }
+
+    /// Parameters of [`OS_UNIX_IMPORT_OBJECT_FROM_FD`].
+    unsafe plain ImportObject = "NV0000_CTRL_OS_UNIX_IMPORT_OBJECT_FROM_FD_PARAMS", 20 bytes {
+        /// The file.
+        0 => fd: i32, "fd";
+        /// [`EXPORT_RM_OBJECT`], the new object's device, its parent, its number.
+        4 => object: [u32; 4], "object";
+    }
+
+    /// Parameters of [`GET_SURFACE_INFO`].
+    pointing(list) SurfaceInfo = "NV0041_CTRL_GET_SURFACE_INFO_PARAMS", 16 bytes {
+        /// Elements of the list.
+        0 => count: u32, "surfaceInfoListSize";
+        /// Must be 0.
+        4 => padding0: [u8; 4], "";
+        /// Address of pairs of index and value.
+        8 => list: u64, "surfaceInfoList";
+    }
+
     /// Parameters of [`GR_GET_INFO`].
     pointing(list) GrInfo = "NV2080_CTRL_GR_GET_INFO_PARAMS", 32 bytes {
         /// Elements of the list.

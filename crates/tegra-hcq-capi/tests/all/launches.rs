@@ -119,6 +119,39 @@ fn memory_of_the_process_is_used_in_place() {
 }
 
 #[test]
+fn memory_and_fences_go_through_files() {
+    let board = Board::open();
+    let (mut buffer, mut again, mut fd, mut fence) = (ptr::null_mut(), ptr::null_mut(), -1, -1);
+    // SAFETY: every place is valid, and the descriptors are open.
+    unsafe {
+        ok(tegra_hcq_buffer_alloc_shared(board.device, 400, &raw mut buffer));
+        ok(tegra_hcq_buffer_export(buffer, true, &raw mut fd));
+        ok(tegra_hcq_buffer_import_file(board.device, fd, false, &raw mut again));
+        ok(board.launch(board.kernel("basics", c"fill_u32"), 1, &[at(buffer, 0), word(3), word(4)]));
+        ok(tegra_hcq_queue_submit_to_file(board.queue, &raw mut fence));
+        ok(tegra_hcq_queue_wait_file(board.queue, fence));
+    }
+    ok(board.wait());
+    ok(tegra_hcq_buffer_begin_cpu(again, false));
+    assert_eq!(read(again, 5)[..5], [3, 3, 3, 3, 0]);
+    ok(tegra_hcq_buffer_end_cpu(again, false));
+    // SAFETY: `word` is four bytes; the places are valid; the descriptors are this test's.
+    unsafe {
+        let word = 7_u32;
+        let status = tegra_hcq_buffer_write(again, 0, (&raw const word).cast(), 4);
+        fails(status, Status::InvalidArgument, "reading only");
+        fails(tegra_hcq_buffer_export(board.alloc(4), true, &raw mut fd), Status::Unsupported, "not shared");
+        fails(tegra_hcq_queue_wait_file(board.queue, -1), Status::InvalidArgument, "fd is -1");
+        fails(tegra_hcq_queue_wait_file(board.queue, fd), Status::Device, "no sync-file");
+        let refused = tegra_hcq_buffer_import_file(board.device, fence, true, &raw mut again);
+        fails(refused, Status::Device, "no dma-buf");
+        for fd in [fd, fence] {
+            drop(OwnedFd::from_raw_fd(fd));
+        }
+    }
+}
+
+#[test]
 fn a_fault_is_described_and_recovered_from() {
     let board = Board::open();
     let (kernel, buffer) = (board.kernel("faults", c"fault_write"), board.alloc(128));

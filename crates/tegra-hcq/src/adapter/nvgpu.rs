@@ -6,14 +6,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use gpu_hal::{
-    ChannelGroup, Channels, DeviceMemory, Driver, ErrorCode, Evidence, FenceCounter, FencePoint, FileAccess, FileId,
-    MemoryInfo, MemoryUse, Owner, Preemption, Properties, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing, chip,
+    ChannelGroup, Channels, DeviceMemory, Driver, ErrorCode, Evidence, FenceCounter, FencePoint, FileAccess,
+    FileId, MemoryInfo, MemoryUse, Owner, Preemption, Properties, Result, SmLayout, SmRecord, SubmitPointers,
+    SubmitRing, chip,
 };
 use kernel_door::layout::Uapi;
 use kernel_door::{Door, DoorFd, KernelLog};
 use nvgpu_channel::{
-    AddressSpace, Channel, ErrorNotifier, FenceNode, Gpu, LOCAL_WINDOW, MapOptions, SHARED_WINDOW, SMS_PER_TPC,
-    SyncpointWindow, Threshold, Tsg, TsgEvent, UserSyncpoint, VA_END, VA_START, open_kernel_log,
+    AddressSpace, Channel, ErrorNotifier, FenceNode, Gpu, LOCAL_WINDOW, MapOptions, SHARED_WINDOW,
+    SMS_PER_TPC, SyncpointWindow, Threshold, Tsg, TsgEvent, UserSyncpoint, VA_END, VA_START, open_kernel_log,
 };
 use nvmap::{CacheMode, DmaBufFile};
 use parking_lot::Mutex;
@@ -257,8 +258,11 @@ fn owned(fd: &DoorFd) -> Result<OwnedFd, nvgpu_channel::Error> {
 
 /// A duplicate of a descriptor, closed on exec.
 fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, nvgpu_channel::Error> {
-    rustix::io::fcntl_dupfd_cloexec(fd, 0)
-        .map_err(|errno| nvgpu_channel::Error::Call { call: "dup", object: "the descriptor".into(), errno })
+    rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(|errno| nvgpu_channel::Error::Call {
+        call: "dup",
+        object: "the descriptor".into(),
+        errno,
+    })
 }
 
 /// Sets the finest preemption that the driver accepts. In the default mode, a long kernel blocks all other users of the

@@ -4,13 +4,15 @@
 //! polls or reads is system memory. Notifier, debugger object and the `Xid` lines of the kernel log explain faults.
 
 use core::ptr::NonNull;
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use gpu_hal::chip::PeerCopies;
 use gpu_hal::{
-    ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, MemoryInfo, MemoryUse,
-    Owner, PeerLink, Properties, Refusal, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing, Token,
+    ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, FileAccess, MemoryInfo,
+    MemoryUse, Owner, PeerLink, Properties, Refusal, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing,
+    Token,
 };
 use kernel_door::{Door, KernelLog};
 use nvrm::{ChannelGroup as Group, Engine, Gpu, HostImport, Memory, PeerMemory, Place, SharedMemory};
@@ -217,6 +219,18 @@ unsafe impl Driver for Nvrm {
     ) -> Result<Box<dyn DeviceMemory>> {
         // SAFETY: the contract of `Driver::import` is that of `HostImport::new`.
         Ok(Box::new(unsafe { HostImport::new(&self.gpu, pointer, bytes)? }))
+    }
+
+    fn import_file(
+        &self,
+        file: BorrowedFd<'_>,
+        access: FileAccess,
+        _label: &str,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        if !access.is_writable() {
+            return Err(gpu_hal::Error::Unsupported("imports for reading only"));
+        }
+        Ok(Box::new(Memory::import(&self.gpu, file)?))
     }
 
     fn memory_info(&self) -> Option<MemoryInfo> {

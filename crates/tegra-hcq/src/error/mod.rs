@@ -226,6 +226,11 @@ fn memory_text(info: Option<MemoryInfo>) -> String {
 }
 
 impl Error {
+    /// Whether the device's driver does not offer what was asked for ([`gpu_hal::Error::Unsupported`]).
+    pub fn is_unsupported(&self) -> bool {
+        matches!(self, Self::Driver(gpu_hal::Error::Unsupported(_)))
+    }
+
     /// Whether the driver ran out of memory.
     pub(crate) fn is_out_of_memory(&self) -> bool {
         match self {

@@ -70,7 +70,9 @@ impl Part {
         const { check_alignment::<T>() };
         let size = size_of::<T>();
         if size == 0 || !range.start.is_multiple_of(size) || !range.len().is_multiple_of(size) {
-            return Err(RangeError::Cast { first: range.start, bytes: range.len(), element_bytes: size }.into());
+            return Err(
+                RangeError::Cast { first: range.start, bytes: range.len(), element_bytes: size }.into()
+            );
         }
         Ok(Self { handle, start: range.start / size, len: range.len() / size })
     }
@@ -111,8 +113,9 @@ impl Device {
     /// As [`Device::alloc`]; [`Error::Driver`](crate::Error::Driver) with [`gpu_hal::Error::Unsupported`] if the driver
     /// has no such memory.
     pub fn alloc_shared<T: Pod>(&self, len: usize) -> Result<SharedBuffer<T>> {
-        let bytes =
-            len.checked_mul(size_of::<T>()).ok_or(RangeError::Overflow { len, element_bytes: size_of::<T>() })?;
+        let bytes = len
+            .checked_mul(size_of::<T>())
+            .ok_or(RangeError::Overflow { len, element_bytes: size_of::<T>() })?;
         // CAST: usize is at most 64 bits.
         let handle = self.shared().heap().allocate_shared(bytes as u64)?;
         let part = Part::new::<T>(handle, &(0..bytes))?;
@@ -142,7 +145,11 @@ impl Device {
     /// [`Error::Range`](crate::Error::Range) if the range is not inside the memory, or no whole number of elements;
     /// [`Error::Driver`](crate::Error::Driver) if the file has no memory that the GPU can map, if it may only be read,
     /// or if the driver that made it refuses the GPU.
-    pub fn import_file<T: Pod>(&self, file: impl AsFd, range: impl RangeBounds<usize>) -> Result<SharedBuffer<T>> {
+    pub fn import_file<T: Pod>(
+        &self,
+        file: impl AsFd,
+        range: impl RangeBounds<usize>,
+    ) -> Result<SharedBuffer<T>> {
         let part = self.import_part::<T>(file, &range, FileAccess::ReadWrite)?;
         Ok(SharedBuffer { part, _elements: PhantomData })
     }

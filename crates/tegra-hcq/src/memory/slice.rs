@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 
 use gpu_hal::{FileAccess, MemoryUse, volatile};
 
-use super::{Buffer, Pod, ReadOnlyBuffer, SharedBuffer};
+use super::{Buffer, Pod};
 use crate::error::{RangeError, Result};
 use crate::heap::Handle;
 use crate::limits::DEFAULT_TIMEOUT;

@@ -12,6 +12,7 @@ mod debug;
 mod device_calls;
 mod encodings;
 mod faults;
+mod files;
 mod futures;
 mod graphs;
 mod hot_path;
