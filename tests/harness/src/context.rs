@@ -1,5 +1,6 @@
 //! The environment of a test.
 
+use std::os::fd::BorrowedFd;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -72,6 +73,17 @@ impl Context {
     /// If the process cannot be started.
     pub fn neighbour(&self, role: Role, argument: u64) -> Result<Neighbour, std::io::Error> {
         Neighbour::start(self, role, argument)
+    }
+
+    /// As [`Context::neighbour`], with up to two files that the other process gets, as from a message with SCM_RIGHTS.
+    /// The role's argument has the number of the first in its lower half, and of the second in its upper half; 0 for
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::neighbour`].
+    pub fn neighbour_with(&self, role: Role, files: &[BorrowedFd<'_>]) -> Result<Neighbour, std::io::Error> {
+        Neighbour::start_with(self, role, files)
     }
 
     pub(crate) fn machine(&self) -> Machine {

@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
@@ -13,6 +14,7 @@ use std::thread;
 use std::time::Duration;
 
 use orin_sim::SoftwareOrin;
+use rustix::io::FdFlags;
 
 use super::context::Station;
 use super::machine::Opened;
@@ -89,8 +91,44 @@ enum Kind {
 
 impl Neighbour {
     pub(crate) fn start(context: &Context, role: Role, argument: u64) -> Result<Self, std::io::Error> {
-        match context.orin() {
-            Some(orin) => Self::thread(context, orin.process(), role, argument),
+        let process = context.orin().map(SoftwareOrin::process);
+        Self::start_process(context, process, role, argument)
+    }
+
+    /// As [`Neighbour::start`], with up to two files that the other process gets. The argument has the number of the
+    /// first in its lower half, and of the second in its upper half; 0 for none.
+    pub(crate) fn start_with(
+        context: &Context,
+        role: Role,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Self, std::io::Error> {
+        let process = context.orin().map(SoftwareOrin::process);
+        let mut argument = 0;
+        for (file, half) in files.iter().zip([0, 32]) {
+            let number = match (context.orin(), &process) {
+                (Some(orin), Some(process)) => orin.send(file.as_raw_fd(), process)?,
+                _ => {
+                    rustix::io::fcntl_setfd(file, FdFlags::empty())?;
+                    file.as_raw_fd()
+                }
+            };
+            argument |= u64::from(number.cast_unsigned()) << half;
+        }
+        let started = Self::start_process(context, process, role, argument);
+        for file in files {
+            rustix::io::fcntl_setfd(file, FdFlags::CLOEXEC)?;
+        }
+        started
+    }
+
+    fn start_process(
+        context: &Context,
+        process: Option<SoftwareOrin>,
+        role: Role,
+        argument: u64,
+    ) -> Result<Self, std::io::Error> {
+        match process {
+            Some(process) => Self::thread(context, process, role, argument),
             None => {
                 note_child(role.name);
                 let mut command = Command::new(std::env::current_exe()?);

@@ -4,6 +4,8 @@
 
 mod roles;
 
+use std::os::fd::AsFd;
+
 use gpu_log::Kind;
 use tegra_hcq::{Error, FaultKind, args};
 
@@ -37,6 +39,10 @@ pub static SUITE: Suite = Suite {
         case!(memory_is_private, "memory of one process is not mapped in the other and stays unchanged")
             .expecting(Kind::Mmu),
         case!(same_addresses, "both processes use the same addresses for different memory"),
+        case!(
+            memory_is_shared,
+            "the other process changes exported memory of this one in place, after a fence"
+        ),
         case!(many_short_lives, "many consecutive processes do not leak"),
     ],
 };
@@ -136,6 +142,27 @@ fn same_addresses(context: &Context) -> Check {
     survivor.beside(roles::WORKS, 0)?;
     for buffer in &buffers {
         equal("a buffer", &buffer.to_vec()?, &pattern)?;
+    }
+    Ok(())
+}
+
+fn memory_is_shared(context: &Context) -> Check {
+    let mut survivor = Survivor::new(context)?;
+    let mut words = survivor.device.alloc_shared::<u32>(roles::SHARED)?;
+    let memory = words.export()?;
+    for round in 0..3 {
+        survivor.queue.fill(&mut words, 70 + round)?;
+        let fence = match survivor.queue.submit_to_file() {
+            Err(error) if error.is_unsupported() => {
+                survivor.queue.wait(patience(context))?;
+                None
+            }
+            fence => Some(fence?),
+        };
+        let files: Vec<_> = [&memory].into_iter().chain(&fence).map(AsFd::as_fd).collect();
+        survivor.work()?;
+        survivor.context.neighbour_with(roles::SHARES, &files)?.finish(|| Ok(()))?;
+        equal("the shared words", &words.to_vec()?, &[71 + round; roles::SHARED])?;
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! Roles of the other process.
 
+use std::os::fd::{BorrowedFd, RawFd};
 use std::time::Duration;
 
 use gpu_log::Kind;
@@ -23,6 +24,9 @@ pub(super) const HANGS: Role = Role { name: "hangs", play: hangs };
 pub(super) const HANGS_ON_TWO: Role = Role { name: "hangs_on_two", play: hangs_on_two };
 /// Has an endless kernel in flight, stops it and continues.
 pub(super) const RECOVERS: Role = Role { name: "recovers", play: recovers };
+
+/// Adds 1 to the words of the other process in the first file of its argument, after the fence in the second.
+pub(super) const SHARES: Role = Role { name: "shares", play: shares };
 
 /// The roles as tests. On a board, the suite `isolation` runs each in a separate process. Run directly, they
 /// are ordinary tests.
@@ -48,8 +52,33 @@ pub static SUITE: Suite = Suite {
             RECOVERS.test(context, 0, false).into()
         })
         .allowing(&[Kind::Hang]),
+        Test::new("shares", "changes memory behind a file", |context| SHARES.test(context, 0, false).into()),
     ],
 };
+
+/// Number of words that two processes share.
+pub(super) const SHARED: usize = 5000;
+
+/// Adds 1 to the shared words, after the fence.
+fn shares(context: &Context, argument: u64) -> Played {
+    let (device, mut queue) = context.device_and_queue()?;
+    let own = device.alloc_shared::<u32>(SHARED)?;
+    let file = if argument == 0 {
+        own.export()?
+    } else {
+        // The parent's files, which stay open.
+        let [memory, fence] = [argument, argument >> 32].map(|number| number as u32 as RawFd);
+        if fence != 0 {
+            queue.wait_file(unsafe { BorrowedFd::borrow_raw(fence) })?;
+        }
+        unsafe { BorrowedFd::borrow_raw(memory) }.try_clone_to_owned()?
+    };
+    let words = device.import_file::<u32>(file, ..SHARED * 4)?;
+    let increment = kernel!(device, "basics", "increment")?;
+    unsafe { queue.launch(&increment, 40, 128, &args![&words, SHARED as u32]) }?;
+    queue.wait(patience(context))?;
+    Ok(Box::new(()))
+}
 
 fn works(context: &Context, _: u64) -> Played {
     let (device, mut queue) = context.device_and_queue()?;
