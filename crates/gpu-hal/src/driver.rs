@@ -326,12 +326,13 @@ pub unsafe trait Driver: Send + Sync + Debug {
     }
 
     /// Identity of the memory behind a file, if the driver can tell files apart: the same memory is then imported once.
+    /// `None` also if the file does not allow the access, of which [`Driver::import_file`] says more.
     ///
     /// # Errors
     ///
     /// If the file cannot be examined.
-    fn file_id(&self, file: BorrowedFd<'_>) -> Result<Option<FileId>> {
-        let _ = file;
+    fn file_id(&self, file: BorrowedFd<'_>, access: FileAccess) -> Result<Option<FileId>> {
+        let _ = (file, access);
         Ok(None)
     }
 

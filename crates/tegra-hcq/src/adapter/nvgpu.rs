@@ -258,11 +258,12 @@ fn owned(fd: &DoorFd) -> Result<OwnedFd, nvgpu_channel::Error> {
 
 /// A duplicate of a descriptor, closed on exec.
 fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, nvgpu_channel::Error> {
-    rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(|errno| nvgpu_channel::Error::Call {
-        call: "dup",
-        object: "the descriptor".into(),
-        errno,
-    })
+    rustix::io::fcntl_dupfd_cloexec(fd, 0).map_err(refused("dup"))
+}
+
+/// The error of a system call on a file that was passed in.
+fn refused(call: &'static str) -> impl FnOnce(Errno) -> nvgpu_channel::Error {
+    move |errno| nvgpu_channel::Error::Call { call, object: "the file".into(), errno }
 }
 
 /// Sets the finest preemption that the driver accepts. In the default mode, a long kernel blocks all other users of the
@@ -327,7 +328,11 @@ unsafe impl Driver for Nvgpu {
         Ok(Box::new(NvgpuFile::map(&self.space, file, access, self.options(MemoryUse::Shared))?))
     }
 
-    fn file_id(&self, file: BorrowedFd<'_>) -> Result<Option<FileId>> {
+    fn file_id(&self, file: BorrowedFd<'_>, access: FileAccess) -> Result<Option<FileId>> {
+        let flags = rustix::fs::fcntl_getfl(file).map_err(refused("fcntl"))?;
+        if access.is_writable() && !flags.contains(rustix::fs::OFlags::RDWR) {
+            return Ok(None);
+        }
         memory::file_id(file).map(Some)
     }
 

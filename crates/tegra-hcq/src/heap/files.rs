@@ -60,7 +60,7 @@ impl Heap {
     /// Maps the memory behind a file, or returns what has mapped it.
     pub(crate) fn import_file(self: &Arc<Self>, file: BorrowedFd<'_>, access: FileAccess) -> Result<Handle> {
         self.sweep();
-        let id = self.driver().file_id(file)?;
+        let id = self.driver().file_id(file, access)?;
         if let Some(handle) = id.and_then(|id| self.files.get(self, id, access)) {
             return Ok(handle);
         }

@@ -177,11 +177,7 @@ unsafe impl DeviceMemory for NvgpuMemory {
 
 /// Identity of a dma-buf: its inode, which all of its descriptors have.
 pub(super) fn file_id(file: BorrowedFd<'_>) -> Result<FileId> {
-    let stat = rustix::fs::fstat(file).map_err(|errno| nvgpu_channel::Error::Call {
-        call: "fstat",
-        object: "the file to import".into(),
-        errno,
-    })?;
+    let stat = rustix::fs::fstat(file).map_err(super::refused("fstat"))?;
     Ok((stat.st_dev, stat.st_ino))
 }
 
