@@ -19,7 +19,7 @@ def test_another_process_reads_and_writes_the_same_memory(device: Device, cubin:
     shared = device.alloc_shared(1000, "uint32")
     fill = cubin("basics").kernel("fill_u32")
     with device.queue() as queue:
-        queue.launch(fill, 4, 256, [shared, 7, 1000])
+        queue.launch(fill, shared, 7, 1000, grid=4, block=256)
         queue.wait()
     child = """
 import sys, tegra_hcq
@@ -62,11 +62,11 @@ def test_an_import_for_reading_is_not_written(device: Device, on_the_model: None
 def test_queues_wait_through_files(device: Device, on_the_model: None) -> None:
     with device.queue() as first, device.queue() as second:
         word, copy = device.alloc_shared(100, "uint32"), device.alloc(100, "uint32")
-        first.fill(word, 6)
+        first.fill(word, 6, width=4)
         ready = first.submit_to_file()
         second.wait_file(ready)
         os.close(ready)
-        second.copy(word, copy)
+        second.copy(copy, word)
         second.wait()
         assert copy.to_numpy().tolist() == [6] * 100
 

@@ -942,7 +942,7 @@ tegra_hcq_status tegra_hcq_buffer_alloc_shared(struct tegra_hcq_device *device,
  * `fd` is an open descriptor, or negative, which is refused. `out` is NULL or valid for a write.
  */
 tegra_hcq_status tegra_hcq_buffer_import_file(struct tegra_hcq_device *device,
-                                              int fd,
+                                              int32_t fd,
                                               bool writable,
                                               struct tegra_hcq_buffer **out);
 
@@ -959,7 +959,7 @@ tegra_hcq_status tegra_hcq_buffer_import_file(struct tegra_hcq_device *device,
  */
 tegra_hcq_status tegra_hcq_buffer_export(struct tegra_hcq_buffer *buffer,
                                          bool writable,
-                                         int *fd);
+                                         int32_t *fd);
 
 /**
  * Tells the driver that made shared memory that accesses of the CPU through `tegra_hcq_buffer_cpu_address` begin, so
@@ -988,7 +988,7 @@ tegra_hcq_status tegra_hcq_buffer_end_cpu(struct tegra_hcq_buffer *buffer,
  * `fd` is an open descriptor, or negative, which is refused.
  */
 tegra_hcq_status tegra_hcq_queue_wait_file(struct tegra_hcq_queue *queue,
-                                           int fd);
+                                           int32_t fd);
 
 /**
  * Submits what was added to a queue, and returns a file that signals when all of the queue's work so far has ended:
@@ -1003,7 +1003,7 @@ tegra_hcq_status tegra_hcq_queue_wait_file(struct tegra_hcq_queue *queue,
  * `fd` is NULL or valid for a write.
  */
 tegra_hcq_status tegra_hcq_queue_submit_to_file(struct tegra_hcq_queue *queue,
-                                                int *fd);
+                                                int32_t *fd);
 
 /**
  * Begins the recording of a graph. `*out` is set only on success. Thread-safe.

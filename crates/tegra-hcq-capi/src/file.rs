@@ -1,6 +1,5 @@
 //! Memory and fences as files, for other processes and drivers: on a Jetson dma-bufs and sync-files.
 
-use core::ffi::c_int;
 use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ fn access(writable: bool) -> FileAccess {
 /// # Safety
 ///
 /// `fd` stays open for `'a`.
-unsafe fn borrow<'a>(fd: c_int) -> Result<BorrowedFd<'a>, Failure> {
+unsafe fn borrow<'a>(fd: i32) -> Result<BorrowedFd<'a>, Failure> {
     if fd < 0 {
         return Err(Failure::argument(format!("fd is {fd}, which is no descriptor")));
     }
@@ -32,7 +31,7 @@ unsafe fn borrow<'a>(fd: c_int) -> Result<BorrowedFd<'a>, Failure> {
 }
 
 /// Gives a new descriptor to C, which closes it.
-fn give(out: pass::Out<c_int>, file: OwnedFd) {
+fn give(out: pass::Out<i32>, file: OwnedFd) {
     out.put(file.into_raw_fd());
 }
 
@@ -74,7 +73,7 @@ pub unsafe extern "C" fn tegra_hcq_buffer_alloc_shared(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn tegra_hcq_buffer_import_file(
     device: *mut tegra_hcq_device,
-    fd: c_int,
+    fd: i32,
     writable: bool,
     out: *mut *mut tegra_hcq_buffer,
 ) -> Status {
@@ -107,7 +106,7 @@ pub unsafe extern "C" fn tegra_hcq_buffer_import_file(
 pub unsafe extern "C" fn tegra_hcq_buffer_export(
     buffer: *mut tegra_hcq_buffer,
     writable: bool,
-    fd: *mut c_int,
+    fd: *mut i32,
 ) -> Status {
     guard(|| {
         // SAFETY: the caller's promise.
@@ -142,7 +141,7 @@ pub extern "C" fn tegra_hcq_buffer_end_cpu(buffer: *mut tegra_hcq_buffer, writab
 ///
 /// `fd` is an open descriptor, or negative, which is refused.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tegra_hcq_queue_wait_file(queue: *mut tegra_hcq_queue, fd: c_int) -> Status {
+pub unsafe extern "C" fn tegra_hcq_queue_wait_file(queue: *mut tegra_hcq_queue, fd: i32) -> Status {
     guard(|| {
         // SAFETY: the caller's promise.
         let file = unsafe { borrow(fd)? };
@@ -161,10 +160,7 @@ pub unsafe extern "C" fn tegra_hcq_queue_wait_file(queue: *mut tegra_hcq_queue, 
 ///
 /// `fd` is NULL or valid for a write.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn tegra_hcq_queue_submit_to_file(
-    queue: *mut tegra_hcq_queue,
-    fd: *mut c_int,
-) -> Status {
+pub unsafe extern "C" fn tegra_hcq_queue_submit_to_file(queue: *mut tegra_hcq_queue, fd: *mut i32) -> Status {
     guard(|| {
         // SAFETY: the caller's promise.
         let out = unsafe { pass::out(fd, "fd")? };
