@@ -6,7 +6,8 @@
 //! - The GPU: [`Gpu`], [`Characteristics`], [`GpuFlags`], [`Engine`], [`EngineKind`], [`SmPosition`], [`SMS_PER_TPC`],
 //!   [`AMPERE_COMPUTE_B`], [`AMPERE_DMA_COPY_B`], [`AMPERE_CHANNEL_GPFIFO_B`].
 //! - Addresses: [`AddressSpace`], [`Reservation`], [`Placement`], [`MapOptions`], [`Access`], [`Mapping`],
-//!   [`MapSource`], [`SyncpointWindow`], [`GpuVa`], [`GPU_PAGE`], [`VA_START`], [`VA_END`], [`LOCAL_WINDOW`], [`SHARED_WINDOW`].
+//!   [`MapSource`], [`SyncpointWindow`], [`GpuVa`], [`GPU_PAGE`], [`VA_START`], [`VA_END`], [`LOCAL_WINDOW`],
+//!   [`SHARED_WINDOW`].
 //! - Channels: [`Tsg`], [`Subcontext`], [`Interleave`], [`SectorPromotion`], [`ShareToken`], [`ChannelBuilder`],
 //!   [`Channel`], [`Watchdog`], [`Preemption`].
 //! - Submission: [`Ring`], [`RingFull`], [`DEFAULT_ENTRIES`], [`Doorbell`].

@@ -154,8 +154,8 @@ pub enum Error {
     },
     /// The descriptor has a size that no dma-buf has.
     #[error(
-        "the descriptor for buffer \"{label}\" is no dma-buf: its size is {size} bytes, and a dma-buf consists of whole \
-         4096-byte pages"
+        "the descriptor for buffer \"{label}\" is no dma-buf: its size is {size} bytes, and a dma-buf consists of \
+         whole 4096-byte pages"
     )]
     NotDmaBuf {
         /// The buffer's label.

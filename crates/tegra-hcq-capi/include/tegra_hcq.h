@@ -916,8 +916,8 @@ tegra_hcq_status tegra_hcq_fence_eventfd(struct tegra_hcq_fence *fence,
 tegra_hcq_status tegra_hcq_fence_free(struct tegra_hcq_fence *fence);
 
 /**
- * Allocates `bytes` zeroed bytes that other processes and drivers can map, through `tegra_hcq_buffer_export`. `*out` is
- * set only on success. Thread-safe.
+ * Allocates `bytes` zeroed bytes that other processes and drivers can map, through `tegra_hcq_buffer_export`. `*out`
+ * is set only on success. Thread-safe.
  *
  * Returns TEGRA_HCQ_STATUS_OUT_OF_MEMORY if there is not enough memory.
  *

@@ -35,8 +35,8 @@ fn give(out: pass::Out<i32>, file: OwnedFd) {
     out.put(file.into_raw_fd());
 }
 
-/// Allocates `bytes` zeroed bytes that other processes and drivers can map, through `tegra_hcq_buffer_export`. `*out` is
-/// set only on success. Thread-safe.
+/// Allocates `bytes` zeroed bytes that other processes and drivers can map, through `tegra_hcq_buffer_export`. `*out`
+/// is set only on success. Thread-safe.
 ///
 /// Returns TEGRA_HCQ_STATUS_OUT_OF_MEMORY if there is not enough memory.
 ///

@@ -6,6 +6,7 @@
 //! - Several devices: [`PeerAccess`], [`PeerLink`], [`Link`], [`Transfer`].
 //! - Memory: [`Buffer`], [`Slice`], [`SliceMut`], [`Plane`], [`PlaneMut`], [`View`], [`HostMemory`], [`MemoryUse`],
 //!   [`MemoryFigures`], [`PoolUsage`], [`Pod`]; by address: [`RawPlane`].
+//! - Memory of other processes and drivers: [`SharedBuffer`], [`ReadOnlyBuffer`], [`CpuAccess`], [`FileAccess`].
 //! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`], [`Limit`];
 //!   their output: [`OutputStream`]; of build scripts: [`include_kernels!`].
 //! - Parameters of typed kernels: [`Signature`], [`KernelArg`], [`Count`], [`ByValue`], [`Arguments`], [`Pass`],
