@@ -49,6 +49,8 @@ enum Task {
     Site(site::Options),
     /// Run the steps of continuous integration
     Ci(ci::Options),
+    /// Print a completion script for bash, to be sourced after that of cargo
+    Completions,
     #[command(external_subcommand)]
     Other(Vec<OsString>),
 }
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         Task::CheckSource => check_source::run(),
         Task::Site(options) => site::run(&options),
         Task::Ci(options) => success(ci::run(&options)),
+        Task::Completions => success(orin_cli::say!("{}", completions()).map_err(Into::into)),
         Task::Other(arguments) => forward(&arguments),
     };
     result.unwrap_or_else(|error| orin_cli::report(&error))
@@ -77,6 +80,27 @@ fn after_help() -> String {
         text += &format!("  {package:<10} {}\n", commands.join(", "));
     }
     text + "\nExit codes: 0 success, 1 failure, 2 usage error, 130 interrupted."
+}
+
+/// The script for bash: the commands after `cargo xtask`; all else is left to cargo's own completion.
+fn completions() -> String {
+    let own = <Options as clap::CommandFactory>::command();
+    let own = own.get_subcommands().map(clap::Command::get_name);
+    let names: Vec<&str> =
+        own.chain(FORWARDED.iter().flat_map(|(_, commands)| commands.iter().copied())).collect();
+    format!(
+        r#"type _completion_loader &> /dev/null && _completion_loader cargo
+_before_xtask=$(complete -p cargo 2> /dev/null | sed -n 's/.* -F \([^ ]*\) .*/\1/p')
+_cargo_xtask() {{
+    if [[ ${{COMP_WORDS[1]}} == xtask && $COMP_CWORD == 2 ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "{}" -- "$2")
+    elif [[ -n $_before_xtask && $_before_xtask != _cargo_xtask ]]; then
+        "$_before_xtask" "$@"
+    fi
+}}
+complete -o default -F _cargo_xtask cargo"#,
+        names.join(" ")
+    )
 }
 
 /// Becomes the program that has the command.
@@ -101,6 +125,17 @@ fn forward(arguments: &[OsString]) -> Result<ExitCode> {
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+
+    #[test]
+    fn bash_completes_the_commands() {
+        let before = "_cargo() { COMPREPLY=(before \"$@\"); }; complete -F _cargo cargo\n";
+        let run = "\nfor COMP_CWORD in 2 3; do COMP_WORDS=(cargo xtask ben x); _cargo_xtask cargo ben xtask; echo \
+                   \"${COMPREPLY[@]}\"; done";
+        let script = format!("{before}{}{run}", super::completions());
+        let output = std::process::Command::new("bash").args(["--norc", "-c", &script]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(text, "bench\nbefore cargo ben xtask\n", "{}", String::from_utf8_lossy(&output.stderr));
+    }
 
     #[test]
     fn the_page_lists_the_commands() {
