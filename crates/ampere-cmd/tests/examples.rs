@@ -1,8 +1,8 @@
 //! Whole pushbuffers and a launch descriptor, word by word, and their text.
 
 use ampere_cmd::command::{
-    CopyRelease, Fill, LinearCopy, Pattern, Payload, PcasAction, PitchCopy, SemaphoreReduction,
-    SemaphoreRelease,
+    BlockSurface, CopyRelease, CopySide, Fill, LinearCopy, Pattern, Payload, PcasAction, SemaphoreReduction,
+    SemaphoreRelease, SurfaceCopy,
 };
 use ampere_cmd::copy_c7b5::{self, LaunchDma, LineCount, LineLengthIn};
 use ampere_cmd::dump::{self, Classes};
@@ -102,16 +102,32 @@ fn copying_with_a_release() {
 
 #[test]
 fn copying_lines() {
-    let copy = PitchCopy {
-        source: 0x10_0000_0000,
-        destination: 0x20_0000_0000,
-        source_pitch: 512,
-        destination_pitch: 1024,
+    let copy = SurfaceCopy {
+        source: CopySide::Pitch { va: 0x10_0000_0000, pitch: 512 },
+        destination: CopySide::Pitch { va: 0x20_0000_0000, pitch: 1024 },
         line_bytes: 320,
         lines: 64,
     };
-    let words = encoded(|encoder| encoder.pitch_copy(&copy));
+    let words = encoded(|encoder| encoder.surface_copy(&copy));
     assert_eq!(words, [0x2008_8100, 0x10, 0, 0x20, 0, 0x200, 0x400, 0x140, 0x40, 0x2001_80c0, 0x382]);
+    let blocks = |va, x| {
+        CopySide::Blocks(BlockSurface { va, block_height_log2: 4, width: 1920, height: 1080, x, y: 7 })
+    };
+    let sizes = [0x1040, 1920, 1080, 1, 0];
+    let words =
+        encoded(|encoder| encoder.surface_copy(&SurfaceCopy { source: blocks(0x10_0000_0000, 64), ..copy }));
+    assert_eq!(words[..9], [0x2008_8100, 0x10, 0, 0x20, 0, 0, 0x400, 0x140, 0x40]);
+    assert_eq!(words[9..15], [&[0x2005_81ca], &sizes[..]].concat());
+    assert_eq!(words[15..], [0x2002_81d1, 64, 7, 0x2001_80c0, 0x302]);
+    let words = encoded(|encoder| {
+        encoder.surface_copy(&SurfaceCopy { destination: blocks(0x20_0000_0000, 65), ..copy })
+    });
+    assert_eq!(words[9..15], [&[0x2005_81c3], &sizes[..]].concat());
+    assert_eq!(words[15..], [0x2002_81d3, 65, 7, 0x2001_80c0, 0x282]);
+    let words = encoded(|encoder| {
+        encoder.surface_copy(&SurfaceCopy { source: blocks(0, 0), destination: blocks(0, 0), ..copy })
+    });
+    assert_eq!((words.len(), words[28]), (29, 0x202));
 }
 
 #[test]
@@ -360,16 +376,27 @@ fn addresses_and_lengths_that_no_field_holds_are_refused() {
     let last = (1 << 49) - 1;
     assert_eq!(encoder.linear_copy(&copy(last, 0, 2)), too_high("copy source", last, 49));
     assert_eq!(encoder.linear_copy(&copy(0, last, 2)), too_high("copy destination", last, 49));
-    let lines = PitchCopy {
-        source: 0,
-        destination: 0,
-        source_pitch: u32::MAX,
-        destination_pitch: 16,
-        line_bytes: 16,
-        lines: u32::MAX,
+    let pitch = |pitch| CopySide::Pitch { va: 0, pitch };
+    let lines =
+        SurfaceCopy { source: pitch(u32::MAX), destination: pitch(16), line_bytes: 16, lines: u32::MAX };
+    assert_eq!(encoder.surface_copy(&lines), too_high("copy source", 0, 49));
+    assert!(encoder.surface_copy(&SurfaceCopy { lines: 0, ..lines }).is_err());
+    let surface = BlockSurface { va: 512, block_height_log2: 5, width: 100, height: 50, x: 84, y: 30 };
+    let mut from = |surface| {
+        let source = CopySide::Blocks(surface);
+        encoder.surface_copy(&SurfaceCopy { source, lines: 20, ..lines })
     };
-    assert_eq!(encoder.pitch_copy(&lines), too_high("copy source", 0, 49));
-    assert!(encoder.pitch_copy(&PitchCopy { lines: 0, ..lines }).is_err());
+    assert_eq!(from(BlockSurface { va: 256, ..surface }), misaligned("copy source", 256, 512));
+    assert_eq!(from(BlockSurface { va: last - 511, ..surface }), too_high("copy source", last - 511, 49));
+    for leaves in [
+        BlockSurface { x: 85, ..surface },
+        BlockSurface { y: 31, ..surface },
+        BlockSurface { x: 101, ..surface },
+        BlockSurface { y: u32::MAX, ..surface },
+        BlockSurface { block_height_log2: 6, ..surface },
+    ] {
+        assert!(matches!(from(leaves), Err(Error::Length { .. })), "{leaves:?}");
+    }
     let fill = Fill { destination: 2, pattern: Pattern::Bits32(0), count: 1 };
     assert_eq!(encoder.fill(&fill), misaligned("fill", 2, 4));
     assert!(encoder.fill(&Fill { destination: 0, count: 0, ..fill }).is_err());

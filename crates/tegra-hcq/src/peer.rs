@@ -163,7 +163,8 @@ impl Stage {
     ) -> Result<[Fence; 2]> {
         let piece = self.pieces + 1;
         let start = (self.pieces % PIECES as u64) as usize * PIECE;
-        let [out, back] = ends.map(|end| Slice::from(&self.memory[end]).part(start, source.len()));
+        let [out, back] = ends.map(|end| self.memory[end].slice(start..start + source.len()));
+        let (out, back) = (out?, back?);
         // The values of both signals rise by one from piece to piece, whichever queues copy the pieces.
         from.wait_signal(&self.filled, piece - 1)?;
         if let Some(last) = piece.checked_sub(PIECES as u64) {
@@ -244,8 +245,8 @@ impl Link {
             last = stage.piece(
                 [&mut *from, &mut *to],
                 ends,
-                source.part(start, len),
-                target.part(start, len),
+                source.part(start..start + len)?,
+                target.part(start..start + len)?,
             )?;
         }
         let [read, written] = last;

@@ -1,17 +1,18 @@
-//! Commands of the copy engine (`clc7b5.h`): linear and pitched copies, fills, semaphores.
+//! Commands of the copy engine (`clc7b5.h`): linear, pitched and block-linear copies, fills, semaphores.
 //!
 //! All transfers are NON_PIPELINED: each waits for the transfers before it, so consecutive copies may access the same
 //! bytes.
 
 use super::{check_range, check_va};
 use crate::copy_c7b5::{
-    LaunchDma, LaunchDmaDataTransferType, LaunchDmaDstMemoryLayout, LaunchDmaSemaphoreType,
-    LaunchDmaSrcMemoryLayout, LineLengthIn, OffsetInUpper, OffsetOutUpper, SetRemapComponents,
-    SetRemapComponentsComponentSize, SetRemapComponentsDstX, SetRemapComponentsDstY,
-    SetRemapComponentsNumDstComponents, SetRemapConstA, SetRemapConstB, SetSemaphoreA,
+    DstOriginX, LaunchDma, LaunchDmaDataTransferType, LaunchDmaDstMemoryLayout, LaunchDmaSemaphoreType,
+    LaunchDmaSrcMemoryLayout, LineLengthIn, OffsetInUpper, OffsetOutUpper, SetDstBlockSize,
+    SetRemapComponents, SetRemapComponentsComponentSize, SetRemapComponentsDstX, SetRemapComponentsDstY,
+    SetRemapComponentsNumDstComponents, SetRemapConstA, SetRemapConstB, SetSemaphoreA, SetSrcBlockSize,
+    SetSrcBlockSizeGobHeight, SetSrcBlockSizeHeight, SrcOriginX,
 };
 use crate::error::Error;
-use crate::method::Method;
+use crate::method::{FieldValue, Method};
 use crate::pushbuffer::{Encoder, Sink, Subchannel};
 use crate::words::upper_lower;
 
@@ -44,17 +45,108 @@ pub struct LinearCopy {
     pub bytes: u64,
 }
 
-/// A copy of lines that are a pitch apart.
+/// Width of a GOB in bytes. GOBs are the units of block-linear surfaces: 64 bytes by 8 rows.
+pub const GOB_WIDTH: u32 = 64;
+/// Height of a GOB in rows.
+pub const GOB_HEIGHT: u32 = 8;
+/// Memory of a GOB in bytes; also the alignment of block-linear surfaces.
+pub const GOB_BYTES: u64 = 512;
+/// Largest logarithm of a block's height in GOBs: 32 GOBs (SET_SRC_BLOCK_SIZE of `clc7b5.h`).
+pub const MAX_BLOCK_HEIGHT_LOG2: u32 = 5;
+
+/// A block-linear surface of one layer, and the first byte of a rectangle in it. Blocks are one GOB wide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PitchCopy {
-    /// GPU address of the first line to read.
-    pub source: u64,
-    /// GPU address of the first line to write.
-    pub destination: u64,
-    /// Distance between source lines in bytes.
-    pub source_pitch: u32,
-    /// Distance between destination lines in bytes.
-    pub destination_pitch: u32,
+pub struct BlockSurface {
+    /// GPU address, a multiple of [`GOB_BYTES`].
+    pub va: u64,
+    /// Logarithm of the height of a block in GOBs, at most [`MAX_BLOCK_HEIGHT_LOG2`].
+    pub block_height_log2: u32,
+    /// Width in bytes; memory has whole GOBs.
+    pub width: u32,
+    /// Number of rows; memory has whole blocks.
+    pub height: u32,
+    /// Position of the rectangle in its row, in bytes.
+    pub x: u32,
+    /// First row of the rectangle.
+    pub y: u32,
+}
+
+impl BlockSurface {
+    /// Memory of the surface in bytes; `None` if the height of a block is too large, or the size exceeds 64 bits.
+    ///
+    /// ```
+    /// use ampere_cmd::command::BlockSurface;
+    ///
+    /// let surface = BlockSurface { va: 0, block_height_log2: 1, width: 65, height: 17, x: 0, y: 0 };
+    /// assert_eq!(surface.bytes(), Some(2 * 2 * 1024)); // 2 by 2 blocks of 2 GOBs
+    /// ```
+    #[must_use]
+    pub const fn bytes(&self) -> Option<u64> {
+        if self.block_height_log2 > MAX_BLOCK_HEIGHT_LOG2 {
+            return None;
+        }
+        // CAST: widening. Neither product overflows: at most 2^26 GOBs by 2^29 rows of them, of 2^9 bytes each.
+        let across = self.width.div_ceil(GOB_WIDTH) as u64;
+        let down = self.height.div_ceil(GOB_HEIGHT << self.block_height_log2) as u64;
+        across.checked_mul(down * (GOB_BYTES << self.block_height_log2))
+    }
+}
+
+/// One side of a [`SurfaceCopy`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopySide {
+    /// Lines that are a pitch apart.
+    Pitch {
+        /// GPU address of the first line.
+        va: u64,
+        /// Distance between lines in bytes.
+        pitch: u32,
+    },
+    /// A rectangle of a block-linear surface.
+    Blocks(BlockSurface),
+}
+
+impl CopySide {
+    fn va(&self) -> u64 {
+        match self {
+            Self::Pitch { va, .. } => *va,
+            Self::Blocks(surface) => surface.va,
+        }
+    }
+
+    fn pitch(&self) -> u32 {
+        if let Self::Pitch { pitch, .. } = self { *pitch } else { 0 }
+    }
+
+    fn blocks(&self) -> Option<&BlockSurface> {
+        if let Self::Blocks(surface) = self { Some(surface) } else { None }
+    }
+
+    /// Refuses what the engine would refuse, or would take for other memory.
+    fn check(&self, what: &'static str, copy: &SurfaceCopy, bits: u32) -> Result<(), Error> {
+        let (line, lines) = (u64::from(copy.line_bytes), u64::from(copy.lines));
+        let Some(surface) = self.blocks() else {
+            return check_range(what, self.va(), (lines - 1) * u64::from(self.pitch()) + line, bits);
+        };
+        check_va(what, surface.va, GOB_BYTES, bits)?;
+        let inside = |what, from: u32, count, size: u32| {
+            check_count(what, count, u64::from(size.saturating_sub(from)))
+        };
+        inside("bytes of a line in a block-linear surface", surface.x, line, surface.width)?;
+        inside("lines of a copy in a block-linear surface", surface.y, lines, surface.height)?;
+        let height = u64::from(surface.block_height_log2) + 1;
+        check_count("height of a block", height, u64::from(MAX_BLOCK_HEIGHT_LOG2) + 1)?;
+        check_range(what, surface.va, surface.bytes().unwrap_or(u64::MAX), bits)
+    }
+}
+
+/// A copy of a rectangle between pitch-linear lines and block-linear surfaces, in any combination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SurfaceCopy {
+    /// The side to read.
+    pub source: CopySide,
+    /// The side to write.
+    pub destination: CopySide,
     /// Length of a line in bytes, at least 1.
     pub line_bytes: u32,
     /// Number of lines, at least 1.
@@ -150,22 +242,23 @@ impl<S: Sink> Encoder<S> {
         Ok(())
     }
 
-    /// Copies lines. 11 words.
+    /// Copies a rectangle. 11 words, and 9 for each block-linear side.
     ///
     /// # Errors
     ///
-    /// [`Error::Length`] for 0 lines or 0 bytes, [`Error::AddressTooHigh`] or [`Error::Full`].
-    pub fn pitch_copy(&mut self, copy: &PitchCopy) -> Result<(), Error> {
+    /// [`Error::Length`] for 0 lines or 0 bytes, for a rectangle that leaves its block-linear surface, or for a block
+    /// of more than 32 GOBs. [`Error::Misaligned`], [`Error::AddressTooHigh`] or [`Error::Full`].
+    pub fn surface_copy(&mut self, copy: &SurfaceCopy) -> Result<(), Error> {
         check_count("bytes of a line", u64::from(copy.line_bytes), u64::from(u32::MAX))?;
         check_count("lines of a copy", u64::from(copy.lines), u64::from(u32::MAX))?;
         let bits = self.target().engine_va_bits();
-        let span = |pitch: u32| u64::from(copy.lines - 1) * u64::from(pitch) + u64::from(copy.line_bytes);
-        check_range("copy source", copy.source, span(copy.source_pitch), bits)?;
-        check_range("copy destination", copy.destination, span(copy.destination_pitch), bits)?;
-        let launch = LaunchDma { multi_line_enable: true, ..transfer() };
-        let [in_upper, in_lower] = upper_lower(copy.source);
-        let [out_upper, out_lower] = upper_lower(copy.destination);
-        self.together::<11>(|encoder| {
+        copy.source.check("copy source", copy, bits)?;
+        copy.destination.check("copy destination", copy, bits)?;
+        let mut launch = LaunchDma { multi_line_enable: true, ..transfer() };
+        let [in_upper, in_lower] = upper_lower(copy.source.va());
+        let [out_upper, out_lower] = upper_lower(copy.destination.va());
+        let pitches = [copy.source.pitch(), copy.destination.pitch()];
+        self.together::<29>(|encoder| {
             encoder.methods(
                 Subchannel::COPY,
                 OffsetInUpper::ADDRESS,
@@ -174,14 +267,35 @@ impl<S: Sink> Encoder<S> {
                     in_lower,
                     out_upper,
                     out_lower,
-                    copy.source_pitch,
-                    copy.destination_pitch,
+                    pitches[0],
+                    pitches[1],
                     copy.line_bytes,
                     copy.lines,
                 ],
             )?;
+            if let Some(surface) = copy.source.blocks() {
+                launch.src_memory_layout = LaunchDmaSrcMemoryLayout::Blocklinear;
+                encoder.blocks(surface, SetSrcBlockSize::ADDRESS, SrcOriginX::ADDRESS)?;
+            }
+            if let Some(surface) = copy.destination.blocks() {
+                launch.dst_memory_layout = LaunchDmaDstMemoryLayout::Blocklinear;
+                encoder.blocks(surface, SetDstBlockSize::ADDRESS, DstOriginX::ADDRESS)?;
+            }
             encoder.method(Subchannel::COPY, &launch)
         })
+    }
+
+    /// Sets block size, width, height, depth and layer from method `size` on, and the origin from `origin` on: the
+    /// methods of both sides are alike.
+    fn blocks(&mut self, surface: &BlockSurface, size: u32, origin: u32) -> Result<(), Error> {
+        let block = SetSrcBlockSize {
+            height: SetSrcBlockSizeHeight::from_bits(surface.block_height_log2),
+            gob_height: SetSrcBlockSizeGobHeight::GobHeightFermi8,
+            ..SetSrcBlockSize::default()
+        };
+        let values = [block.encode()?, surface.width, surface.height, 1, 0];
+        self.methods(Subchannel::COPY, size, &values)?;
+        self.methods(Subchannel::COPY, origin, &[surface.x, surface.y])
     }
 
     /// Fills memory. 10 words, with a 64-bit pattern 11.

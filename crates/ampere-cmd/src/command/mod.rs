@@ -31,7 +31,10 @@ mod copy;
 mod host;
 
 pub use compute::{LOCAL_WARP_UNIT, LocalMemorySize, PcasAction, local_memory_size};
-pub use copy::{CopyRelease, Fill, LinearCopy, MAX_COPY_PIECE, Pattern, PitchCopy};
+pub use copy::{
+    BlockSurface, CopyRelease, CopySide, Fill, GOB_BYTES, GOB_HEIGHT, GOB_WIDTH, LinearCopy,
+    MAX_BLOCK_HEIGHT_LOG2, MAX_COPY_PIECE, Pattern, SurfaceCopy,
+};
 pub use host::{
     AcquireCondition, L2Operation, Payload, ReductionOperation, SemaphoreAcquire, SemaphoreReduction,
     SemaphoreRelease,

@@ -7,8 +7,8 @@
 //!
 //! Sizes and block sizes are those of SET_SRC_* and SET_DST_* of `clc7b5.h`. Inside a GOB, 16 bytes of a row are
 //! contiguous: two columns of 32 bytes, each of two halves of four rows, each of two columns of 16 bytes. Open drivers
-//! use this order for colour surfaces since Turing. The headers do not document it, so it is an assumption for this
-//! engine.
+//! use this order for colour surfaces since Turing. The headers do not document it. The copy engine of an H100 (C8B5)
+//! uses it (`hcq/copy_block_linear` of `cargo xtask test-device`); for C7B5 it is an assumption.
 
 use ampere_cmd::copy_c7b5 as class;
 use ampere_cmd::method::Method;

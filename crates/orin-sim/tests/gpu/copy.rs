@@ -1,7 +1,7 @@
 //! The copy engine and inline uploads.
 
 use ampere_cmd::command::SemaphoreRelease;
-use ampere_cmd::command::{CopyRelease, Fill, LinearCopy, Pattern, PitchCopy};
+use ampere_cmd::command::{CopyRelease, CopySide, Fill, LinearCopy, Pattern, SurfaceCopy};
 use ampere_cmd::{Method, Subchannel, compute_c7c0, copy_c7b5 as class};
 
 use crate::rig::{Rig, SEMAPHORES, acquire, release};
@@ -98,11 +98,9 @@ fn lines_keep_their_pitches() {
     rig.write(SOURCE, &data);
     ring.commands(|encoder| {
         encoder
-            .pitch_copy(&PitchCopy {
-                source: SOURCE,
-                destination: TARGET,
-                source_pitch: 512,
-                destination_pitch: 1024,
+            .surface_copy(&SurfaceCopy {
+                source: CopySide::Pitch { va: SOURCE, pitch: 512 },
+                destination: CopySide::Pitch { va: TARGET, pitch: 1024 },
                 line_bytes: 320,
                 lines: 64,
             })

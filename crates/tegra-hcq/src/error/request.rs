@@ -227,6 +227,26 @@ pub enum RangeError {
         pitch: usize,
     },
 
+    /// A block-linear surface does not fit its slice, or the copy engine.
+    #[error("a block-linear surface of {columns}x{rows} elements in blocks of 2^{block_height_log2} GOBs needs {}, and \
+        the slice has {len}: {}", surface_text(*bytes), surface_cure(*bytes, *len, *block_height_log2))]
+    BlockSurface {
+        /// Elements per row.
+        columns: usize,
+        /// Number of rows.
+        rows: usize,
+        /// Logarithm of the height of a block in GOBs.
+        block_height_log2: u32,
+        /// Size of the surface in bytes; `None` if it does not fit the copy engine.
+        bytes: Option<u64>,
+        /// Size of the slice in bytes.
+        len: u64,
+    },
+
+    /// A fill of a block-linear surface.
+    #[error("a fill cannot write a block-linear surface: fill a pitch-linear one and copy it")]
+    BlockLinear,
+
     /// Source and target of a 2-D copy differ in shape.
     #[error("a rectangle of {}x{} elements cannot be copied to one of {}x{}", source_size.0, source_size.1,
         target_size.0, target_size.1)]
@@ -353,6 +373,20 @@ fn range_text(start: Bound<usize>, end: Bound<usize>) -> String {
         Bound::Included(end) => format!("{start}..={end}"),
         Bound::Excluded(end) => format!("{start}..{end}"),
         Bound::Unbounded => format!("{start}.."),
+    }
+}
+
+/// The size of a block-linear surface, in errors.
+fn surface_text(bytes: Option<u64>) -> String {
+    bytes.map_or("more than the copy engine addresses".to_owned(), |bytes| format!("{bytes} bytes"))
+}
+
+/// What to change about a block-linear surface.
+fn surface_cure(bytes: Option<u64>, len: u64, block_height_log2: u32) -> &'static str {
+    match bytes {
+        _ if block_height_log2 > ampere_cmd::command::MAX_BLOCK_HEIGHT_LOG2 => "a block has at most 2^5 GOBs",
+        Some(bytes) if bytes > len => "allocate whole blocks",
+        _ => "a row has at most 4 GiB",
     }
 }
 

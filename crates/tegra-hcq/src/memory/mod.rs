@@ -45,8 +45,8 @@ mod slice;
 
 pub use host::HostMemory;
 pub(crate) use host::Imported;
-pub(crate) use plane::resolve;
 pub use plane::{Plane, PlaneMut};
+pub(crate) use plane::{field, resolve};
 pub use shared::{CpuAccess, ReadOnlyBuffer, SharedBuffer};
 pub(crate) use slice::with_readable;
 pub use slice::{Slice, SliceMut};

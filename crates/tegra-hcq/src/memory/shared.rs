@@ -222,8 +222,7 @@ macro_rules! reading {
             ///
             /// [`Error::Range`](crate::Error::Range) if the range ends after the end of the buffer.
             pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<Slice<'_, T>> {
-                let range = resolve(&range, self.part.len)?;
-                Ok(self.part.slice().part(range.start, range.len()))
+                self.part.slice().part(range)
             }
 
             /// Waits for the work of this device that uses the memory, then copies the elements to `target`.

@@ -1,9 +1,11 @@
 //! Parts of buffers.
 
 use core::marker::PhantomData;
+use core::ops::RangeBounds;
 
 use gpu_hal::{FileAccess, MemoryUse, volatile};
 
+use super::plane::resolve;
 use super::{Buffer, Pod};
 use crate::error::{RangeError, Result};
 use crate::heap::Handle;
@@ -174,9 +176,14 @@ impl<'a, T: Pod> Slice<'a, T> {
         Slice::new(self.handle, self.start * size_of::<T>(), self.len * size_of::<T>())
     }
 
-    /// `len` elements from `start` on, which the slice contains.
-    pub(crate) fn part(self, start: usize, len: usize) -> Self {
-        Self::new(self.handle, self.start + start, len)
+    /// The elements of a range.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) if the range ends outside of the slice.
+    pub fn part(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let range = resolve(&range, self.len)?;
+        Ok(Self::new(self.handle, self.start + range.start, range.len()))
     }
 
     pub(crate) fn handle(&self) -> &'a Handle {
@@ -208,6 +215,16 @@ impl<'a, T: Pod> SliceMut<'a, T> {
     pub fn cast<U: Pod>(self) -> Result<SliceMut<'a, U>> {
         let (start, len) = cast::<T, U>(self.start, self.len)?;
         Ok(SliceMut::new(self.handle, start, len))
+    }
+
+    /// As [`Slice::part`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Slice::part`].
+    pub fn part(self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let range = resolve(&range, self.len)?;
+        Ok(Self::new(self.handle, self.start + range.start, range.len()))
     }
 
     /// The elements before `at` and those from it on, as two parts that one launch or copy can use together.

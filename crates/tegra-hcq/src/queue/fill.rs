@@ -1,14 +1,13 @@
 //! Fills by the copy engine.
 
-use ampere_cmd::command::{Fill, PitchCopy};
+use ampere_cmd::command::{CopySide, Fill, SurfaceCopy};
 
 use super::Queue;
-use super::copy::field;
 use super::raw::RawPlane;
 use super::schedule::Engine;
 use crate::args::FillValue;
-use crate::error::Result;
-use crate::memory::{PlaneMut, SliceMut};
+use crate::error::{RangeError, Result};
+use crate::memory::{PlaneMut, SliceMut, field};
 use crate::profile::Work;
 
 impl Queue {
@@ -28,13 +27,14 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// Returns an error if a row has more than 4 Gi elements or a pitch more than 4 GiB, if `target` belongs to another
-    /// device, or if the queue has faulted.
+    /// [`RangeError::BlockLinear`] if `target` is block-linear. Also returns an error if a row has more than 4 Gi
+    /// elements or a pitch more than 4 GiB, if `target` belongs to another device, or if the queue has faulted.
     pub fn fill_2d<T: FillValue>(&mut self, target: PlaneMut<'_, T>, value: T) -> Result<()> {
         let target = target.as_plane();
         self.check_device("the target of the fill", target.handle())?;
         // CAST: usize is at most 64 bits.
-        let place = RawPlane { gpu_va: target.gpu_va(), pitch: target.pitch_bytes() as u64 };
+        let pitch = target.pitch_bytes().ok_or(RangeError::BlockLinear)? as u64;
+        let place = RawPlane { gpu_va: target.gpu_va(), pitch };
         self.fill_lines(place, value, target.columns(), target.rows(), |queue| queue.note(target.handle()))
     }
 
@@ -98,17 +98,15 @@ impl Queue {
         // A fill writes one line. Each copy doubles the lines that have the value.
         let (mut done, rows) = (1_u64, rows as u64);
         while done < rows {
-            let destination = target.gpu_va.saturating_add(target.pitch.saturating_mul(done));
-            let copy = PitchCopy {
-                source: target.gpu_va,
-                destination,
-                source_pitch: pitch,
-                destination_pitch: pitch,
+            let va = target.gpu_va.saturating_add(target.pitch.saturating_mul(done));
+            let copy = SurfaceCopy {
+                source: CopySide::Pitch { va: target.gpu_va, pitch },
+                destination: CopySide::Pitch { va, pitch },
                 line_bytes,
                 lines: field(done.min(rows - done))?,
             };
             self.begin(Engine::Copy)?;
-            self.encode(|encoder| encoder.pitch_copy(&copy))?;
+            self.encode(|encoder| encoder.surface_copy(&copy))?;
             done += u64::from(copy.lines);
         }
         note(self);

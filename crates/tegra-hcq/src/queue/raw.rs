@@ -5,17 +5,16 @@
 //! the GPU as it is. A launch does not look for buffers; [`QueueOptions::any_memory`](super::QueueOptions::any_memory)
 //! makes dropped buffers wait for it.
 
-use ampere_cmd::command::PitchCopy;
+use ampere_cmd::command::{CopySide, SurfaceCopy};
 use gpu_hal::MemoryUse;
 
-use super::copy::field;
 use super::{Download, Queue};
 use crate::args::FillValue;
 use crate::error::{RangeError, Result};
 use crate::heap::Memory;
 use crate::launch::record::Parameters;
 use crate::limits::Dim3;
-use crate::memory::Buffer;
+use crate::memory::{Buffer, field};
 use crate::program::Kernel;
 use crate::wait::Fence;
 
@@ -135,11 +134,12 @@ impl Queue {
         let blocks = [source, target].map(|plane| heap.find(plane.gpu_va, plane.span(line_bytes, lines)));
         let [from, to] = blocks;
         let blocks = [from?, to?];
-        let copy = PitchCopy {
-            source: source.gpu_va,
-            destination: target.gpu_va,
-            source_pitch: field(source.pitch)?,
-            destination_pitch: field(target.pitch)?,
+        let side = |plane: RawPlane| -> Result<_> {
+            Ok(CopySide::Pitch { va: plane.gpu_va, pitch: field(plane.pitch)? })
+        };
+        let copy = SurfaceCopy {
+            source: side(source)?,
+            destination: side(target)?,
             line_bytes: field(line_bytes)?,
             lines: field(lines)?,
         };

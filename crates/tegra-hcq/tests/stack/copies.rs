@@ -1,10 +1,13 @@
 //! Copies of parts and rectangles of buffers, and staged copies from and to memory of the process.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use half::bf16;
-use tegra_hcq::{Error, RangeError, RawPlane, args};
-use test_support::{Bench, Numbers, TIMEOUT};
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use tegra_hcq::{Error, Pod, RangeError, RawPlane, Slice, SliceMut, args};
+use test_support::{Bench, Numbers, TIMEOUT, block_linear_offset};
 
 #[test]
 fn a_staged_copy_returns_at_once_and_keeps_what_it_was_given() {
@@ -125,6 +128,101 @@ fn rectangles_that_do_not_fit_are_refused() {
     let foreign = Bench::new("basics").device.alloc::<u8>(60).unwrap();
     let error = bench.queue.copy_2d(foreign.plane(10).unwrap(), target.plane_mut(10).unwrap());
     assert_eq!(error.unwrap_err().to_string(), "the source of the copy belongs to another device");
+}
+
+/// A rectangle in a block-linear surface; all in elements.
+#[derive(Clone, Copy, Debug)]
+struct InBlocks {
+    columns: usize,
+    rows: usize,
+    height_log2: u32,
+    origin: (usize, usize),
+    size: (usize, usize),
+}
+
+fn in_blocks() -> impl Strategy<Value = InBlocks> {
+    let axis = |most: usize| (1..=most, 0..=most, 0..=most);
+    (axis(90), axis(70), 0..=5_u32).prop_map(|(x, y, height_log2)| InBlocks {
+        columns: x.0 + x.1 + x.2,
+        rows: y.0 + y.1 + y.2,
+        height_log2,
+        origin: (x.1, y.1),
+        size: (x.0, y.0),
+    })
+}
+
+/// Copies a rectangle from pitch-linear rows to a surface, and back from there, and compares all bytes.
+fn through_blocks<T: Pod + PartialEq>(bench: &mut Bench, case: &InBlocks) {
+    let InBlocks { columns, rows, height_log2, origin: (left, top), size: (wide, high) } = *case;
+    let (size, width) = (size_of::<T>(), columns * size_of::<T>());
+    let bytes = width.div_ceil(64) * rows.div_ceil(8 << height_log2) * (512 << height_log2);
+    let before: Vec<u8> = Numbers::new(5).vec_u32(bytes / 4).iter().flat_map(|v| v.to_le_bytes()).collect();
+    let image: Vec<u8> = Numbers::new(6).vec_u32(wide * high * size).iter().map(|v| *v as u8).collect();
+
+    // Behind other data, at an aligned place that is a multiple of the element, with elements behind it.
+    let start = 512 * size;
+    let end = (start + bytes).next_multiple_of(size);
+    let others = [vec![1; start], vec![2; end - start - bytes + 16 * size]];
+    let mut memory = bench.device.alloc_from(&[&others[0][..], &before, &others[1]].concat()).unwrap();
+    let mut surface = memory.slice_mut(start..).unwrap().cast::<T>().unwrap();
+    let source = bench.device.alloc_from(&image).unwrap();
+    let place = (left..left + wide, top..top + high);
+    let target = SliceMut::from(&mut surface).blocks(columns, rows, height_log2).unwrap();
+    let target = target.part(place.0.clone(), place.1.clone()).unwrap();
+    bench.queue.copy_2d(Slice::from(&source).cast::<T>().unwrap().plane(wide).unwrap(), target).unwrap();
+    let back = surface.as_slice().blocks(columns, rows, height_log2).unwrap();
+    let back = bench.queue.download_2d(back.part(place.0, place.1).unwrap()).unwrap();
+
+    let mut wanted = before;
+    for (index, byte) in image.iter().enumerate() {
+        let (x, y) = (left * size + index % (wide * size), top + index / (wide * size));
+        wanted[block_linear_offset(width, height_log2, x, y)] = *byte;
+    }
+    assert!(bytemuck::cast_slice::<T, u8>(&back.wait(TIMEOUT).unwrap()) == image, "{case:?} of {size}, back");
+    let got = memory.to_vec().unwrap();
+    assert!(got == [&others[0][..], &wanted, &others[1]].concat(), "{case:?} of {size}");
+}
+
+#[test]
+fn rectangles_of_block_linear_surfaces_are_where_the_layout_says() {
+    let bench = RefCell::new(Bench::new("basics"));
+    TestRunner::new(ProptestConfig { cases: 60, failure_persistence: None, ..Default::default() })
+        .run(&(in_blocks(), 0..5), |(case, element)| {
+            let bench = &mut bench.borrow_mut();
+            match element {
+                0 => through_blocks::<u8>(bench, &case),
+                1 => through_blocks::<u16>(bench, &case),
+                2 => through_blocks::<u32>(bench, &case),
+                3 => through_blocks::<[u8; 3]>(bench, &case),
+                _ => through_blocks::<u128>(bench, &case),
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+#[test]
+fn block_linear_surfaces_that_do_not_fit_are_refused() {
+    let mut bench = Bench::new("basics");
+    let mut memory = bench.device.alloc_zeroed::<u8>(4096 + 256).unwrap();
+    let bytes = memory.slice(..4096).unwrap();
+    assert_eq!(bytes.blocks(128, 16, 2).unwrap().columns(), 128);
+    let error = |result: tegra_hcq::Result<tegra_hcq::Plane<'_, u8>>| result.unwrap_err().to_string();
+    assert_eq!(
+        error(bytes.blocks(129, 16, 2)),
+        "a block-linear surface of 129x16 elements in blocks of 2^2 GOBs needs 6144 bytes, and the slice has 4096: \
+         allocate whole blocks"
+    );
+    assert!(error(bytes.blocks(8, 8, 6)).ends_with("a block has at most 2^5 GOBs"));
+    assert!(error(bytes.blocks(1 << 32, 8, 0)).ends_with("a row has at most 4 GiB"));
+    assert!(bytes.blocks(128, 16, 2).unwrap().part(.., ..17).is_err());
+    assert!(bytes.part(4000..4097).is_err() && bytes.part(4000..).unwrap().len() == 96);
+
+    let odd = memory.slice_mut(256..).unwrap().blocks(128, 16, 2).unwrap();
+    let refused = bench.queue.upload_2d(&[0; 2048], 128, odd).unwrap_err().to_string();
+    assert!(refused.ends_with("is not a multiple of 512"), "{refused}");
+    let surface = memory.slice_mut(..4096).unwrap().blocks(128, 16, 2).unwrap();
+    assert!(matches!(bench.queue.fill_2d(surface, 0), Err(Error::Range(RangeError::BlockLinear))));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use tegra_hcq::{Device, Error, MemoryUse, QueueOptions, RawPlane};
 
 use crate::fixtures::{ensure, equal, kernel, patience};
 use test_harness::{Check, Context, Skip};
-use test_support::Numbers;
+use test_support::{Numbers, block_linear_offset};
 
 /// Size of the "long" copies, in bytes.
 const LONG: usize = 64 << 20;
@@ -98,6 +98,34 @@ pub(super) fn rectangles(context: &Context) -> Check {
             wanted[to..to + columns].copy_from_slice(&image[from..from + columns]);
         }
         equal(&format!("{columns} x {rows} from ({x}, {y})"), &target.to_vec()?, &wanted)?;
+    }
+    Ok(())
+}
+
+/// Rectangles to block-linear surfaces and back; the memory of the surface is compared with the layout.
+pub(super) fn block_linear(context: &Context) -> Check {
+    let (device, mut queue) = context.device_and_queue()?;
+    for (width, rows, log2, (x, y), (wide, high)) in [
+        (64, 8, 0, (0, 0), (64, 8)),
+        (257, 100, 1, (0, 0), (257, 100)),
+        (1920, 135, 4, (33, 7), (1001, 121)),
+        (131, 300, 5, (130, 299), (1, 1)),
+    ] {
+        let blocks = usize::div_ceil(width, 64) * usize::div_ceil(rows, 8 << log2);
+        let mut memory = device.alloc_zeroed::<u8>(blocks * (512 << log2))?;
+        let image: Vec<u8> = pattern(wide * high * 4, 5).into_iter().map(|word| word as u8 | 1).collect();
+        let surface = memory.slice_mut(..)?.blocks(width, rows, log2)?;
+        queue.upload_2d(&image, wide, surface.part(x..x + wide, y..y + high)?)?;
+        let surface = memory.slice(..)?.blocks(width, rows, log2)?;
+        let back = queue.download_2d(surface.part(x..x + wide, y..y + high)?)?;
+        let mut wanted = vec![0; memory.len()];
+        for (index, byte) in image.iter().enumerate() {
+            let (x, y) = (x + index % wide, y + index / wide);
+            wanted[block_linear_offset(width, log2, x, y)] = *byte;
+        }
+        let name = format!("{wide} x {high} at ({x}, {y}) of {width} x {rows} in blocks of 2^{log2} GOBs");
+        equal(&format!("{name}, back"), &back.wait(patience(context))?, &image)?;
+        equal(&name, &memory.to_vec()?, &wanted)?;
     }
     Ok(())
 }

@@ -48,6 +48,7 @@ pub static SUITE: Suite = Suite {
         case!(copy_64bit, "copies around and above 4 GiB", copies::beyond_32_bits)
             .limited_to(Duration::from_secs(300)),
         case!(copy_2d, "rectangles of odd sizes and pitches between buffers", copies::rectangles),
+        case!(copy_block_linear, "rectangles to block-linear surfaces and back", copies::block_linear),
         case!(copy_raw, "copies, fills of 8, 16 and 32 bits and launches by address", copies::by_address),
         case!(copy_staged, "slices of the process to the device and back, without a wait", copies::staged),
         case!(update_copy, "source and destination of a recorded copy change", copies::update),

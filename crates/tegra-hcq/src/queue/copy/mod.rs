@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ampere_cmd::command::{LinearCopy, MAX_COPY_PIECE, PitchCopy};
+use ampere_cmd::command::{LinearCopy, MAX_COPY_PIECE, SurfaceCopy};
 use ampere_cmd::pushbuffer::Subchannel;
 use gpu_hal::MemoryUse;
 use gpu_hal::chip::PeerCopies;
@@ -13,7 +13,7 @@ use crate::error::{RangeError, Result};
 use crate::heap::{Handle, Memory};
 use crate::launch::lanes::Lane;
 use crate::launch::record::Parameters;
-use crate::memory::{Buffer, Plane, PlaneMut, Pod, Slice, SliceMut};
+use crate::memory::{Buffer, Plane, PlaneMut, Pod, Slice, SliceMut, field};
 use crate::profile::Work;
 use crate::shared::Shared;
 use crate::transfer::{self, Copies};
@@ -74,11 +74,6 @@ impl Copier {
             Way::Engine
         }
     }
-}
-
-/// A size as a field of the copy engine.
-pub(super) fn field(size: u64) -> Result<u32> {
-    u32::try_from(size).map_err(|_| RangeError::TooLarge { bytes: size }.into())
 }
 
 /// Largest copy in bytes whose commands one step has room for.
@@ -225,7 +220,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Adds a copy of a rectangle to a rectangle of the same shape by the copy engine.
+    /// Adds a copy of a rectangle to a rectangle of the same shape by the copy engine. Either may be part of a
+    /// block-linear surface ([`Slice::blocks`]).
     ///
     /// ```
     /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
@@ -244,8 +240,8 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// Returns an error if the shapes differ, if a row or pitch has more than 4 GiB, if a buffer belongs to another
-    /// device, or if the queue has faulted.
+    /// Returns an error if the shapes differ, if a row or pitch has more than 4 GiB, if a block-linear surface does not
+    /// begin at a multiple of 512 bytes, if a buffer belongs to another device, or if the queue has faulted.
     pub fn copy_2d<T: Pod>(&mut self, source: Plane<'_, T>, target: PlaneMut<'_, T>) -> Result<()> {
         let target = target.as_plane();
         let (source_size, target_size) =
@@ -260,11 +256,9 @@ impl Queue {
             return Ok(());
         }
         // CAST: usize is at most 64 bits.
-        let copy = PitchCopy {
-            source: source.gpu_va(),
-            destination: target.gpu_va(),
-            source_pitch: field(source.pitch_bytes() as u64)?,
-            destination_pitch: field(target.pitch_bytes() as u64)?,
+        let copy = SurfaceCopy {
+            source: source.side()?,
+            destination: target.side()?,
             line_bytes: field(line as u64)?,
             lines: field(source.rows() as u64)?,
         };
@@ -275,13 +269,13 @@ impl Queue {
     }
 
     /// Adds a copy of lines by the copy engine; `note` records the use of the memory.
-    pub(super) fn copy_lines(&mut self, copy: &PitchCopy, note: impl FnOnce(&Self)) -> Result<()> {
+    pub(super) fn copy_lines(&mut self, copy: &SurfaceCopy, note: impl FnOnce(&Self)) -> Result<()> {
         if self.profiling.enabled {
             let bytes = u64::from(copy.line_bytes) * u64::from(copy.lines);
             self.begin_span(Engine::Copy, Work::Copy { bytes })?;
         }
         self.begin(Engine::Copy)?;
-        self.encode(|encoder| encoder.pitch_copy(copy))?;
+        self.encode(|encoder| encoder.surface_copy(copy))?;
         self.batch.set_busy(true);
         note(self);
         if self.profiling.enabled { self.end_span(Engine::Copy) } else { Ok(()) }
