@@ -1,5 +1,6 @@
 //! Whole networks and their kernels, compared with a 64-bit reference on the CPU.
 
+mod images;
 mod networks;
 mod products;
 mod reference;
@@ -54,6 +55,8 @@ pub static SUITE: Suite = Suite {
         )
         .sharing_device(),
         case!(large_products, "halves and bfloat16 in tiles for most SMs, exact", products::large)
+            .sharing_device(),
+        case!(images, "frames to planar floats, bit for bit as on the software Orin", images::images)
             .sharing_device(),
         case!(
             convolutions_and_pooling,
