@@ -8,7 +8,10 @@ use tegra_image::{
     Bayer, Camera, Colour, Depth, Develop, Error, Fit, Format, Kernels, Layout, Lens, Matrix, Packing,
     Placement, Plane, Range, Shape, Surface,
 };
-use test_support::{Numbers, TIMEOUT};
+use test_support::{Numbers, TIMEOUT, allocations};
+
+#[global_allocator]
+static ALLOCATOR: allocations::Counting = allocations::Counting;
 
 /// A frame of random bytes in memory, with gaps before planes and behind rows.
 struct Frame {
@@ -487,4 +490,40 @@ fn calls_that_do_not_fit_are_refused_before_a_launch() {
         assert_eq!(error, "the black level is 1023; permitted is below the white level");
         queue.wait(TIMEOUT)
     });
+}
+
+#[test]
+fn a_frame_costs_no_system_call_and_no_allocation() {
+    let mut bench = test_support::Bench::spinning("basics");
+    let (device, queue) = (&bench.device, &mut bench.queue);
+    let kernels = Kernels::load(device).unwrap();
+    let blocks = Surface::packed(Format::Nv12, 64, 48, Layout::BlockLinear { block_height_log2: 1 }).unwrap();
+    let rows = Surface::packed(Format::Nv12, 64, 48, Layout::Pitch).unwrap();
+    let (camera, network) = (Shape::rgb(64, 48), Shape::rgb(32, 32));
+    let pinhole = Camera { fx: 50.0, fy: 50.0, cx: 32.0, cy: 24.0 };
+    let frame = device.alloc_zeroed::<u8>(blocks.bytes() as usize).unwrap();
+    let mut linear = device.alloc::<u8>(rows.bytes() as usize).unwrap();
+    let planes = |shape: Shape| device.alloc::<f32>(shape.elements() as usize).unwrap();
+    let (mut seen, mut straight, mut input) = (planes(camera), planes(camera), planes(network));
+    let mut frames = |count: usize| {
+        for _ in 0..count {
+            blocks.copy(queue, &frame, &rows, &mut linear).unwrap();
+            kernels.yuv_to_rgb(queue, &linear, &rows, Colour::BT601_LIMITED, &mut seen).unwrap();
+            let (lens, target) = (Lens { k1: 0.1, ..Lens::default() }, (camera, pinhole));
+            kernels.undistort(queue, &seen, (camera, pinhole, lens), &mut straight, target, 0.0).unwrap();
+            kernels.resize(queue, &straight, camera, &mut input, network, Fit::Stretch).unwrap();
+            kernels.normalise(queue, &mut input, network, &[0.5; 3], &[2.0; 3]).unwrap();
+            queue.submit().unwrap().wait(TIMEOUT).unwrap();
+        }
+    };
+    frames(5);
+    let (calls, requests) = (bench.probe.calls(), bench.orin.ioctl_count());
+    let ((), allocated) = allocations::during(|| frames(20));
+    assert_eq!(bench.probe.calls() - calls, 0, "calls through the door");
+    assert_eq!(bench.orin.ioctl_count() - requests, 0, "requests that reached the kernel");
+    assert_eq!(allocated, 0, "allocations");
+    // Luma and chroma of 0, limited range, are a dark green; compared in the middle of its plane.
+    let green = rgb_of(Colour::BT601_LIMITED, [0; 3])[1] * 2.0 - 1.0;
+    let got = f64::from(input.to_vec().unwrap()[32 * 32 + 16 * 32 + 16]);
+    assert!((got - green).abs() < 1e-6, "{got} for {green}");
 }
