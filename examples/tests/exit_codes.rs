@@ -7,7 +7,7 @@ use orin_cli::ExitStatus::{self, Failure, Success, Usage};
 use orin_cli::testing::example;
 
 /// The examples with options; a line for each exit code that one can have here.
-const TABLE: [(&str, &[&str], ExitStatus); 18] = [
+const TABLE: [(&str, &[&str], ExitStatus); 24] = [
     ("vector_add", &["--device", "sim", "--n", "1000"], Success),
     ("vector_add", &["--device", "sim", "--n", "1000", "--json"], Success),
     ("vector_add", &["--device", "sim", "--n", "100000", "--timeout-ms", "1"], Failure),
@@ -18,6 +18,12 @@ const TABLE: [(&str, &[&str], ExitStatus); 18] = [
     ("real_time", &["--device", "sim", "--cycles", "10", "--json"], Success),
     ("real_time", &["--device", "sim", "--core", "1000", "--require"], Usage),
     ("real_time", &["--priority", "100"], Usage),
+    ("share", &["both", "--device", "sim", "--frames", "5", "--period-us", "0", "--wait"], Success),
+    ("share", &["both", "--device", "sim", "--frames", "5", "--json"], Success),
+    ("share", &["produce", "--device", "sim", "--frames", "3"], Success),
+    ("share", &["produce", "--frames", "0"], Usage),
+    ("share", &["produce", "--device", "sim", "--socket", "/no/such/folder/socket"], Usage),
+    ("share", &["consume", "--device", "sim", "--timeout-ms", "0"], Failure),
     // The tests name no library, so NVRTC is missing.
     ("from_source", &["--device", "sim"], Usage),
     ("from_source", &["--exponent", "7"], Usage),

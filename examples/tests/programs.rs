@@ -69,6 +69,25 @@ fn a_program_is_profiled_and_traced() {
 }
 
 #[test]
+fn frames_go_to_a_second_process_until_ctrl_c() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = orin_cli::testing::example("share", folder.path());
+    let line = ["both", "--device", "sim", "--frames", "1000000", "--period-us", "1000", "--wait", "--json"];
+    let output =
+        program.interrupt(&line, rustix::process::Signal::INT, std::time::Duration::from_millis(1500));
+    assert_eq!(output.status.code(), Some(130), "{}", stderr(&output));
+    let report: serde_json::Value = serde_json::from_str(&stdout(&output)).unwrap();
+    let (producer, consumer) = (&report["producer"], &report["consumer"]);
+    assert!(producer["frames"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(
+        (&producer["frames"], consumer["dropped"].as_u64()),
+        (&consumer["frames"], Some(0)),
+        "{report}"
+    );
+    assert!(consumer["result_us"]["p50"].as_f64() >= consumer["received_us"]["p50"].as_f64(), "{report}");
+}
+
+#[test]
 fn vector_add_in_json() {
     let output = run("vector_add", &["--n", "777", "--json"]);
     assert!(output.status.success());

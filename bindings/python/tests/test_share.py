@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import mmap
 import os
 import socket
@@ -14,7 +16,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from conftest import KIND, ROOT
 
+import tegra_hcq
 from tegra_hcq import GpuTimeout, InvalidArgument, share
 from tegra_hcq.share import Consumer, Ended, NoBuffer, Producer, Violation
 
@@ -171,6 +175,41 @@ def test_a_killed_producer_and_a_killed_consumer_are_noticed(producer: Producer,
     fd = memory()
     Producer(other, [fd], SIZE).close()
     os.close(fd)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_example_reads_frames_in_place(device: tegra_hcq.Device, path: Path, killed: bool) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    count = 1000
+    memory = [device.alloc_shared(count, "float32") for _ in range(3)]
+    files = [buffer.export(read_only=device.properties.kind != "nvrm") for buffer in memory]
+    command = [sys.executable, str(ROOT / "examples/share.py"), str(path), "--device", KIND, "--json"]
+    with (
+        Producer(path, files, 4 * count, drop_oldest=False, lease=30) as producer,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as reader,
+    ):
+        while not producer.consumers:
+            assert reader.poll() is None
+            producer.wait(0.1)
+        for number in range(1, 51):
+            buffer = producer.acquire(30)
+            buffer.wait(30)
+            memory[buffer.index].copy_from(struct.pack("f", number) * count)
+            producer.publish(buffer, 4 * count)
+        assert producer.flush(30)
+        if killed:
+            # As if it had died: no last message.
+            for peer in producer._peers.values():
+                peer.sock.shutdown(socket.SHUT_RDWR)
+        producer.close()
+        output, _ = reader.communicate(timeout=60)
+    report = json.loads(output)["consumer"]
+    assert (reader.returncode, report["frames"], report["dropped"]) == (int(killed), 50, 0)
+    for fd in files:
+        os.close(fd)
+    del memory, buffer
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
 
 
 HELLO = struct.pack("<II8sII", 1, 1, b"TGRSHARE", 2, 0)

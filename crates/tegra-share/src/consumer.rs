@@ -126,6 +126,12 @@ impl Consumer {
         }
     }
 
+    /// Whether the frame was received by this consumer.
+    #[cfg(feature = "tegra-hcq")]
+    pub(crate) fn has_received(&self, frame: &Frame) -> bool {
+        Arc::ptr_eq(&self.link, &frame.link)
+    }
+
     fn frame(&self, mut packet: socket::Packet) -> Result<Frame, Error> {
         let message = match packet.parse()? {
             Message::Frame(message) => message,

@@ -9,7 +9,7 @@ use crate::ConsumerId;
 use crate::wire::{MAX_BUFFERS, MAX_META, Violation};
 
 /// A failed call, or an invalid argument.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// A system call failed.
@@ -64,8 +64,8 @@ pub enum Error {
         /// Size of a buffer in bytes.
         bytes: u64,
     },
-    /// The buffer to publish was acquired from another producer.
-    #[error("the buffer was acquired from another producer")]
+    /// The buffer was acquired from another producer, or the frame received by another consumer.
+    #[error("the buffer is one of another producer")]
     OtherProducer,
     /// No buffer became free.
     #[error("no buffer became free in {waited:?}; consumers that hold frames: {}", names(holders))]
@@ -94,6 +94,10 @@ pub enum Error {
     /// The connection to the producer has ended. Frames that are still held may be overwritten.
     #[error("{0}")]
     Ended(Ended),
+    /// A call of a device or a queue failed.
+    #[cfg(feature = "tegra-hcq")]
+    #[error(transparent)]
+    Gpu(#[from] tegra_hcq::Error),
     /// The producer sent a wrong message.
     #[error("the producer is wrong: {0}")]
     Producer(#[from] Violation),

@@ -283,9 +283,7 @@ impl Producer {
                 let holders = self.ring.holders().filter_map(|seat| Some(self.peers.get(seat)?.as_ref()?.id));
                 return Err(Error::NoBuffer { waited: timeout, holders: holders.collect() });
             }
-            // A lease ends without a message.
-            let step = (self.options.lease / 8).clamp(Duration::from_millis(1), Duration::from_millis(100));
-            self.serve(step.min(deadline - now), true)?;
+            self.serve(self.step().min(deadline - now), true)?;
         }
     }
 
@@ -313,6 +311,12 @@ impl Producer {
         Ok(sequence)
     }
 
+    /// Whether the buffer was acquired from this producer.
+    #[cfg(feature = "tegra-hcq")]
+    pub(crate) fn has_given(&self, buffer: &Writable) -> bool {
+        self.ring.has_given(buffer)
+    }
+
     /// Serves consumers: waits until something is to be done, at most for `timeout`, and does it.
     ///
     /// # Errors
@@ -320,6 +324,27 @@ impl Producer {
     /// [`Error::Io`]
     pub fn wait(&mut self, timeout: Duration) -> Result<(), Error> {
         self.serve(timeout, false)
+    }
+
+    /// Serves consumers until they have received and released all frames, at most for `timeout`. Returns whether they
+    /// have.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]
+    pub fn flush(&mut self, timeout: Duration) -> Result<bool, Error> {
+        let deadline = socket::deadline(timeout);
+        self.serve(Duration::ZERO, false)?;
+        while self.ring.has_readers() && Instant::now() < deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            self.serve(left.min(self.step()), false)?;
+        }
+        Ok(!self.ring.has_readers())
+    }
+
+    /// Longest wait for messages while leases run, which end without one.
+    fn step(&self) -> Duration {
+        (self.options.lease / 8).clamp(Duration::from_millis(1), Duration::from_millis(100))
     }
 
     fn serve(&mut self, timeout: Duration, needs_buffer: bool) -> Result<(), Error> {

@@ -176,6 +176,11 @@ impl Ring {
         Some(index)
     }
 
+    /// Whether the buffer was acquired from this ring.
+    pub(crate) fn has_given(&self, buffer: &Writable) -> bool {
+        self.slots.get(buffer.index).is_some_and(|slot| Arc::ptr_eq(&slot.ticket, &buffer.ticket))
+    }
+
     /// Queues a frame for all consumers, and returns its number.
     pub(crate) fn publish(
         &mut self,
@@ -183,11 +188,13 @@ impl Ring {
         mut frame: Published,
         now: Instant,
     ) -> Result<u64, Error> {
+        if !self.has_given(&buffer) {
+            return Err(Error::OtherProducer);
+        }
         let index = buffer.index;
-        let slot = self.slots.get_mut(index).filter(|slot| Arc::ptr_eq(&slot.ticket, &buffer.ticket));
-        let slot = slot.ok_or(Error::OtherProducer)?;
         self.sequence += 1;
         frame.sequence = self.sequence;
+        let slot = &mut self.slots[index];
         *slot = Slot { ticket: Arc::default(), frame: Some(frame), sequence: self.sequence, readers: 1 };
         for seat in self.seats.iter_mut().flatten() {
             seat.unread.push_back(index);
@@ -272,6 +279,11 @@ impl Ring {
             }
         }
         None
+    }
+
+    /// Whether consumers hold frames, or will get some.
+    pub(crate) fn has_readers(&self) -> bool {
+        self.slots.iter().any(|slot| slot.readers > 0)
     }
 
     /// Consumers that hold frames.

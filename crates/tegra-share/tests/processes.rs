@@ -10,11 +10,15 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use orin_sim::serve::{self, Options, Session};
+use orin_sim::{Config, SoftwareOrin};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::io::{pread, pwrite};
+use tegra_hcq::{Device, DeviceKind};
 use tegra_share::{
-    Cause, Consumer, Ended, Error, Event, FrameInfo, Layout, Policy, Producer, ProducerOptions,
+    Cause, Consumer, Ended, Error, Event, FrameInfo, GpuConsumer, GpuProducer, Layout, Policy, Producer,
+    ProducerOptions,
 };
 
 /// Longest wait for what must happen.
@@ -38,11 +42,16 @@ fn bind(path: &Path, buffers: usize) -> Producer {
     Producer::bind(path, layout, options).unwrap()
 }
 
-/// Starts this test once more, as a child that plays `part`.
-fn child(part: &str, path: &Path) -> Child {
+/// This test once more, as a child that plays `part`.
+fn command(part: &str, path: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "the_part_of_a_child", "--nocapture", "--test-threads", "1"]);
-    command.env(PART, part).env(SOCKET, path).stdout(Stdio::piped()).spawn().unwrap()
+    command.env(PART, part).env(SOCKET, path);
+    command
+}
+
+fn child(part: &str, path: &Path) -> Child {
+    command(part, path).stdout(Stdio::piped()).spawn().unwrap()
 }
 
 /// Waits until the child prints a line that contains `word`.
@@ -112,7 +121,11 @@ fn the_part_of_a_child() {
             say("published");
             std::thread::sleep(SOON);
         }
-        other => panic!("no part {other}"),
+        part => {
+            let (write, device) = part.split_once(" on ").expect("a part");
+            let device = Device::open(device.parse::<DeviceKind>().unwrap()).unwrap();
+            if write == "gpu write" { gpu_write(&device, path) } else { gpu_read(&device, path) }
+        }
     }
 }
 
@@ -138,6 +151,72 @@ fn read_all(path: &Path) {
     say("all read");
     // Until the producer has counted its descriptors, of which this connection is one.
     assert!(matches!(consumer.recv(SOON), Err(Error::Ended(Ended::Closed))));
+}
+
+/// Number of frames, and of their words.
+const GPU_FRAMES: u32 = 40;
+const WORDS: usize = 5000;
+
+fn gpu_write(device: &Device, path: &Path) {
+    let options = ProducerOptions { policy: Policy::Wait, lease: SOON, ..ProducerOptions::default() };
+    let mut producer = GpuProducer::<u32>::bind(device, path, (3, WORDS), b"words", options).unwrap();
+    let mut queue = device.queue().unwrap();
+    wait_for_consumer(producer.producer());
+    for number in 1..=GPU_FRAMES {
+        let buffer = producer.acquire(&mut queue, SOON).unwrap();
+        queue.fill(producer.memory(&buffer).unwrap(), number).unwrap();
+        let info = FrameInfo { bytes: 4 * WORDS as u64, ..FrameInfo::default() };
+        assert_eq!(producer.publish(&mut queue, buffer, info, SOON).unwrap(), u64::from(number));
+    }
+    assert!(producer.producer().flush(SOON).unwrap());
+}
+
+fn gpu_read(device: &Device, path: &Path) {
+    let mut consumer = GpuConsumer::<u32>::connect(device, path, 2, SOON).unwrap();
+    assert_eq!(consumer.consumer().layout().meta, b"words");
+    let mut queue = device.queue().unwrap();
+    let mut copies = Vec::new();
+    for _ in 1..=GPU_FRAMES {
+        let frame = consumer.recv(&mut queue, SOON).unwrap().expect("a frame in time");
+        assert_eq!(frame.fence().is_some(), device.info().kind == DeviceKind::Nvgpu);
+        let mut copy = device.alloc::<u32>(WORDS).unwrap();
+        queue.copy(consumer.memory(&frame).unwrap(), &mut copy).unwrap();
+        consumer.release(&mut queue, frame, SOON).unwrap();
+        copies.push(copy);
+    }
+    for (copy, number) in copies.iter().zip(1..) {
+        assert_eq!(copy.to_vec().unwrap(), vec![number; WORDS]);
+    }
+    assert!(matches!(consumer.recv(&mut queue, SOON), Err(Error::Ended(Ended::Closed))));
+}
+
+/// The CPU waits: each process has a software Orin of its own.
+#[test]
+fn frames_of_a_gpu_go_to_the_gpu_of_another_process() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let mut writer = child("gpu write on sim", &path);
+    let mut reader = child("gpu read on sim", &path);
+    assert!(reader.wait().unwrap().success() && writer.wait().unwrap().success());
+}
+
+/// The GPU waits: both processes see an Orin, and its fences travel as files.
+#[test]
+fn frames_of_one_orin_are_waited_for_by_its_gpu() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("socket");
+    let board = SoftwareOrin::new(Config::default()).unwrap();
+    let start = |part| Session::start(&board, command(part, &path), &Options::default());
+    let mut writer = match start("gpu write on nvgpu") {
+        Err(error @ (serve::Error::Filter { .. } | serve::Error::OldKernel { .. })) => {
+            return println!("SKIPPED: {error}");
+        }
+        started => started.unwrap(),
+    };
+    let mut reader = start("gpu read on nvgpu").unwrap();
+    assert!(reader.wait().unwrap().success() && writer.wait().unwrap().success(), "{:?}", board.kernel_log());
 }
 
 #[test]
@@ -265,8 +344,7 @@ with Producer(sys.argv[1], buffers, 4096, b"from Python", drop_oldest=False, lea
         producer.publish(buffer, 8, flags=number % 7, fence=fence)
         if fence is not None:
             os.close(fence)
-    while any(peer.held or peer.unread for peer in producer._peers.values()):
-        producer.wait(30)
+    assert producer.flush(30)
 "#;
 
 /// A program in Python with the package of this repository; `None`, with a message, without a Python for it.

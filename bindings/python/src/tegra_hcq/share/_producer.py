@@ -184,6 +184,14 @@ class Producer(Closing):
         """Serves consumers: waits until something is to be done, and does it."""
         self._serve(timeout, False)
 
+    def flush(self, timeout: float) -> bool:
+        """Serves consumers until they have received and released all frames. Returns whether they have, in time."""
+        deadline = time.monotonic() + timeout
+        self._serve(0, False)
+        while (busy := any(slot.readers for slot in self._slots)) and (left := deadline - time.monotonic()) > 0:
+            self._serve(min(left, self._lease / 8, 0.1), False)
+        return not busy
+
     def acquire(self, timeout: float) -> Writable:
         """Serves consumers, and returns a buffer that none of them uses, except for its fences.
 
