@@ -192,7 +192,8 @@ fn produce(options: &Produce, stop: &Stop, consumers: usize) -> Result<(Value, E
             other => format!("{other:?}"),
         });
     }
-    let report = json!({ "device": device.info().kind.name(), "frames": frames, "frame_bytes": 4 * n, "events": events });
+    let device = device.info().kind.name();
+    let report = json!({ "device": device, "frames": frames, "frame_bytes": 4 * n, "events": events });
     Ok((report, if frames < options.frames { End::Interrupted } else { End::Done }))
 }
 
