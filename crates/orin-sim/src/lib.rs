@@ -6,6 +6,8 @@
 //! - Settings from the environment: [`Settings`], [`SettingsError`], [`RefusedRequest`] in [`settings`] and [`config`].
 //! - Disturbances: [`Failure`], [`Call`], [`RandomFailures`], [`FaultPlan`], [`Stall`], [`Refusal`], [`MmuOrder`],
 //!   [`Node`], [`Nodes`]; encodings that do not work in [`quirks`]: [`Quirks`], [`BrokenChain`], [`ChainEffect`].
+//! - Other drivers: [`ForeignFence`]; in [`camera`] a synthetic camera, [`Camera`], with [`CameraOptions`],
+//!   [`FrameFormat`], [`FrameLayout`], [`FramePlane`], [`FrameFences`], [`CameraFault`], [`Frame`], [`CameraError`].
 //! - What a test observes: [`LiveCounts`], [`ProcessCounts`], [`NodeKind`], [`SegmentWatcher`]; errors of
 //!   kernels and drivers in [`check`], costs of kernels in [`kernel_profile`].
 //! - The process that the model serves: its memory ([`CallerMemory`]), or all of it ([`Caller`], [`CallerDoor`],
@@ -18,6 +20,7 @@
 mod at_exit;
 pub mod board;
 pub mod caller;
+pub mod camera;
 pub mod check;
 mod chip;
 pub mod config;
@@ -37,6 +40,9 @@ pub mod sm;
 
 pub use board::{Board, PowerMode, Profile};
 pub use caller::{Caller, CallerMemory};
+pub use camera::{
+    Camera, CameraError, CameraFault, CameraOptions, Frame, FrameFences, FrameFormat, FrameLayout, FramePlane,
+};
 pub use config::{Call, Config, Failure, FaultPlan, MmuOrder, Node, Nodes, RandomFailures, Refusal, Stall};
 pub use kernel::{CallerDoor, ForeignFence, LiveCounts, NodeKind, Opened, ProcessCounts, SoftwareOrin};
 pub use quirks::{BrokenChain, ChainEffect, Quirks};

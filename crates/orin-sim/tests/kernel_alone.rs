@@ -49,6 +49,44 @@ fn a_full_descriptor_table_is_reported_as_the_kernel_does() {
     assert_eq!((bench.orin.live(), open_descriptors()), before, "nothing leaked");
 }
 
+/// Frames with their fences, mapped and waited for by the GPU's side, cost no descriptor and no memory.
+#[test]
+fn a_thousand_frames_leave_no_descriptor() {
+    use orin_sim::{CameraOptions, FrameFences};
+    use std::os::fd::AsFd;
+    use std::time::Duration;
+
+    let _alone = alone();
+    let bench = Bench::new();
+    let space = bench.space();
+    for fences in [FrameFences::Host1x, FrameFences::Other] {
+        let options = CameraOptions {
+            width: 32,
+            height: 2,
+            interval: Duration::from_micros(200),
+            readout: Duration::from_micros(50),
+            fences,
+            ..CameraOptions::default()
+        };
+        let camera = bench.orin.camera(options).unwrap();
+        let mut before = None;
+        for frame in 0..500 {
+            let taken = camera.next_frame(Duration::from_secs(30)).unwrap();
+            let buffer = rustix::io::dup(camera.buffer(taken.index).unwrap()).unwrap();
+            let buffer = adopt(&bench.door, std::os::fd::IntoRawFd::into_raw_fd(buffer));
+            map(&space, &buffer).unwrap();
+            // The buffer is free when its own frame is complete.
+            camera.queue(taken.index, taken.fence.as_ref().map(AsFd::as_fd)).unwrap();
+            drop((taken, buffer));
+            if frame >= 20 {
+                // The descriptors that the model and the camera hold for themselves.
+                let now = (bench.orin.live().gpu_mappings, open_descriptors());
+                assert!(now.1 <= before.get_or_insert(now).1 + 2, "{frame}: {now:?} after {before:?}");
+            }
+        }
+    }
+}
+
 /// As on a board, where the pages are pinned. Other tests could map the addresses anew, and a model without a
 /// guard dies.
 #[test]

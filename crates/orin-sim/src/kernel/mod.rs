@@ -20,6 +20,7 @@ mod classes;
 mod clocks;
 mod ctrl;
 mod dma_buf;
+mod engine_fences;
 mod engine_rules;
 mod exporters;
 mod fence;
@@ -90,6 +91,7 @@ use syncpoint::Syncpoints;
 use tsg::Tsg;
 use zbc::ClearValues;
 
+pub(crate) use engine_fences::{Awaited, EngineFence, EngineFences};
 pub use files::NodeKind;
 pub use process::{CallerDoor, Opened, ProcessCounts};
 pub use sync_file::ForeignFence;
@@ -148,7 +150,7 @@ pub struct LiveCounts {
     pub tsgs: usize,
     /// Channels.
     pub channels: usize,
-    /// Syncpoints owned by channels.
+    /// Syncpoints owned by channels and cameras.
     pub syncpoints: usize,
 }
 

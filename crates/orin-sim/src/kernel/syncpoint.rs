@@ -131,6 +131,14 @@ impl Syncpoints {
         Ok(UserSyncpoint { id, va })
     }
 
+    /// Allocates the lowest free syncpoint for another engine than the GPU, whose work the kernel counts.
+    pub(super) fn take_for_engine(&mut self) -> Option<u32> {
+        let free = self.taken.iter().position(|taken| !taken)?;
+        self.taken[free] = true;
+        // CAST: below COUNT.
+        Some(free as u32)
+    }
+
     /// Frees a syncpoint; the caller unmaps its window.
     pub(super) fn give_back(&mut self, id: u32) {
         if let Some(taken) = self.taken.get_mut(id as usize) {

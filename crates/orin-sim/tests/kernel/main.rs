@@ -2,6 +2,7 @@
 //! process-wide resources, or that need their own process, are separate test targets.
 
 mod bringup;
+mod camera;
 mod disturbances;
 mod foreign;
 mod lifetime;
