@@ -10,7 +10,7 @@ use core::ptr;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kernel_door::{Door, MapRequest, OpenFlags, Protection};
-use nvgpu_sys::{channel, paths};
+use nvgpu_sys::{channel, nvmap, paths};
 use orin_sim::{Config, LiveCounts, SoftwareOrin};
 
 /// The bytes of a program, consumed from the front; zeros after the end.
@@ -33,10 +33,19 @@ impl Program<'_> {
 /// Memory of the board in bytes, small enough that programs exhaust it.
 const BOARD_BYTES: u64 = 1 << 15;
 
-/// Returns whether a number is a descriptor of the model, by its name.
-fn is_ours(fd: i32) -> bool {
+/// First handle number of nvmap. FROM_FD returns a descriptor below it for a dma-buf that nvmap did not export.
+const FIRST_HANDLE: u32 = u32::MAX / 2;
+
+/// Returns whether a number is a descriptor of the program. The process has others: the model's own, and those of other
+/// boards, which the program must not close.
+fn is_ours(orin: &SoftwareOrin, other: &SoftwareOrin, fd: i32) -> bool {
     let name = std::fs::read_link(format!("/proc/self/fd/{fd}"));
-    name.is_ok_and(|name| name.to_string_lossy().starts_with("/memfd:"))
+    if !name.is_ok_and(|name| name.to_string_lossy().starts_with("/memfd:")) {
+        return false;
+    }
+    let Ok(copy) = orin.send(fd, other) else { return false };
+    // SAFETY: the copy is the other process's.
+    unsafe { other.close(copy) }.is_ok()
 }
 
 /// Runs a sequence of calls. Returns the behaviour for the fuzzer: for each request and each errno, how often the
@@ -52,6 +61,7 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
     let mut program = Program { rest: data };
     let mut fds: Vec<i32> = NODES.iter().filter_map(|node| orin.open(node, flags).ok()).collect();
     let mut maps = Vec::new();
+    let other = orin.process();
     while !program.rest.is_empty() {
         let fd = |program: &mut Program<'_>, fds: &[i32]| {
             let at = usize::from(program.byte());
@@ -64,7 +74,7 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
             }
             1 => {
                 let victim = fd(&mut program, &fds);
-                // SAFETY: the descriptor is the program's; the model refuses a number that is not open.
+                // SAFETY: the descriptor is the program's, or already closed: the model refuses that.
                 let _ = unsafe { orin.close(victim) };
                 fds.retain(|other| *other != victim);
             }
@@ -115,7 +125,11 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
                 if result.is_ok() {
                     let words = argument[..24].chunks_exact(4);
                     let numbers = words.filter_map(|word| Some(i32::from_le_bytes(word.try_into().ok()?)));
-                    fds.extend(numbers.filter(|number| *number > 2 && is_ours(*number)));
+                    fds.extend(numbers.filter(|number| *number > 2 && is_ours(&orin, &other, *number)));
+                    let handle = u32::from_le_bytes([argument[4], argument[5], argument[6], argument[7]]);
+                    if code == nvmap::code::FROM_FD && handle < FIRST_HANDLE {
+                        fds.push(handle.cast_signed());
+                    }
                     fds.sort_unstable();
                     fds.dedup();
                 }

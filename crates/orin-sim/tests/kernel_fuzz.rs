@@ -10,9 +10,9 @@ use core::ffi::c_void;
 use core::ptr;
 use std::collections::BTreeSet;
 
-use kernel_door::{DoorFd, MapRequest, Protection};
+use kernel_door::{Door, DoorFd, MapRequest, Protection};
 use nvgpu_sys::{address_space, channel, ctrl, host1x, nvmap, paths, sync_file, tsg};
-use orin_sim::{Config, LiveCounts};
+use orin_sim::{Config, LiveCounts, SoftwareOrin};
 use proptest::prelude::*;
 use support::*;
 use zerocopy::IntoBytes;
@@ -91,6 +91,14 @@ fn is_ours(fd: i32) -> bool {
         .any(|prefix| name(fd).contains(prefix))
 }
 
+/// Whether a number is a descriptor of the program. The process has others: the model's own, which the program must not
+/// close.
+fn is_owned(orin: &SoftwareOrin, other: &SoftwareOrin, fd: i32) -> bool {
+    let Ok(copy) = orin.send(fd, other) else { return false };
+    // SAFETY: the copy is the other process's.
+    unsafe { other.close(copy) }.is_ok()
+}
+
 /// Part of the name of the descriptors that accept the family of a request.
 fn family(code: u32) -> &'static str {
     match (code >> 8) as u8 {
@@ -121,6 +129,7 @@ proptest! {
         fds.extend(buffers.map(into_raw).map(known));
         fds.push(known(into_raw(DoorFd::open(&bench.door, paths::HOST1X_FENCE, FLAGS).unwrap())));
         let mut maps = Vec::new();
+        let other = bench.orin.process();
         for step in steps {
             match step {
                 Step::Ioctl { fd, fitting, code, words } => {
@@ -143,6 +152,10 @@ proptest! {
                         argument[1] = 1;
                     }
                     pointers::tame(code, argument.as_mut_bytes());
+                    // FREE closes the descriptor with the number.
+                    if code == nvmap::code::FREE && !is_owned(&bench.orin, &other, argument[0].cast_signed()) {
+                        argument[0] = 0x7fff_ffff;
+                    }
                     let pointer = if code >> 16 & 0x3fff == 0 {
                         ptr::without_provenance_mut::<c_void>(argument[0] as usize)
                     } else {
@@ -174,7 +187,10 @@ proptest! {
                 }
                 Step::Close { fd } => {
                     let fd = fds[fd % fds.len()].0;
-                    if fd != bench.nvmap.raw() && fd != bench.ctrl.raw() {
+                    if fd != bench.nvmap.raw()
+                        && fd != bench.ctrl.raw()
+                        && is_owned(&bench.orin, &other, fd)
+                    {
                         let _ = close(&bench.door, fd);
                     }
                 }
@@ -186,9 +202,9 @@ proptest! {
             prop_assert!(result.is_ok());
         }
         for fd in 0..4096 {
-            if fd != bench.nvmap.raw() && fd != bench.ctrl.raw() {
-                // The model returns EBADF for numbers that are not its own.
-                let _ = close(&bench.door, fd);
+            let kept = [bench.nvmap.raw(), bench.ctrl.raw()];
+            if !kept.contains(&fd) && is_owned(&bench.orin, &other, fd) {
+                prop_assert_eq!(close(&bench.door, fd), Ok(()));
             }
         }
         let Bench { orin, door, nvmap, ctrl, .. } = bench;
