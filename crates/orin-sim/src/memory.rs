@@ -22,6 +22,15 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::caller::guard::Guard;
 use crate::check::Shadow;
 
+/// Device and inode of a file, which identify it.
+pub(crate) type Inode = (u64, u64);
+
+/// The inode behind a descriptor.
+pub(crate) fn inode_of(descriptor: impl AsFd) -> Option<Inode> {
+    let stat = rustix::fs::fstat(descriptor).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
 /// Receives GPU writes to memory that counts them instead of storing them, such as a syncpoint's window.
 pub(crate) trait WriteCounter: Send + Sync + fmt::Debug {
     /// `words` aligned 32-bit words at byte `offset` of `memory` are being written; the values do not matter.

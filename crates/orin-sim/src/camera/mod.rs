@@ -206,8 +206,8 @@ pub enum CameraError {
     Resources(Errno),
 }
 
-/// A synthetic camera, which captures until it is dropped. The drop waits for its thread: for the writes of one frame at
-/// most.
+/// A synthetic camera, which captures until it is dropped. The drop waits for its thread: at most for the writes of one
+/// frame.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

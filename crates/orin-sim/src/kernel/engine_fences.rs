@@ -6,9 +6,8 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::SoftwareOrin;
-use super::fence::Fence;
+use super::fence::{Fence, SyncFile};
 use super::process::fds::Object;
-use super::sync_file::SyncFile;
 
 /// How an engine signals.
 #[derive(Debug)]
@@ -93,7 +92,7 @@ impl EngineFences {
 }
 
 impl Drop for EngineFences {
-    /// Advances the syncpoint to its end, as the end of a channel does, so that nothing waits for work that nobody does.
+    /// Advances the syncpoint to its end, as the end of a channel does, so that no waiter is left.
     fn drop(&mut self) {
         if let Signals::Syncpoint { id, end } = self.signals {
             let mut state = self.orin.board.kernel.state.lock();

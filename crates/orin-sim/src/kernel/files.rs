@@ -18,18 +18,18 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::caller::CallerMapping;
 use crate::config::{Call, Node};
-use crate::memory::{Memory, Part, map_parts, placed, untouchable};
+use crate::memory::{Inode, Memory, Part, map_parts, placed, untouchable};
 use crate::procfs;
 
 use super::Kernel;
 use super::channel::RUNLIST_GR;
+use super::fence;
 use super::nvmap::Buffer;
 use super::process::fds::{self, Fresh, Object};
 use super::process::mappings::{Mapped, Mapping};
 use super::process::served;
 use super::process::task::Task;
 use super::process::{Opened, ProcessId};
-use super::sync_file;
 use super::texts::RUNTIME_STATUS;
 
 /// Nodes of a board that compute does not need.
@@ -192,7 +192,7 @@ impl Kernel {
     }
 
     /// Takes the files that served processes have closed and that were released since the last call.
-    pub(super) fn take_closed_files(&self) -> Vec<fds::Inode> {
+    pub(super) fn take_closed_files(&self) -> Vec<Inode> {
         self.state.lock().fds.served().take_closed()
     }
 
@@ -460,7 +460,7 @@ impl Kernel {
             let happened = match state.fds.get(task, fd) {
                 Some(Object::Kmsg { cursor, .. }) if *cursor >= next => Events::empty(),
                 Some(Object::Event(happened)) if !happened.swap(false, Ordering::AcqRel) => Events::empty(),
-                Some(Object::SyncFile(fence)) => match sync_file::poll(fence) {
+                Some(Object::SyncFile(file)) => match fence::poll(file) {
                     Ok(()) => wanted & Events::IN,
                     Err(deadline) => {
                         nearest = deadline;

@@ -12,10 +12,9 @@ use zerocopy::IntoBytes;
 
 use super::Kernel;
 use super::argument::{Argument, Code};
-use super::fence::Threshold;
+use super::fence::{SyncFile, Threshold};
 use super::process::fds::{self, Object};
 use super::process::task::Task;
-use super::sync_file::SyncFile;
 
 impl Kernel {
     pub(super) fn host1x_ioctl(&self, task: &Task<'_>, code: Code, address: u64) -> Result<i32, Errno> {

@@ -25,6 +25,7 @@ mod engine_rules;
 mod exporters;
 mod fence;
 mod files;
+mod foreign;
 mod host1x;
 mod interrupts;
 mod log;

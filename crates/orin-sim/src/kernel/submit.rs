@@ -21,11 +21,10 @@ use crate::memory::Memory;
 
 use super::address_space::{Space, SpaceId};
 use super::channel::Ring;
-use super::fence::Threshold;
+use super::fence::{SyncFile, Threshold};
 use super::log::Log;
 use super::process::fds::{self, Fresh, Object};
 use super::process::task::Task;
-use super::sync_file::SyncFile;
 use super::syncpoint::{Syncpoints, UserSyncpoint, WINDOW_BYTES};
 use super::watchdog::{Progress, Timer};
 use super::{Kernel, State};

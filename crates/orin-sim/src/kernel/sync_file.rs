@@ -5,7 +5,6 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use nvgpu_sys::dma_buf::{ExportSyncFile, ImportSyncFile, SyncFlags};
 use nvgpu_sys::sync_file::{FileInfo, Merge, code};
@@ -13,7 +12,7 @@ use rustix::io::Errno;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::argument::{Argument, Code};
-use super::fence::{Fence, Threshold};
+use super::fence::{Fence, SyncFile, padded};
 use super::nvmap::Buffer;
 use super::process::fds::{self, Object};
 use super::process::task::Task;
@@ -38,76 +37,6 @@ fn status(result: Option<Result<(), Errno>>) -> i32 {
         Some(Ok(())) => 1,
         Some(Err(errno)) => -errno.raw_os_error(),
     }
-}
-
-/// A zero-padded text in a field of fixed size.
-fn padded(text: &str) -> [u8; 32] {
-    let mut field = [0; 32];
-    let len = text.len().min(31);
-    field[..len].copy_from_slice(&text.as_bytes()[..len]);
-    field
-}
-
-/// The fences of one sync-file.
-#[derive(Debug)]
-pub(super) struct SyncFile {
-    name: [u8; 32],
-    fences: Vec<Arc<Fence>>,
-}
-
-impl SyncFile {
-    /// A file of one fence.
-    pub(super) fn new(fence: Arc<Fence>) -> Arc<Self> {
-        let name = match fence.threshold() {
-            Some(Threshold { id, threshold }) => padded(&format!("host1x-{id}:{threshold}")),
-            None => padded(fence.driver()),
-        };
-        Arc::new(Self { name, fences: vec![fence] })
-    }
-
-    /// A file of all these fences (`sync_file_merge`, `dma_resv_get_singleton`): those that have ended are left out,
-    /// unless all have. No two are of the same context, so none replaces another.
-    fn of_all(name: [u8; 32], fences: impl Iterator<Item = Arc<Fence>>) -> Arc<Self> {
-        let (mut active, mut ended) = (Vec::new(), None);
-        for fence in fences {
-            if fence.result().is_none() { active.push(fence) } else { ended = ended.or(Some(fence)) }
-        }
-        if active.is_empty() {
-            active.push(ended.unwrap_or_else(|| Arc::new(Fence::stub())));
-        }
-        Arc::new(Self { name, fences: active })
-    }
-
-    /// The result, if all fences have ended: the first error, if there is one.
-    pub(super) fn result(&self) -> Option<Result<(), Errno>> {
-        let results: Option<Vec<_>> = self.fences.iter().map(|fence| fence.result()).collect();
-        results.map(|results| results.into_iter().collect())
-    }
-
-    /// Starts the time limit of waits. Returns the next deadline.
-    pub(super) fn arm(&self) -> Option<Instant> {
-        self.fences.iter().filter(|fence| fence.result().is_none()).filter_map(|fence| fence.arm()).min()
-    }
-
-    /// The thresholds in it. Fences of other drivers are left out if they have ended (`dev_file_ioctl_fence_extract`).
-    ///
-    /// # Errors
-    ///
-    /// EINVAL if one of another driver is active.
-    pub(super) fn thresholds(&self) -> Result<Vec<Threshold>, Errno> {
-        let all = self.fences.iter().filter_map(|fence| match fence.threshold() {
-            None if fence.result().is_some() => None,
-            threshold => Some(threshold.ok_or(Errno::INVAL)),
-        });
-        all.collect()
-    }
-}
-
-/// Returns whether a sync-file is readable; if not, its deadline.
-pub(super) fn poll(file: &SyncFile) -> Result<(), Option<Instant>> {
-    // The first poll starts the time limit.
-    let deadline = file.arm();
-    if file.result().is_some() { Ok(()) } else { Err(deadline) }
 }
 
 impl Kernel {

@@ -9,10 +9,10 @@ use crate::caller::{Caller, CallerMapping};
 
 use super::super::State;
 use super::super::log::Log;
-use super::super::process::fds::inode_of;
 use super::super::process::mappings::{Mapped, Mapping};
 use super::super::process::task::Task;
 use super::{Handle, Nvmap};
+use crate::memory::inode_of;
 
 /// CACHE and CACHE_64: `addr` must lie in a CPU mapping of this handle.
 pub(super) fn cache(

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::io::Errno;
 
-use super::fds::Inode;
+use crate::memory::Inode;
 
 /// Buffer of reports in bytes; each takes 16.
 const REPORTS: usize = 4096;

@@ -18,17 +18,17 @@ use std::sync::atomic::AtomicBool;
 use rustix::fs::{MemfdFlags, OFlags};
 use rustix::io::{DupFlags, Errno};
 
-use crate::memory::Memory;
+use crate::memory::{Inode, Memory, inode_of};
 use crate::procfs;
 
 use super::ProcessId;
 use super::served::{self, Served, Watch};
 use super::task::Task;
 use crate::kernel::address_space::SpaceId;
-use crate::kernel::exporters::Foreign;
+use crate::kernel::fence::SyncFile;
+use crate::kernel::foreign::Foreign;
 use crate::kernel::nvmap::Buffer;
 use crate::kernel::poll_set::PollSet;
-use crate::kernel::sync_file::SyncFile;
 
 /// The object behind a descriptor.
 #[derive(Clone, Debug)]
@@ -64,9 +64,6 @@ pub(in crate::kernel) enum Object {
     /// A text file of sysfs: the text, and the number of bytes already read.
     Text { text: String, read: usize },
 }
-
-/// Device and inode of a file.
-pub(in crate::kernel) type Inode = (u64, u64);
 
 /// Number of an open file; duplicates of a descriptor share it. The lock is on the byte of this number.
 pub(in crate::kernel) type FileId = u64;
@@ -123,11 +120,6 @@ pub(in crate::kernel) struct Fds {
     served: Served,
     /// The dma-bufs of other exporters.
     pub(in crate::kernel) exporters: Foreign,
-}
-
-pub(in crate::kernel) fn inode_of(descriptor: impl AsFd) -> Option<Inode> {
-    let stat = rustix::fs::fstat(descriptor).ok()?;
-    Some((stat.st_dev, stat.st_ino))
 }
 
 /// Inode of a number, if it is open.

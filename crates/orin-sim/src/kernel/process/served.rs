@@ -26,11 +26,11 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 
 use crate::caller::Caller;
-use crate::memory::Memory;
+use crate::memory::{Inode, Memory, inode_of};
 use crate::procfs;
 
 use super::closes::Closes;
-use super::fds::{FileId, Inode, Object, another_holds, hold_open, inode_of};
+use super::fds::{FileId, Object, another_holds, hold_open};
 use crate::kernel::Kernel;
 use crate::kernel::log::Log;
 
