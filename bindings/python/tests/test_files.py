@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 
 import pytest
-from conftest import KIND, Cubins
+from conftest import KIND, ROOT, Cubins
 
 import tegra_hcq
 from tegra_hcq import Device, DeviceError, InvalidArgument, Unsupported
@@ -69,6 +70,21 @@ def test_queues_wait_through_files(device: Device, on_the_model: None) -> None:
         second.copy(copy, word)
         second.wait()
         assert copy.to_numpy().tolist() == [6] * 100
+
+
+def test_frames_of_a_synthetic_camera_reach_the_kernels() -> None:
+    program = ROOT / "examples" / "camera" / "camera.py"
+    options = ["--frames", "3", "--width", "64", "--height", "48", "--rate", "50", "--json"]
+    command = [sys.executable, str(program), "--device", KIND, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    figures = json.loads(done.stdout)
+    assert (figures["frames"], figures["bytes_copied"]) == (3, 0)
+    # Grey: chroma is 128 everywhere, luma from 16 to 235.
+    red, green, blue = figures["colour"]
+    assert 0 < red < 1
+    assert abs(red - green) + abs(red - blue) < 1e-5
+    wrong = subprocess.run([*command, "--camera", os.devnull], capture_output=True, text=True, timeout=60, check=False)
+    assert (wrong.returncode, "no V4L2 device" in wrong.stderr) == (1, True)
 
 
 def test_what_is_no_file_of_memory_or_fence_is_refused(device: Device) -> None:

@@ -78,7 +78,9 @@ fn open_both(options: &Options) -> Result<(Device, Source), Failure> {
         return Ok((open(options.common.device)?, source));
     }
     if !software {
-        let none = anyhow!("there is no /dev/video*, and only the software Orin has a synthetic camera: --device sim");
+        let none = anyhow!(
+            "there is no /dev/video*, and only the software Orin has a synthetic camera: --device sim"
+        );
         return Err(Failure::Request(none));
     }
     let orin = SoftwareOrin::from_environment().map_err(Failure::request)?;
@@ -116,7 +118,8 @@ impl Pipeline {
     /// Adds the work on a frame to the queue.
     fn add(&mut self, source: &Source, index: usize) -> anyhow::Result<()> {
         let Self { queue, kernels, frames, rgb, network } = self;
-        let (surface, frame) = (source.surface(), frames.get(index).context("the camera has more buffers now")?);
+        let (surface, frame) =
+            (source.surface(), frames.get(index).context("the camera has more buffers now")?);
         let (camera, small) = (Shape::rgb(surface.width(), surface.height()), Shape::rgb(SIDE, SIDE));
         let [convert, resize, normalise, infer] = STAGES;
         let stage = queue.span(convert);
@@ -157,7 +160,9 @@ impl Times {
             times.saturating_record(micros(now.saturating_sub(began)));
         }
         for (name, times) in &mut self.stages {
-            if let Some((start, end)) = profile.ranges.iter().find(|range| range.name == *name).and_then(|range| range.gpu) {
+            if let Some((start, end)) =
+                profile.ranges.iter().find(|range| range.name == *name).and_then(|range| range.gpu)
+            {
                 times.saturating_record(micros(Duration::from_nanos(end.saturating_sub(start))));
             }
         }
@@ -261,9 +266,11 @@ fn print(
     say!("device      {}", describe(device))?;
     say!("camera      {}: NV12, {} x {}", source.name(), surface.width(), surface.height())?;
     say!("frames      {done}, {lost} lost, none copied by the CPU")?;
-    for (what, times) in [("after the beginning of the frame", &times.latency), ("on the GPU", &times.stages)] {
+    for (what, times) in [("after the beginning of the frame", &times.latency), ("on the GPU", &times.stages)]
+    {
         for (name, times) in times {
-            let [p50, p99, max] = figures(times).map(|(name, us)| format!("{name} {:.2} ms", us as f64 / 1e3));
+            let [p50, p99, max] =
+                figures(times).map(|(name, us)| format!("{name} {:.2} ms", us as f64 / 1e3));
             say!("{name:<11} {p50}, {p99}, {max} {what}")?;
         }
     }

@@ -38,7 +38,8 @@ impl Source {
     pub(crate) fn synthetic(orin: &SoftwareOrin, (width, height): (u32, u32), rate: f64) -> Result<Self> {
         let interval = Duration::from_secs_f64(1.0 / rate);
         let readout = interval / 3;
-        let options = CameraOptions { width, height, buffers: BUFFERS, interval, readout, ..CameraOptions::default() };
+        let options =
+            CameraOptions { width, height, buffers: BUFFERS, interval, readout, ..CameraOptions::default() };
         let camera = orin.camera(options.clone())?;
         let layout = camera.layout();
         let plane = |plane: &orin_sim::FramePlane| Plane {
@@ -74,7 +75,9 @@ impl Source {
     /// A dma-buf per buffer.
     pub(crate) fn buffers(&self) -> Vec<BorrowedFd<'_>> {
         match self {
-            Self::Synthetic { camera, .. } => (0..camera.buffers()).filter_map(|at| camera.buffer(at)).collect(),
+            Self::Synthetic { camera, .. } => {
+                (0..camera.buffers()).filter_map(|at| camera.buffer(at)).collect()
+            }
             Self::V4l2(camera) => camera.buffers.iter().map(AsFd::as_fd).collect(),
         }
     }

@@ -182,13 +182,27 @@ impl Camera {
         let door: Arc<dyn Door> = Arc::new(LinuxDoor);
         let name = CString::new(path.as_os_str().as_bytes())?;
         let flags = OpenFlags::READ_WRITE | OpenFlags::CLOSE_ON_EXEC | OpenFlags::NON_BLOCKING;
-        let node = DoorFd::open(&door, &name, flags).with_context(|| format!("opening {}", path.display()))?;
+        let node =
+            DoorFd::open(&door, &name, flags).with_context(|| format!("opening {}", path.display()))?;
         let mut found = Capability::default();
-        QUERYCAP.send(&node, &mut found).with_context(|| format!("{} is not a V4L2 device", path.display()))?;
+        QUERYCAP
+            .send(&node, &mut found)
+            .with_context(|| format!("{} is not a V4L2 device", path.display()))?;
         let has = if found.capabilities & OF_NODE != 0 { found.device_caps } else { found.capabilities };
-        ensure!(has & NEEDED == NEEDED, "{} does not capture video into buffers (it may be a metadata node)", path.display());
+        ensure!(
+            has & NEEDED == NEEDED,
+            "{} does not capture video into buffers (it may be a metadata node)",
+            path.display()
+        );
 
-        let mut format = Format { kind: CAPTURE, width, height, pixelformat: *b"NV12", field: PROGRESSIVE, ..Format::default() };
+        let mut format = Format {
+            kind: CAPTURE,
+            width,
+            height,
+            pixelformat: *b"NV12",
+            field: PROGRESSIVE,
+            ..Format::default()
+        };
         S_FMT.send(&node, &mut format).context("VIDIOC_S_FMT")?;
         let Format { width, height, pixelformat, bytesperline, sizeimage, .. } = format;
         if pixelformat != *b"NV12" {
@@ -203,7 +217,8 @@ impl Camera {
         REQBUFS.send(&node, &mut request).context("VIDIOC_REQBUFS: another program may use the camera")?;
         let mut buffers = Vec::new();
         for index in 0..request.count {
-            let mut export = ExportBuffer { kind: CAPTURE, index, flags: CLOSE_ON_EXEC, ..ExportBuffer::default() };
+            let mut export =
+                ExportBuffer { kind: CAPTURE, index, flags: CLOSE_ON_EXEC, ..ExportBuffer::default() };
             EXPBUF.send(&node, &mut export).context("VIDIOC_EXPBUF: the driver exports no dma-bufs")?;
             // SAFETY: the request has returned a new descriptor.
             buffers.push(unsafe { OwnedFd::from_raw_fd(export.fd) });
@@ -257,7 +272,7 @@ impl Camera {
 pub(crate) fn first_node() -> Option<std::path::PathBuf> {
     let mut nodes: Vec<_> = std::fs::read_dir("/dev")
         .ok()?
-        .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_prefix("video")?.parse::<u32>().ok()?))
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.strip_prefix("video")?.parse::<u32>().ok())
         .collect();
     nodes.sort_unstable();
     nodes.first().map(|number| format!("/dev/video{number}").into())
