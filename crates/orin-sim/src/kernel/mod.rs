@@ -34,6 +34,7 @@ mod object;
 mod poll_set;
 mod process;
 mod pulse;
+mod readable;
 mod recovery;
 mod remap;
 mod setup;
@@ -87,6 +88,7 @@ use process::ProcessId;
 use process::fds::{Fds, Object};
 use process::mappings::Mapping;
 use process::task::Task;
+use readable::Readable;
 use sharing::Token;
 use syncpoint::Syncpoints;
 use tsg::Tsg;
@@ -180,6 +182,8 @@ pub(crate) struct Kernel {
     /// Held while objects of served processes are released.
     settling: Mutex<()>,
     interrupts: Interrupts,
+    /// Sync-files of this process.
+    readable: Arc<Readable>,
 }
 
 /// The state protected by the kernel's mutex.
@@ -291,6 +295,7 @@ impl SoftwareOrin {
             serving: AtomicBool::new(false),
             settling: Mutex::new(()),
             interrupts: Interrupts::default(),
+            readable: Arc::default(),
             config,
         });
         let gpu = Gpu::start(gpu_config, Arc::clone(&kernel) as _)?;

@@ -42,8 +42,14 @@ fn status(result: Option<Result<(), Errno>>) -> i32 {
 impl Kernel {
     /// Creates a descriptor.
     pub(super) fn sync_file(&self, task: &Task<'_>, file: Arc<SyncFile>) -> Result<RawFd, Errno> {
-        let descriptor = fds::readable(task, |_| "sync_file".to_owned())?;
-        self.state.lock().fds.insert(task, descriptor, Object::SyncFile(file))
+        if task.is_served() {
+            let descriptor = fds::readable(task, |_| "sync_file".to_owned())?;
+            return self.state.lock().fds.insert(task, descriptor, Object::SyncFile(file));
+        }
+        let (fresh, keep) = fds::pipe()?;
+        let number = self.state.lock().fds.insert(task, fresh, Object::SyncFile(Arc::clone(&file)))?;
+        self.readable.add(&file, keep, &self.log.pulse);
+        Ok(number)
     }
 
     /// The sync-file behind a descriptor.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use kernel_door::{Door, Events};
 use nvgpu_channel::{Error as ChannelError, FenceNode, Gpu};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
 use tegra_hcq::{Device, Error, FaultKind, FileAccess, MemoryUse, RangeError, SharedBuffer, args};
 use test_support::{Bench, TIMEOUT, assert_live};
@@ -28,10 +29,14 @@ fn increment(bench: &mut Bench, buffer: &mut SharedBuffer<u32>) {
     unsafe { bench.run("increment", COUNT.div_ceil(256), 256, &args![buffer, COUNT]) };
 }
 
-/// Whether a file of the bench's kernel is readable within `timeout`.
+/// Whether a file is readable within `timeout`, for a poll through the bench's kernel and for one of the host.
 fn signals(bench: &Bench, file: &OwnedFd, timeout: Duration) -> bool {
     // SAFETY: the caller owns the file.
-    !unsafe { bench.orin.poll(file.as_raw_fd(), Events::IN, timeout) }.unwrap().is_empty()
+    let seen = !unsafe { bench.orin.poll(file.as_raw_fd(), Events::IN, timeout) }.unwrap().is_empty();
+    let mut polled = [PollFd::new(file, PollFlags::IN)];
+    let timeout = Timespec::try_from(timeout).unwrap();
+    assert_eq!(rustix::event::poll(&mut polled, Some(&timeout)).unwrap() > 0, seen);
+    seen
 }
 
 #[test]

@@ -190,6 +190,17 @@ pub(in crate::kernel) fn readable(
     named(name)
 }
 
+/// A pipe for an object of this process that the host's poll sees, and its other end. That has the same inode, and is
+/// another open file: it is no duplicate.
+///
+/// # Errors
+///
+/// As [`descriptor`].
+pub(in crate::kernel) fn pipe() -> Result<(Fresh, OwnedFd), Errno> {
+    let (descriptor, keep) = served::pipe()?;
+    Ok((Fresh { descriptor, watch: None, path: None }, keep))
+}
+
 /// The file of a descriptor of this process.
 fn named(name: impl FnOnce(RawFd) -> String) -> Result<Fresh, Errno> {
     let mut descriptor = rustix::fs::memfd_create("nvgpu", MemfdFlags::CLOEXEC)?;
