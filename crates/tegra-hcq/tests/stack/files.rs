@@ -4,11 +4,12 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kernel_door::{Door, Events};
+use kernel_door::{Door, Errno, Events};
 use nvgpu_channel::{Error as ChannelError, FenceNode, Gpu};
+use orin_sim::{Call, CameraFault, CameraOptions, Failure, ForeignFence};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::MemfdFlags;
-use tegra_hcq::{Device, Error, FaultKind, FileAccess, MemoryUse, RangeError, SharedBuffer, args};
+use tegra_hcq::{Device, Error, FaultKind, FileAccess, MemoryUse, RangeError, SharedBuffer, Work, args};
 use test_support::{Bench, TIMEOUT, assert_live};
 
 /// Elements: more than a page, and no whole number of pages.
@@ -161,6 +162,101 @@ fn a_thousand_imports_leave_nothing() {
     }
     assert_live(&bench.orin, before);
     assert_eq!(bench.device.memory_usage(), reserved);
+}
+
+/// A camera's frames reach a kernel without a copy, and its buffers go back with a fence.
+#[test]
+fn frames_of_a_camera_are_read_where_they_are() {
+    let mut bench = Bench::new("basics");
+    let interval = Duration::from_millis(20);
+    let options =
+        CameraOptions { width: 64, height: 32, interval, readout: interval / 2, ..CameraOptions::default() };
+    let camera = bench.orin.camera(options.clone()).unwrap();
+    let bytes = camera.layout().bytes as usize;
+    let import = |at| bench.device.import_file_read_only::<u8>(camera.buffer(at).unwrap(), ..bytes).unwrap();
+    let frames: Vec<_> = (0..camera.buffers()).map(import).collect();
+    let mut copy = bench.device.alloc::<u8>(bytes).unwrap();
+    bench.queue.profile(true).unwrap();
+    for _ in 0..8 {
+        let frame = camera.next_frame(TIMEOUT).unwrap();
+        // The frame may not be complete yet: the GPU waits, then copies once, for the comparison.
+        bench.queue.wait_file(frame.fence.as_ref().unwrap()).unwrap();
+        bench.queue.copy(&frames[frame.index], &mut copy).unwrap();
+        let read = bench.queue.submit_to_file().unwrap();
+        camera.queue(frame.index, Some(read.as_fd())).unwrap();
+        bench.queue.wait(TIMEOUT).unwrap();
+        assert!(
+            copy.to_vec().unwrap() == options.content(frame.sequence).unwrap(),
+            "frame {}",
+            frame.sequence
+        );
+    }
+    let copied = |span: &tegra_hcq::Span| if let Work::Copy { bytes } = span.work { bytes } else { 0 };
+    let moved: u64 = bench.queue.take_profile().unwrap().spans.iter().map(copied).sum();
+    assert_eq!(moved, 8 * bytes as u64, "nothing but the comparison copies");
+}
+
+#[test]
+fn faults_of_a_camera_are_errors_of_the_frame() {
+    let mut bench = Bench::new("basics");
+    let faults = vec![CameraFault::ShortBuffer(1), CameraFault::NeverComplete(2)];
+    let camera = bench.orin.camera(CameraOptions { faults, ..CameraOptions::default() }).unwrap();
+    let bytes = camera.layout().bytes as usize;
+    let short = bench.device.import_file_read_only::<u8>(camera.buffer(1).unwrap(), ..bytes).unwrap_err();
+    assert!(matches!(short, Error::Range(_)), "{short}");
+    let stuck = loop {
+        let frame = camera.next_frame(TIMEOUT).unwrap();
+        if frame.sequence == 2 {
+            break frame;
+        }
+    };
+    bench.queue.wait_file(stuck.fence.unwrap()).unwrap();
+    let late = bench.queue.wait(SHORT).unwrap_err().to_string();
+    assert!(late.contains("whose producer may not have signalled"), "{late}");
+    drop(camera);
+    bench.queue.wait(TIMEOUT).unwrap();
+}
+
+/// A sync-file of a fence, which the process owns alone.
+fn file_of(bench: &Bench, fence: &ForeignFence) -> OwnedFd {
+    let number = fence.file(&bench.orin).unwrap();
+    // SAFETY: the number is new, and closed after it was duplicated.
+    unsafe {
+        let copy = std::os::fd::BorrowedFd::borrow_raw(number).try_clone_to_owned().unwrap();
+        bench.orin.close(number).unwrap();
+        copy
+    }
+}
+
+/// What other drivers refuse, and fences that are not the GPU's to wait for.
+#[test]
+fn refusals_of_other_drivers_say_what_to_do() {
+    let mut bench = Bench::new("basics");
+    let camera = bench.orin.camera(CameraOptions::default()).unwrap();
+    for (call, errno, line) in [
+        (Call::Attach, Errno::BUSY, "Failed to attach dma_buf (err = -16)!"),
+        (Call::MapAttachment, Errno::NOMEM, "Failed to map attachment (err = -12)!"),
+    ] {
+        bench.orin.fail(Failure { call, nth: 1, errno });
+        let error = bench.device.import_file_read_only::<u8>(camera.buffer(0).unwrap(), ..).unwrap_err();
+        assert!(error.to_string().contains("NVGPU_AS_IOCTL_MAP_BUFFER_EX"), "{error}");
+        assert!(bench.orin.kernel_log().iter().any(|logged| logged.contains(line)), "{line}");
+    }
+    bench.device.import_file_read_only::<u8>(camera.buffer(0).unwrap(), ..).unwrap();
+
+    let foreign = bench.orin.foreign_fence("other");
+    let file = file_of(&bench, &foreign);
+    let error = bench.queue.wait_file(&file).unwrap_err();
+    assert!(matches!(driver_error(&error), Some(ChannelError::ForeignFence)), "{error}");
+    assert!(!signals(&bench, &file, SHORT));
+    foreign.signal(Ok(()));
+    assert!(signals(&bench, &file, TIMEOUT));
+    bench.queue.wait_file(&file).unwrap();
+    let failed = bench.orin.foreign_fence("other");
+    let file = file_of(&bench, &failed);
+    failed.signal(Err(Errno::IO));
+    let error = bench.queue.wait_file(&file).unwrap_err();
+    assert!(matches!(driver_error(&error), Some(ChannelError::FailedFence(Errno::IO))), "{error}");
 }
 
 #[test]
