@@ -11,6 +11,10 @@
 #[doc = include_str!("../../../docs/images.md")]
 struct Page;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/camera.md")]
+struct CameraPage;
+
 mod error;
 mod format;
 mod kernels;
