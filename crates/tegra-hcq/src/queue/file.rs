@@ -2,7 +2,9 @@
 //!
 //! A sync-file of the kernel stands for a value of a syncpoint, a counter of the host1x unit. The camera, the display
 //! and the video engines make and take such files. A queue waits for one with an acquire of the syncpoint's word in GPU
-//! memory, and increments a syncpoint of its own for others to wait for: the CPU takes no part.
+//! memory, and increments a syncpoint of its own for others to wait for: the CPU takes no part. The driver's own
+//! submissions use the same acquire and release on ga10b (nvgpu `hal/sync/syncpt_cmdbuf_gv11b.c`, `add_wait_cmd` and
+//! `add_incr_cmd`).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
