@@ -100,6 +100,7 @@ fn the_rival_alternates_and_releases_everything() {
         let name = result["name"].as_str().unwrap();
         let rival = &result["rival"];
         let without_rival = [
+            "file/",
             "network/",
             "launch/encode",
             "launch/profiled",
