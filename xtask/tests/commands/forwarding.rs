@@ -12,7 +12,7 @@ fn program(folder: &Path) -> Program {
 #[test]
 fn every_command_has_the_exit_codes_of_the_table() {
     let folder = tempfile::tempdir().unwrap();
-    // Outside of the workspace, where all of them refuse to work.
+    // Outside of the workspace, where those that read its sources refuse to work.
     program(folder.path()).check_all(&[
         (&["gen-classes", "--check"], Usage),
         (&["import-graph"], Usage),
@@ -20,6 +20,8 @@ fn every_command_has_the_exit_codes_of_the_table() {
         (&["site"], Usage),
         (&["ci"], Usage),
         (&["ci", "no-such-group"], Usage),
+        (&["completions"], Success),
+        (&["completions", "fish"], Usage),
         (&["no-such-command"], Usage),
     ]);
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
