@@ -6,13 +6,14 @@
 mod source;
 mod v4l2;
 
+use std::ops::RangeBounds;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::Parser;
 use examples::{Common, Failure, describe, open};
 use hdrhistogram::Histogram;
@@ -20,9 +21,10 @@ use networks::weights::MlpWeights;
 use networks::{Mlp, Model};
 use orin_cli::{ExitStatus, Progress, Stop, say, within};
 use orin_sim::SoftwareOrin;
-use rustix::time::{ClockId, clock_gettime};
-use source::Source;
-use tegra_hcq::{Buffer, Device, DeviceKind, Profile, Queue, ReadOnlyBuffer, Span, Work};
+use source::{Source, now};
+use tegra_hcq::{
+    Buffer, Device, DeviceKind, Profile, Queue, ReadOnlyBuffer, SharedBuffer, Slice, Span, Work,
+};
 use tegra_image::{Colour, Fit, Kernels, Shape};
 
 /// Side of the network's input in pixels.
@@ -36,8 +38,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Feed frames of a camera to a small network on the GPU, without a copy, and print how long each stage takes.
 ///
-/// Without --camera, the first /dev/video* is used on a board, and the synthetic camera on the software Orin. The
-/// network has random weights: it classifies nothing.
+/// Without --camera, the first /dev/video* is used on a board, or a thread that writes frames if there is none, and the
+/// synthetic camera on the software Orin. The network has random weights: it classifies nothing.
 ///
 /// Exit codes: 0 success; 1 wrong result, GPU fault, time-out, or a camera that stops; 2 no such device or camera, bad
 /// arguments; 130 interrupted, with the figures of the frames so far.
@@ -56,7 +58,7 @@ struct Options {
     /// Height in pixels; likewise
     #[arg(long, default_value_t = 480, value_parser = within(2..=8192_u32))]
     height: u32,
-    /// Frames per second of the synthetic camera
+    /// Frames per second of what is not a real camera
     #[arg(long, default_value_t = 5, value_parser = within(1..=1000_u32))]
     rate: u32,
     #[command(flatten)]
@@ -78,10 +80,9 @@ fn open_both(options: &Options) -> Result<(Device, Source), Failure> {
         return Ok((open(options.common.device)?, source));
     }
     if !software {
-        let none = anyhow!(
-            "there is no /dev/video*, and only the software Orin has a synthetic camera: --device sim"
-        );
-        return Err(Failure::Request(none));
+        let device = open(options.common.device)?;
+        let source = Source::thread(&device, size, options.rate.into()).map_err(Failure::Request)?;
+        return Ok((device, source));
     }
     let orin = SoftwareOrin::from_environment().map_err(Failure::request)?;
     let device = Device::open_through(Arc::new(orin.clone()), DeviceKind::Sim).map_err(Failure::request)?;
@@ -89,12 +90,28 @@ fn open_both(options: &Options) -> Result<(Device, Source), Failure> {
     Ok((device, source))
 }
 
+/// A buffer of the camera.
+enum Imported {
+    ReadOnly(ReadOnlyBuffer<u8>),
+    /// Of a driver that has no imports for reading only.
+    Shared(SharedBuffer<u8>),
+}
+
+impl Imported {
+    fn slice(&self, range: impl RangeBounds<usize>) -> tegra_hcq::Result<Slice<'_, u8>> {
+        match self {
+            Self::ReadOnly(buffer) => buffer.slice(range),
+            Self::Shared(buffer) => buffer.slice(range),
+        }
+    }
+}
+
 /// What turns frames into results; made once.
 struct Pipeline {
     queue: Queue,
     kernels: Kernels,
     /// The camera's buffers.
-    frames: Vec<ReadOnlyBuffer<u8>>,
+    frames: Vec<Imported>,
     rgb: Buffer<f32>,
     network: Mlp,
 }
@@ -103,7 +120,10 @@ impl Pipeline {
     fn new(device: &Device, source: &Source) -> anyhow::Result<Self> {
         let surface = source.surface();
         let bytes = usize::try_from(surface.bytes())?;
-        let import = |file| device.import_file_read_only::<u8>(file, ..bytes);
+        let import = |file| match device.import_file_read_only(file, ..bytes) {
+            Err(error) if error.is_unsupported() => Ok(Imported::Shared(device.import_file(file, ..bytes)?)),
+            imported => imported.map(Imported::ReadOnly),
+        };
         let frames = source.buffers().into_iter().map(import).collect::<Result<Vec<_>, _>>()?;
         let camera = Shape::rgb(surface.width(), surface.height());
         let rgb = device.alloc(usize::try_from(camera.elements())?)?.named("frame as RGB");
@@ -123,7 +143,7 @@ impl Pipeline {
         let (camera, small) = (Shape::rgb(surface.width(), surface.height()), Shape::rgb(SIDE, SIDE));
         let [convert, resize, normalise, infer] = STAGES;
         let stage = queue.span(convert);
-        kernels.yuv_to_rgb(queue, frame, surface, Colour::BT709_LIMITED, &mut *rgb)?;
+        kernels.yuv_to_rgb(queue, frame.slice(..)?, surface, Colour::BT709_LIMITED, &mut *rgb)?;
         drop(stage);
         let (stage, input) = (queue.span(resize), network.input());
         kernels.resize(queue, &*rgb, camera, &mut *input, small, Fit::Letterbox { fill: 0.5 })?;
@@ -171,12 +191,6 @@ impl Times {
             }
         }
     }
-}
-
-/// The clock of cameras.
-fn now() -> Duration {
-    let time = clock_gettime(ClockId::Monotonic);
-    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
 fn run(options: &Options) -> Result<ExitStatus, Failure> {
