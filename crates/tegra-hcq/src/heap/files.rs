@@ -20,9 +20,15 @@ impl Files {
     /// A further handle of memory that is still in use.
     fn get(&self, heap: &Arc<Heap>, id: FileId, access: FileAccess) -> Option<Handle> {
         let memory = self.0.lock().get(&(id, access))?.upgrade()?;
-        // Memory whose last handle is gone is on its way to its owner.
-        let revive = |handles: u32| (handles > 0).then_some(handles + 1);
-        memory.handles.fetch_update(Ordering::AcqRel, Ordering::Relaxed, revive).ok()?;
+        let join = |handles: u32| (handles > 0).then_some(handles + 1);
+        if memory.handles.fetch_update(Ordering::AcqRel, Ordering::Relaxed, join).is_err() {
+            // Its last handle is gone; the GPU may still use it.
+            let mut parked = heap.parked.lock();
+            let at = parked.blocks.iter().position(|block| Arc::ptr_eq(block, &memory))?;
+            parked.blocks.remove(at);
+            heap.parked_count.fetch_sub(1, Ordering::Relaxed);
+            memory.handles.store(1, Ordering::Release);
+        }
         Some(Handle::new(memory, heap))
     }
 

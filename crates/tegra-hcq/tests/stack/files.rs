@@ -260,6 +260,29 @@ fn refusals_of_other_drivers_say_what_to_do() {
 }
 
 #[test]
+fn memory_that_is_still_in_use_is_imported_again_without_a_call() {
+    let mut bench = Bench::new("basics");
+    let camera = bench.orin.camera(CameraOptions::default()).unwrap();
+    let import =
+        |bench: &Bench| bench.device.import_file_read_only::<u8>(camera.buffer(0).unwrap(), ..64).unwrap();
+    let (gate, mut copy) = (bench.device.signal(0).unwrap(), bench.device.alloc::<u8>(64).unwrap());
+    let frame = import(&bench);
+    bench.queue.wait_signal(&gate, 1).unwrap();
+    bench.queue.copy(&frame, &mut copy).unwrap();
+    let fence = bench.queue.submit().unwrap();
+    let va = frame.gpu_va();
+    drop(frame);
+    let calls = bench.probe.calls();
+    let again = import(&bench);
+    assert_eq!((again.gpu_va(), bench.probe.calls()), (va, calls));
+    gate.set(1);
+    fence.wait(TIMEOUT).unwrap();
+    bench.device.trim();
+    bench.queue.copy(&again, &mut copy).unwrap();
+    bench.queue.wait(TIMEOUT).unwrap();
+}
+
+#[test]
 fn queues_wait_for_each_other_through_files() {
     let mut bench = Bench::new("basics");
     let mut second = bench.device.queue().unwrap();
