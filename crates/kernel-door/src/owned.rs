@@ -4,7 +4,7 @@ use core::ffi::CStr;
 use core::fmt;
 use core::ptr::NonNull;
 use core::time::Duration;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags};
@@ -111,6 +111,14 @@ impl DoorFd {
     pub fn poll(&self, wanted: Events, timeout: Duration) -> Result<Events, Errno> {
         // SAFETY: the descriptor is `self`'s.
         unsafe { self.door.poll(self.raw, wanted, timeout) }
+    }
+}
+
+impl AsFd for DoorFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: every door returns descriptors of the process; `self` keeps this one open for the lifetime of the
+        // borrow.
+        unsafe { BorrowedFd::borrow_raw(self.raw) }
     }
 }
 

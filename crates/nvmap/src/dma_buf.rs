@@ -358,9 +358,7 @@ impl DmaBuf {
 impl AsFd for DmaBuf {
     /// The descriptor, for example to send to another process over a Unix socket.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: every door returns descriptors of the process; `fd` keeps this one open for the
-        // lifetime of the borrow.
-        unsafe { BorrowedFd::borrow_raw(self.fd.raw()) }
+        self.fd.as_fd()
     }
 }
 

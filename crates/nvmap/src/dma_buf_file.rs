@@ -155,8 +155,6 @@ fn flags(access: Access) -> sys::SyncFlags {
 
 impl AsFd for DmaBufFile {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: every door returns descriptors of the process; `fd` keeps this one open for the lifetime of the
-        // borrow.
-        unsafe { BorrowedFd::borrow_raw(self.fd.raw()) }
+        self.fd.as_fd()
     }
 }

@@ -5,7 +5,7 @@
 //! buffer is first cut out as a range of that buffer alone.
 
 use std::collections::BTreeSet;
-use std::os::fd::BorrowedFd;
+use std::os::fd::AsFd;
 
 use kernel_door::Errno;
 use nvgpu_sys::nvmap as sys;
@@ -108,7 +108,5 @@ fn range(nvmap: &Nvmap, handles: &[u32], offset: usize, len: usize) -> Result<Ha
     // CAST: sizes have at most 64 bits.
     let fd = sys::fd_for_range_from_list(nvmap.fd(), handles, offset as u64, len as u64)
         .map_err(|errno| (sys::GET_FD_FOR_RANGE_FROM_LIST.name(), errno))?;
-    // SAFETY: every door returns descriptors of the process; `fd` keeps this one open for the call.
-    let borrowed = unsafe { BorrowedFd::borrow_raw(fd.raw()) };
-    Handle::from_fd(nvmap.fd(), borrowed).map_err(|errno| (sys::FROM_FD.name(), errno))
+    Handle::from_fd(nvmap.fd(), fd.as_fd()).map_err(|errno| (sys::FROM_FD.name(), errno))
 }

@@ -110,9 +110,7 @@ impl RmMemory {
             ..Default::default()
         };
         rm.control(rm.client(), &control::OS_UNIX_EXPORT_OBJECT_TO_FD, &mut export)?;
-        // SAFETY: the descriptor is of the process, and `file` keeps it open during the call.
-        let borrowed = unsafe { BorrowedFd::borrow_raw(file.raw()) };
-        rustix::io::fcntl_dupfd_cloexec(borrowed, 0).map_err(|errno| Error::Call { call: "dup", errno })
+        rustix::io::fcntl_dupfd_cloexec(&file, 0).map_err(|errno| Error::Call { call: "dup", errno })
     }
 
     /// The memory that a file stands for.

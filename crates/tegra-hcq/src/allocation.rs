@@ -26,7 +26,7 @@ impl Device {
         let bytes = target.len() as u64;
         let memory = heap.find(source, bytes)?.ok_or(RangeError::NoMemory { address: source })?;
         heap.wait_for(&memory.uses, DEFAULT_TIMEOUT)?;
-        let _access = memory.begin_cpu(FileAccess::ReadOnly)?;
+        let _access = memory.access_cpu(FileAccess::ReadOnly)?;
         if heap.read_out(memory.purpose(), source, target) {
             return Ok(());
         }
@@ -55,7 +55,7 @@ impl Device {
             return Err(RangeError::ReadOnly { address: target }.into());
         }
         heap.wait_for(&memory.uses, DEFAULT_TIMEOUT)?;
-        let _access = memory.begin_cpu(FileAccess::ReadWrite)?;
+        let _access = memory.access_cpu(FileAccess::ReadWrite)?;
         if let Some(observer) = heap.observer() {
             observer.written(target, source.len());
         }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use kernel_door::DoorFd;
 use nvgpu_sys::address_space::{self as sys, MapBufferFlags};
 use nvgpu_sys::ctrl;
-use nvmap::{Buffer, DmaBuf, DmaBufFile};
+use nvmap::{Buffer, DmaBufFile};
 
 use crate::error::{self, Error};
 use crate::gpu::Gpu;
@@ -116,7 +116,6 @@ macro_rules! map_sources {
 
 map_sources! {
     Buffer, dma_buf;
-    DmaBuf, raw_fd;
     DmaBufFile, raw_fd;
 }
 

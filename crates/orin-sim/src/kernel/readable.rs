@@ -10,6 +10,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::fence::SyncFile;
+use super::process::served;
 use super::pulse::Pulse;
 
 /// Longest sleep between two looks, for fences with a deadline.
@@ -59,8 +60,7 @@ impl Waiting {
             None => false,
             Some(file) if file.result().is_none() => true,
             Some(_) => {
-                // An empty pipe has room.
-                let _ = rustix::io::write(keep, &[1]);
+                served::make_readable(keep);
                 false
             }
         });

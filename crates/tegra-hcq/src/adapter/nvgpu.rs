@@ -1,7 +1,7 @@
 //! The Orin's kernel driver, nvgpu with nvmap, on a board or in the software Orin.
 
 use core::ptr::NonNull;
-use std::os::fd::{BorrowedFd, IntoRawFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -245,15 +245,9 @@ unsafe impl FenceCounter for Syncpoint {
 
     fn file(&self, increments: u32) -> Result<OwnedFd> {
         let fence = self.node.fence(self.syncpoint.after(increments))?;
-        Ok(owned(fence.fd())?)
+        // The process closes it without the door.
+        Ok(duplicate(fence.fd().as_fd())?)
     }
-}
-
-/// A duplicate of a descriptor that leaves the door: the process closes it by itself.
-fn owned(fd: &DoorFd) -> Result<OwnedFd, nvgpu_channel::Error> {
-    // SAFETY: every door returns descriptors of the process; `fd` keeps this one open during the call.
-    let fd = unsafe { BorrowedFd::borrow_raw(fd.raw()) };
-    duplicate(fd)
 }
 
 /// A duplicate of a descriptor, closed on exec.

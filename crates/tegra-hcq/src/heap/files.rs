@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Weak};
 
-use gpu_hal::{FileAccess, FileId, MemoryUse};
+use gpu_hal::{DeviceMemory, FileAccess, FileId, MemoryUse};
 use parking_lot::Mutex;
 
 use super::pool::{self, Content, Memory};
@@ -52,15 +52,26 @@ impl Heap {
             memory = allocate();
         }
         let memory = memory.map_err(|error| self.out_of_memory(bytes, error))?;
-        let (id, whole) = (memory.file_id(), memory.bytes());
-        let memory = self.pool.adopt_shared(memory, (whole, Content::Shared), FileAccess::ReadWrite, false);
+        Ok(self.enter_file(memory, Content::Shared, FileAccess::ReadWrite, bytes))
+    }
+
+    /// Takes ownership of memory that files stand for, of which `bytes` bytes were asked for.
+    fn enter_file(
+        self: &Arc<Self>,
+        memory: Box<dyn DeviceMemory>,
+        content: Content,
+        access: FileAccess,
+        bytes: u64,
+    ) -> Handle {
+        let id = memory.file_id();
+        let memory = self.pool.adopt_shared(memory, content, access);
         if let Some(observer) = self.observer() {
             observer.adopted(&memory, bytes);
         }
         if let Some(id) = id {
             self.files.add(id, &memory);
         }
-        Ok(Handle::new(memory, self))
+        Handle::new(memory, self)
     }
 
     /// Maps the memory behind a file, or returns what has mapped it.
@@ -72,13 +83,6 @@ impl Heap {
         }
         let memory = self.driver().import_file(file, access, Content::Imported.name())?;
         let bytes = memory.bytes();
-        let memory = self.pool.adopt_shared(memory, (bytes, Content::Imported), access, true);
-        if let Some(observer) = self.observer() {
-            observer.adopted(&memory, bytes);
-        }
-        if let Some(id) = id {
-            self.files.add(id, &memory);
-        }
-        Ok(Handle::new(memory, self))
+        Ok(self.enter_file(memory, Content::Imported, access, bytes))
     }
 }

@@ -204,40 +204,36 @@ impl Memory {
         self.slab.memory.export(access)
     }
 
-    /// As [`Memory::begin_cpu`], until [`Memory::end_cpu`].
-    ///
-    /// # Errors
-    ///
-    /// As [`DeviceMemory::begin_cpu`].
-    pub(crate) fn keep_cpu(&self, access: FileAccess) -> Result<()> {
-        self.begin_cpu(access).map(core::mem::forget)
-    }
-
-    /// Ends the accesses of [`Memory::keep_cpu`].
-    ///
-    /// # Errors
-    ///
-    /// As [`DeviceMemory::end_cpu`].
-    pub(crate) fn end_cpu(&self, access: FileAccess) -> Result<()> {
-        if self.purpose != MemoryUse::Shared {
-            return Ok(());
-        }
-        Ok(self.slab.memory.end_cpu(access)?)
-    }
-
-    /// Begins accesses of the CPU; they last until the guard is dropped. Does nothing for memory that only this process
-    /// and its devices access.
+    /// Begins accesses of the CPU, until [`Memory::end_cpu`]. Does nothing for memory that only this process and its
+    /// devices access.
     ///
     /// # Errors
     ///
     /// As [`DeviceMemory::begin_cpu`].
     #[inline]
-    pub(crate) fn begin_cpu(&self, access: FileAccess) -> Result<CpuAccess<'_>> {
-        if self.purpose != MemoryUse::Shared {
-            return Ok(CpuAccess(None));
-        }
-        self.slab.memory.begin_cpu(access)?;
-        Ok(CpuAccess(Some((self, access))))
+    pub(crate) fn begin_cpu(&self, access: FileAccess) -> Result<()> {
+        if self.purpose == MemoryUse::Shared { Ok(self.slab.memory.begin_cpu(access)?) } else { Ok(()) }
+    }
+
+    /// Ends the accesses of [`Memory::begin_cpu`].
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceMemory::end_cpu`].
+    #[inline]
+    pub(crate) fn end_cpu(&self, access: FileAccess) -> Result<()> {
+        if self.purpose == MemoryUse::Shared { Ok(self.slab.memory.end_cpu(access)?) } else { Ok(()) }
+    }
+
+    /// As [`Memory::begin_cpu`], until the result is dropped.
+    ///
+    /// # Errors
+    ///
+    /// As [`Memory::begin_cpu`].
+    #[inline]
+    pub(crate) fn access_cpu(&self, access: FileAccess) -> Result<CpuAccess<'_>> {
+        self.begin_cpu(access)?;
+        Ok(CpuAccess(self, access))
     }
 
     /// Sets the requested size, if more was allocated.
@@ -266,13 +262,13 @@ impl Memory {
 
 /// Accesses of the CPU to memory that devices of other drivers access; ends them when it is dropped.
 #[derive(Debug)]
-pub(crate) struct CpuAccess<'a>(Option<(&'a Memory, FileAccess)>);
+pub(crate) struct CpuAccess<'a>(&'a Memory, FileAccess);
 
 impl Drop for CpuAccess<'_> {
+    #[inline]
     fn drop(&mut self) {
-        if let Some((memory, access)) = self.0
-            && let Err(error) = memory.slab.memory.end_cpu(access)
-        {
+        let Self(memory, access) = *self;
+        if let Err(error) = memory.end_cpu(access) {
             tracing::warn!(%error, "the end of accesses by the CPU was not taken: devices may see old data");
         }
     }
@@ -503,13 +499,12 @@ impl Pool {
     pub(crate) fn adopt_shared(
         &self,
         memory: Box<dyn DeviceMemory>,
-        (bytes, content): (u64, Content),
+        content: Content,
         access: FileAccess,
-        imported: bool,
     ) -> Arc<Memory> {
-        let (slab, whole) = (Slab::new(memory, 1), bytes);
-        let home = if imported { Home::Nowhere } else { Home::Driver };
-        let memory = self.register(&slab, (0, whole), (MemoryUse::Shared, access), home);
+        let (bytes, slab) = (memory.bytes(), Slab::new(memory, 1));
+        let home = if content == Content::Imported { Home::Nowhere } else { Home::Driver };
+        let memory = self.register(&slab, (0, bytes), (MemoryUse::Shared, access), home);
         memory.begin(bytes, content);
         memory
     }

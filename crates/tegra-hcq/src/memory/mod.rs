@@ -328,7 +328,7 @@ impl<T: Pod> Buffer<T> {
     ///
     /// [`Error::Driver`](crate::Error::Driver).
     pub fn begin_cpu(&self, access: FileAccess) -> Result<()> {
-        self.handle.memory().keep_cpu(access)
+        self.handle.memory().begin_cpu(access)
     }
 
     /// Tells the driver that the accesses of [`Buffer::begin_cpu`] have ended.

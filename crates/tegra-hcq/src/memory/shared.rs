@@ -353,7 +353,7 @@ impl<T: Pod> SharedBuffer<T> {
         let memory = self.part.handle.memory();
         // SAFETY: the part lies inside the memory.
         let elements = unsafe { memory.map()?.cast::<T>().add(self.part.start) };
-        Ok(CpuAccess { elements, len: self.part.len, _access: memory.begin_cpu(FileAccess::ReadWrite)? })
+        Ok(CpuAccess { elements, len: self.part.len, _access: memory.access_cpu(FileAccess::ReadWrite)? })
     }
 }
 

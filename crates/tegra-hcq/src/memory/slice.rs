@@ -128,7 +128,7 @@ impl<'a, T: Pod> Slice<'a, T> {
     pub fn copy_to_slice(&self, target: &mut [T]) -> Result<()> {
         check_len(target.len(), self.len)?;
         self.wait()?;
-        let _access = self.handle.memory().begin_cpu(FileAccess::ReadOnly)?;
+        let _access = self.handle.memory().access_cpu(FileAccess::ReadOnly)?;
         if self.handle.heap().read_out(self.purpose(), self.gpu_va(), bytemuck::cast_slice_mut(target)) {
             return Ok(());
         }
@@ -251,7 +251,7 @@ impl<'a, T: Pod> SliceMut<'a, T> {
         }
         let all = self.as_slice();
         all.wait()?;
-        let _access = self.handle.memory().begin_cpu(FileAccess::ReadWrite)?;
+        let _access = self.handle.memory().access_cpu(FileAccess::ReadWrite)?;
         if let Some(observer) = self.handle.heap().observer() {
             observer.written(all.gpu_va(), size_of_val(source));
         }

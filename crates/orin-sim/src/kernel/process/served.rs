@@ -392,7 +392,7 @@ fn is_waiting(object: &Object) -> bool {
 }
 
 /// Makes the other end of a pipe readable. A full pipe is readable already.
-fn make_readable(keep: &OwnedFd) {
+pub(in crate::kernel) fn make_readable(keep: &OwnedFd) {
     let _ = rustix::io::write(keep, &[1]);
 }
 
