@@ -204,7 +204,8 @@ proptest! {
         for fd in 0..4096 {
             let kept = [bench.nvmap.raw(), bench.ctrl.raw()];
             if !kept.contains(&fd) && is_owned(&bench.orin, &other, fd) {
-                prop_assert_eq!(close(&bench.door, fd), Ok(()));
+                let name = name(fd);
+                prop_assert_eq!(close(&bench.door, fd), Ok(()), "{} {}", fd, name);
             }
         }
         let Bench { orin, door, nvmap, ctrl, .. } = bench;

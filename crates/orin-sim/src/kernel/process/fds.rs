@@ -445,7 +445,10 @@ impl Fds {
             owner == mine && other == inode && is_duplicate(fd, other, file)
         };
         let known = self.table.iter().find(|(_, entry)| is_it(entry.owner, entry.inode, entry.file));
-        let orphan = || self.orphans.iter().position(|o| is_it(o.owner, o.inode, o.file)).map(Place::Orphan);
+        // Without a holder of the lock the program has closed the last duplicate, and the number is the kernel's own.
+        let is_open = |o: &Orphan| another_holds(o.probe.as_fd(), o.file);
+        let is_orphan = |o: &Orphan| is_it(o.owner, o.inode, o.file) && is_open(o);
+        let orphan = || self.orphans.iter().position(is_orphan).map(Place::Orphan);
         known.map(|(number, _)| Place::Table(*number)).or_else(orphan)
     }
 
