@@ -77,7 +77,7 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         Ok(model) => {
             let shape = model.shape();
             assert!(model.bytes_per_token() <= 2 * data.len());
-            behaviours.insert(hashed((shape.architecture.name(), shape.tied, shape.layers, shape.heads)));
+            behaviours.insert(hashed((shape.architecture.name(), shape.tied, &shape.layers, shape.heads)));
             let mut reference = Reference::new(&model, CacheFormat::Half).expect("conversions are checked");
             let logits = reference.step(0).expect("there is at least one token and position");
             assert_eq!(logits.len(), shape.vocabulary);

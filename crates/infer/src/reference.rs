@@ -3,7 +3,7 @@
 use half::f16;
 
 use crate::error::{Error, Result};
-use crate::model::{Activation, Linear, Matrix, Model, Norm, NormKind, Positions, RopePairs, Vector};
+use crate::model::{Activation, LayerShape, Linear, Matrix, Model, Norm, NormKind, Rope, Vector};
 
 /// Weights are converted once if they need at most this many bytes, else whenever they are used.
 const MOST_DENSE_BYTES: usize = 1 << 30;
@@ -34,7 +34,7 @@ pub struct Reference<'m> {
     layers: Vec<Layer<'m>>,
     output: Dense<'m>,
     output_norm: Normaliser,
-    frequencies: Option<Vec<f64>>,
+    rotations: Vec<Rotation>,
     len: usize,
 }
 
@@ -64,14 +64,23 @@ struct Normaliser {
     bias: Option<Vec<f64>>,
 }
 
+/// A rotation with the angle per position of each pair.
+#[derive(Debug)]
+struct Rotation {
+    rope: Rope,
+    frequencies: Vec<f64>,
+}
+
 #[derive(Debug)]
 struct Layer<'m> {
+    shape: LayerShape,
     attention_norm: Normaliser,
     query: Dense<'m>,
     key: Dense<'m>,
     value: Dense<'m>,
     query_norm: Option<Normaliser>,
     key_norm: Option<Normaliser>,
+    sinks: Option<Vec<f64>>,
     attention_output: Dense<'m>,
     feed_forward_norm: Normaliser,
     gate: Option<Dense<'m>>,
@@ -180,15 +189,17 @@ impl<'m> Reference<'m> {
         let head_norm =
             |weights: Option<Vector<'m>>| weights.map(|weights| normaliser(Norm { weights, bias: None }));
         let dense = |linear| Dense::new(linear, convert);
-        let layer = |number| {
+        let layer = |(number, own): (usize, &LayerShape)| {
             let layer = model.layer(number);
             Ok(Layer {
+                shape: *own,
                 attention_norm: normaliser(layer.attention_norm),
                 query: dense(layer.query)?,
                 key: dense(layer.key)?,
                 value: dense(layer.value)?,
                 query_norm: head_norm(layer.query_norm),
                 key_norm: head_norm(layer.key_norm),
+                sinks: layer.sinks.map(exact),
                 attention_output: dense(layer.attention_output)?,
                 feed_forward_norm: normaliser(layer.feed_forward_norm),
                 gate: layer.feed_forward.gate.map(dense).transpose()?,
@@ -198,13 +209,18 @@ impl<'m> Reference<'m> {
                 values: Vec::new(),
             })
         };
+        let rotation = |(number, rope): (usize, &Rope)| Rotation {
+            rope: *rope,
+            frequencies: model.rope_frequencies(number),
+        };
+        let rotations = shape.ropes.iter().enumerate().map(rotation).collect();
         Ok(Self {
             model,
             cache_format,
-            layers: (0..shape.layers).map(layer).collect::<Result<_>>()?,
+            layers: shape.layers.iter().enumerate().map(layer).collect::<Result<_>>()?,
             output: dense(Linear { weights: model.output(), bias: None })?,
             output_norm: normaliser(model.output_norm()),
-            frequencies: model.rope_frequencies(),
+            rotations,
             len: 0,
         })
     }
@@ -253,8 +269,7 @@ impl<'m> Reference<'m> {
             add(&mut x, &rows(positions, position, 1)?);
         }
         for layer in &mut self.layers {
-            let attended =
-                layer.attend(self.model, self.cache_format, self.frequencies.as_deref(), position, &x)?;
+            let attended = layer.attend(self.model, self.cache_format, &self.rotations, position, &x)?;
             add(&mut x, &attended);
             let fed = layer.feed_forward(shape.activation, &x)?;
             add(&mut x, &fed);
@@ -286,12 +301,13 @@ impl Layer<'_> {
         &mut self,
         model: &Model,
         format: CacheFormat,
-        frequencies: Option<&[f64]>,
+        rotations: &[Rotation],
         position: usize,
         x: &[f64],
     ) -> Result<Vec<f64>> {
         let shape = model.shape();
         let size = shape.head_size;
+        let rotation = self.shape.rope.map(|rope| &rotations[rope]);
         let normal = self.attention_norm.apply(x);
         let (mut query, mut key) = (self.query.product(&normal)?, self.key.product(&normal)?);
         for (heads, norm) in [(&mut query, &self.query_norm), (&mut key, &self.key_norm)] {
@@ -300,8 +316,8 @@ impl Layer<'_> {
                     let normal = norm.apply(head);
                     head.copy_from_slice(&normal);
                 }
-                if let (Some(frequencies), Positions::Rope { pairs, .. }) = (frequencies, shape.positions) {
-                    rotate(head, pairs, frequencies, position);
+                if let Some(rotation) = rotation {
+                    rotation.apply(head, position);
                 }
             }
         }
@@ -312,15 +328,17 @@ impl Layer<'_> {
         self.keys.push(stored(key));
         self.values.push(stored(self.value.product(&normal)?));
         let mut attended = vec![0.0; query.len()];
+        let first = self.shape.window.map_or(0, |window| self.keys.len().saturating_sub(window));
         let heads = query.chunks_exact(size).zip(attended.chunks_exact_mut(size));
         for (head, (query, out)) in heads.enumerate() {
             let at = head / (shape.heads / shape.kv_heads) * size;
-            let score = |key: &Vec<f64>| dot(&key[at..at + size], query) / (size as f64).sqrt();
-            let scores: Vec<f64> = self.keys.iter().map(score).collect();
-            let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let score = |key: &Vec<f64>| dot(&key[at..at + size], query) * shape.attention_scale;
+            let scores: Vec<f64> = self.keys[first..].iter().map(score).collect();
+            let sink = self.sinks.as_ref().map_or(f64::NEG_INFINITY, |sinks| sinks[head]);
+            let most = scores.iter().copied().fold(sink, f64::max);
             let weights: Vec<f64> = scores.iter().map(|score| (score - most).exp()).collect();
-            let sum: f64 = weights.iter().sum();
-            for (weight, value) in weights.iter().zip(&self.values) {
+            let sum: f64 = weights.iter().sum::<f64>() + (sink - most).exp();
+            for (weight, value) in weights.iter().zip(&self.values[first..]) {
                 for (out, value) in out.iter_mut().zip(&value[at..at + size]) {
                     *out += weight / sum * value;
                 }
@@ -359,13 +377,16 @@ fn gelu(x: f64) -> f64 {
     0.5 * x * (1.0 + (ROOT * (x + 0.044_715 * x * x * x)).tanh())
 }
 
-/// Rotates the pairs of a head.
-fn rotate(head: &mut [f64], pairs: RopePairs, frequencies: &[f64], position: usize) {
-    for (pair, frequency) in frequencies.iter().enumerate() {
-        let (first, second) = pairs.of(pair, head.len());
-        let (sin, cos) = (position as f64 * frequency).sin_cos();
-        let (a, b) = (head[first], head[second]);
-        (head[first], head[second]) = (a * cos - b * sin, a * sin + b * cos);
+impl Rotation {
+    /// Rotates the pairs of a head.
+    fn apply(&self, head: &mut [f64], position: usize) {
+        for (pair, frequency) in self.frequencies.iter().enumerate() {
+            let (first, second) = self.rope.pairs.of(pair, self.rope.components);
+            let (sin, cos) = (position as f64 * frequency).sin_cos();
+            let (sin, cos) = (sin * self.rope.magnitude, cos * self.rope.magnitude);
+            let (a, b) = (head[first], head[second]);
+            (head[first], head[second]) = (a * cos - b * sin, a * sin + b * cos);
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::weights::{self, Packed, Weights};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::{cubins, word, words};
-use crate::model::{Activation, Model, NormKind, Positions, RopePairs, Shape};
+use crate::model::{Activation, Model, NormKind, RopePairs, Shape};
 use crate::parameters::{
     ActivationCode, AttentionParams, Epilogue, ProductParams, Prologue, Rotation, SampleParams,
 };
@@ -74,7 +74,7 @@ pub(super) struct Inner {
     pub(super) device: Device,
     pub(super) shape: Shape,
     pub(super) weights: Weights,
-    /// Rotation of each pair from one position to the next, in turns; empty without rotation.
+    /// Rotation of each pair of each of the model's rotations from one position to the next, in turns.
     pub(super) frequencies: Vec<f64>,
     /// By format.
     product: [Kernel; BlockType::ALL.len()],
@@ -187,13 +187,13 @@ impl Engine {
         let attention = Program::load_fitting(device, &cubins!("llm/attention"))?;
         let attention_wide = Program::load_fitting(device, &cubins!("llm/attention_wide"))?;
         let sample = Program::load_fitting(device, &cubins!("llm/sample"))?;
-        let frequencies = model.rope_frequencies().unwrap_or_default();
+        let frequencies = (0..shape.ropes.len()).flat_map(|rope| model.rope_frequencies(rope));
         let weights = Weights::load(device, model, progress)?;
         let inner = Inner {
             device: device.clone(),
             prompt: PromptKernels::load(device, &shape, |block| weights.has(block))?,
             scratch: prompt::Scratch::default(),
-            frequencies: frequencies.into_iter().map(|radians| radians / core::f64::consts::TAU).collect(),
+            frequencies: frequencies.map(|radians| radians / core::f64::consts::TAU).collect(),
             product,
             attention: attention.kernel(&format!("attention_{group}_{lanes}"))?,
             batch: BatchKernels {
@@ -360,14 +360,19 @@ impl Inner {
         Ok(())
     }
 
-    /// Which columns of heads are rotated together, and the number of rotated columns.
-    pub(super) fn rotation(&self) -> Result<(Rotation, u32)> {
-        let rotated = word(self.shape.head_size)?;
-        Ok(match self.shape.positions {
-            Positions::Learned => (Rotation::Nothing, 0),
-            Positions::Rope { pairs: RopePairs::Neighbours, .. } => (Rotation::Neighbours, rotated),
-            Positions::Rope { pairs: RopePairs::Halves, .. } => (Rotation::Halves, rotated),
-        })
+    /// Which columns of a layer's heads are rotated together, their number, and the place of the layer's rotation among
+    /// those of the model, in bytes.
+    pub(super) fn rotation(&self, number: usize) -> Result<(Rotation, u32, u64)> {
+        let shape = &self.shape;
+        let Some(rope) = shape.layers[number].rope else { return Ok((Rotation::Nothing, 0, 0)) };
+        let pairs: usize = shape.ropes[..rope].iter().map(|rope| rope.components / 2).sum();
+        let rope = shape.ropes[rope];
+        let kind = match rope.pairs {
+            RopePairs::Neighbours => Rotation::Neighbours,
+            RopePairs::Halves => Rotation::Halves,
+        };
+        // CAST: a few bytes per component of a head.
+        Ok((kind, word(rope.components)?, pairs as u64 * 8))
     }
 
     /// Parameters of the attention of a layer.
@@ -376,13 +381,13 @@ impl Inner {
         // CAST: usize is at most 64 bits.
         let cache = (number * shape.kv_width()) as u64 * u64::from(at.context) * 2;
         let [heads, key_heads, head_size] = words([shape.heads, shape.kv_heads, shape.head_size])?;
-        let (rotate, rotated) = self.rotation()?;
+        let (rotate, rotated, rotation) = self.rotation(number)?;
         let start = layer.output.place.end as u64;
         Ok(AttentionParams {
             qkv: at.qkv,
             query_norm: layer.query_norm,
             key_norm: layer.key_norm,
-            rotation: at.rotation,
+            rotation: at.rotation + rotation,
             keys: at.keys + cache,
             values: at.values + cache,
             position: at.position,
@@ -397,7 +402,7 @@ impl Inner {
             context: at.context,
             rotate: rotate as u32,
             rotated,
-            scale: 1.0 / (shape.head_size as f32).sqrt(),
+            scale: shape.attention_scale as f32,
             epsilon: shape.epsilon as f32,
             ..AttentionParams::default()
         })

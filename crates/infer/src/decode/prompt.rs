@@ -321,7 +321,7 @@ impl Run<'_> {
     /// Rotates queries and keys, and appends keys and values to the cache of a layer.
     fn rotate(&mut self, number: usize) -> Result<()> {
         let (shape, layer) = (&self.engine.shape, &self.engine.weights.layers[number]);
-        let (rotate, rotated) = self.engine.rotation()?;
+        let (rotate, rotated, rotation) = self.engine.rotation(number)?;
         let [start, heads, key_heads, head_size] =
             words([self.source.start, shape.heads, shape.kv_heads, shape.head_size])?;
         let cache = self.cache(number);
@@ -329,7 +329,7 @@ impl Run<'_> {
             qkv: self.vectors.qkv,
             query_norm: layer.query_norm,
             key_norm: layer.key_norm,
-            rotation: self.vectors.rotation,
+            rotation: self.vectors.rotation + rotation,
             queries: self.vectors.queries,
             keys: self.at.keys + cache,
             values: self.at.values + cache,
@@ -340,7 +340,7 @@ impl Run<'_> {
             context: self.at.context,
             rotate: rotate as u32,
             rotated,
-            scale: 1.0 / (shape.head_size as f32).sqrt(),
+            scale: shape.attention_scale as f32,
             epsilon: shape.epsilon as f32,
             unused: 0,
         };

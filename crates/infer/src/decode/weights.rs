@@ -179,7 +179,7 @@ type Parts<'a> = (Layout<'a>, Vec<Layer>, Norm, Packed, Packed, u64);
 
 fn lay_out(model: &Model) -> Parts<'_> {
     let mut layout = Layout::default();
-    let layers = (0..model.shape().layers).map(|number| layout.layer(model.layer(number))).collect();
+    let layers = (0..model.shape().layers.len()).map(|number| layout.layer(model.layer(number))).collect();
     let output_norm = layout.norm(model.output_norm());
     let output = layout.matrix(Rows::of(model.output()), None);
     let embedding =

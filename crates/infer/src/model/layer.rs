@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::{ModelFault, NormKind, Positions, Shape};
+use super::{ModelFault, NormKind, Shape};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::gguf::{File, Tensor};
@@ -152,6 +152,8 @@ pub struct Layer<'a> {
     pub query_norm: Option<Vector<'a>>,
     /// Normalises each key head before rotation; Qwen 3 only.
     pub key_norm: Option<Vector<'a>>,
+    /// A score of each query head that takes part in the softmax and has no value.
+    pub sinks: Option<Vector<'a>>,
     /// Behind the attention.
     pub attention_output: Linear<'a>,
     /// In front of the feed-forward network.
@@ -245,6 +247,7 @@ impl<'a> Finder<'a> {
             value,
             query_norm: self.head_norm(&format!("{block}.attn_q_norm.weight"))?,
             key_norm: self.head_norm(&format!("{block}.attn_k_norm.weight"))?,
+            sinks: self.optional_vector(&format!("{block}.attn_sinks.weight"), shape.heads)?,
             attention_output: self.linear(
                 &format!("{block}.attn_output"),
                 shape.query_width(),
@@ -268,7 +271,7 @@ impl<'a> Finder<'a> {
     /// Returns an error if the file has tensors that no layer uses.
     pub(super) fn refuse_others(&self) -> Result<()> {
         let found = self.found.borrow();
-        let rotated = matches!(self.shape.positions, Positions::Rope { .. });
+        let rotated = !self.shape.ropes.is_empty();
         // Old files of LLaMA models contain the frequencies that follow from the keys.
         let is_known = |name: &str| found.contains(name) || rotated && name.ends_with(".attn_rot_embd");
         match self.file.tensors().find(|tensor| !is_known(tensor.name)) {

@@ -8,7 +8,7 @@ use std::path::Path;
 
 pub use fault::ModelFault;
 pub use layer::{FeedForward, Layer, Linear, Matrix, Norm, Vector};
-pub use shape::{Activation, Architecture, NormKind, Positions, RopePairs, Shape};
+pub use shape::{Activation, Architecture, LayerShape, NormKind, Rope, RopePairs, Shape};
 
 use crate::error::{Error, Result};
 use crate::gguf::File;
@@ -81,11 +81,11 @@ impl Model {
         let mut shape = Shape::read(&file)?;
         shape.tied = file.tensor(OUTPUT).is_none();
         // Each layer has tensors of its own: a number of layers that exceeds them is found without a long search.
-        if shape.layers > file.tensors().len() {
+        if shape.layers.len() > file.tensors().len() {
             let key = format!("{}.block_count", shape.architecture);
             return Err(Error::Model(ModelFault::Size {
                 key,
-                size: shape.layers as u64,
+                size: shape.layers.len() as u64,
                 most: file.tensors().len(),
             }));
         }
@@ -95,17 +95,15 @@ impl Model {
             finder.matrix(OUTPUT, shape.width, shape.vocabulary)?;
         }
         finder.norm("output_norm")?;
-        match shape.positions {
-            Positions::Learned => {
-                finder.matrix(POSITIONS, shape.width, shape.context)?;
-            }
-            Positions::Rope { .. } => {
-                if let Some(factors) = finder.optional_vector(ROPE_FACTORS, shape.head_size / 2)? {
-                    factors.refuse(|factor| !factor.is_finite() || factor <= 0.0)?;
-                }
+        if shape.learned_positions {
+            finder.matrix(POSITIONS, shape.width, shape.context)?;
+        }
+        for rope in &shape.ropes {
+            if let Some(factors) = finder.optional_vector(ROPE_FACTORS, rope.components / 2)? {
+                factors.refuse(|factor| !factor.is_finite() || factor <= 0.0)?;
             }
         }
-        for number in 0..shape.layers {
+        for number in 0..shape.layers.len() {
             finder.layer(number)?;
         }
         finder.refuse_others()?;
@@ -134,9 +132,9 @@ impl Model {
 
     /// The vectors of the positions, one per row; `None` if positions are rotations.
     pub fn position_embedding(&self) -> Option<Matrix<'_>> {
-        let learned = self.shape.positions == Positions::Learned;
         // PANIC: `Model::new` found the same tensor with the same shape.
-        learned
+        self.shape
+            .learned_positions
             .then(|| self.finder().matrix(POSITIONS, self.shape.width, self.shape.context).expect("checked"))
     }
 
@@ -159,23 +157,28 @@ impl Model {
     ///
     /// If the model has no layer with this number.
     pub fn layer(&self, number: usize) -> Layer<'_> {
-        assert!(number < self.shape.layers, "the model has {} layers, not {number}", self.shape.layers);
+        let layers = self.shape.layers.len();
+        assert!(number < layers, "the model has {layers} layers, not {number}");
         // PANIC: `Model::new` found the same tensors with the same shapes.
         self.finder().layer(number).expect("checked")
     }
 
-    /// Angle per position of each pair of components, in radians, with all scaling; `None` without rotation.
-    pub fn rope_frequencies(&self) -> Option<Vec<f64>> {
-        let Positions::Rope { base, scale, .. } = self.shape.positions else { return None };
-        let pairs = self.shape.head_size / 2;
+    /// Angle per position of each pair of components in a rotation of [`Shape::ropes`], in radians, with all scaling.
+    ///
+    /// # Panics
+    ///
+    /// If the rotation is not one of them.
+    pub fn rope_frequencies(&self, rope: usize) -> Vec<f64> {
+        let Rope { components, base, scale, .. } = self.shape.ropes[rope];
+        let pairs = components / 2;
         // PANIC: `Model::new` found the same tensor with the same shape.
         let factors = self.finder().optional_vector(ROPE_FACTORS, pairs).expect("checked");
         let factors = factors.map_or_else(|| vec![1.0; pairs], |factors| factors.to_vec());
         let frequency = |(pair, factor): (usize, f32)| {
-            let exponent = -2.0 * pair as f64 / self.shape.head_size as f64;
+            let exponent = -2.0 * pair as f64 / components as f64;
             base.powf(exponent) / scale / f64::from(factor)
         };
-        Some(factors.into_iter().enumerate().map(frequency).collect())
+        factors.into_iter().enumerate().map(frequency).collect()
     }
 
     /// Bytes of all tensors.

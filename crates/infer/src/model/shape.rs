@@ -60,36 +60,45 @@ pub enum NormKind {
 pub enum RopePairs {
     /// 2 i and 2 i + 1.
     Neighbours,
-    /// i and i + half of the head.
+    /// i and i + half of the rotated components.
     Halves,
 }
 
 impl RopePairs {
-    /// The components of pair `pair` in a head of `head_size`.
-    pub const fn of(self, pair: usize, head_size: usize) -> (usize, usize) {
+    /// The components of pair `pair` if `components` of a head are rotated.
+    pub const fn of(self, pair: usize, components: usize) -> (usize, usize) {
         match self {
             Self::Neighbours => (2 * pair, 2 * pair + 1),
-            Self::Halves => (pair, pair + head_size / 2),
+            Self::Halves => (pair, pair + components / 2),
         }
     }
 }
 
-/// How a model knows the position of a token.
+/// A rotation of queries and keys: pairs of components are rotated by position x frequency; see
+/// [`Model::rope_frequencies`](super::Model::rope_frequencies).
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
-pub enum Positions {
-    /// A vector per position is added to the embedding.
-    Learned,
-    /// Pairs of components of queries and keys are rotated by position x frequency; see
-    /// [`Model::rope_frequencies`](super::Model::rope_frequencies).
-    Rope {
-        /// Which components form a pair.
-        pairs: RopePairs,
-        /// Frequency i is this number to the power of -2 i / head size, before scaling.
-        base: f64,
-        /// Positions are divided by this number; 1 without scaling.
-        scale: f64,
-    },
+pub struct Rope {
+    /// Which components form a pair.
+    pub pairs: RopePairs,
+    /// Components of a head that are rotated, the first ones; even.
+    pub components: usize,
+    /// Frequency i is this number to the power of -2 i / components, before scaling.
+    pub base: f64,
+    /// Positions are divided by this number; 1 without scaling.
+    pub scale: f64,
+    /// Factor of cosine and sine; 1 without scaling.
+    pub magnitude: f64,
+}
+
+/// What may differ from layer to layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct LayerShape {
+    /// Newest positions that a token sees, its own among them; `None` for all.
+    pub window: Option<usize>,
+    /// Index of the rotation in [`Shape::ropes`]; `None` without rotation.
+    pub rope: Option<usize>,
 }
 
 /// The function between the products of a feed-forward network.
@@ -117,7 +126,7 @@ impl Activation {
 ///
 /// let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
 /// let shape = model.shape();
-/// assert_eq!((shape.layers, shape.width, shape.query_width(), shape.kv_width()), (2, 256, 256, 128));
+/// assert_eq!((shape.layers.len(), shape.width, shape.query_width(), shape.kv_width()), (2, 256, 256, 128));
 /// // 2 layers, key and value, 2 bytes each.
 /// assert_eq!(shape.kv_bytes(100), Some(2 * 2 * 128 * 2 * 100));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -127,8 +136,8 @@ impl Activation {
 pub struct Shape {
     /// The family.
     pub architecture: Architecture,
-    /// Number of layers.
-    pub layers: usize,
+    /// The layers.
+    pub layers: Vec<LayerShape>,
     /// Components of a token's vector.
     pub width: usize,
     /// Number of query heads.
@@ -147,8 +156,12 @@ pub struct Shape {
     pub norm: NormKind,
     /// Added to a variance before its square root is taken.
     pub epsilon: f64,
-    /// How positions enter.
-    pub positions: Positions,
+    /// Whether a vector per position is added to the embedding.
+    pub learned_positions: bool,
+    /// The rotations that layers refer to.
+    pub ropes: Vec<Rope>,
+    /// Factor of the products of queries and keys.
+    pub attention_scale: f64,
     /// The feed-forward network's function.
     pub activation: Activation,
     /// Whether the embedding is also the output matrix.
@@ -171,7 +184,7 @@ impl Shape {
 
     /// Bytes of keys and values in halves for `positions` positions; `None` if more than can be counted.
     pub fn kv_bytes(&self, positions: usize) -> Option<usize> {
-        let position = self.kv_width().checked_mul(2 * CACHE_BYTES)?.checked_mul(self.layers)?;
+        let position = self.kv_width().checked_mul(2 * CACHE_BYTES)?.checked_mul(self.layers.len())?;
         position.checked_mul(positions)
     }
 
@@ -214,9 +227,11 @@ impl Shape {
         let is_gpt2 = architecture == Architecture::Gpt2;
         let epsilon =
             if is_gpt2 { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
+        let ropes = if is_gpt2 { Vec::new() } else { vec![keys.rope(head_size)?] };
+        let layer = LayerShape { window: None, rope: (!is_gpt2).then_some(0) };
         Ok(Self {
             architecture,
-            layers: keys.size("block_count")?,
+            layers: vec![layer; keys.size("block_count")?],
             width,
             heads,
             kv_heads,
@@ -226,7 +241,9 @@ impl Shape {
             context: keys.size("context_length")?,
             norm: if is_gpt2 { NormKind::Layer } else { NormKind::Rms },
             epsilon: keys.float(epsilon)?.ok_or_else(|| keys.missing(epsilon))?,
-            positions: if is_gpt2 { Positions::Learned } else { keys.rope()? },
+            learned_positions: is_gpt2,
+            ropes,
+            attention_scale: 1.0 / (head_size as f64).sqrt(),
             activation: if is_gpt2 { Activation::Gelu } else { Activation::SiluGate },
             tied: false,
         })
@@ -336,7 +353,7 @@ impl Keys<'_> {
         Err(fault(ModelFault::Size { key: "token_embd.weight".to_owned(), size: rows as u64, most: MOST }))
     }
 
-    fn rope(&self) -> Result<Positions> {
+    fn rope(&self, components: usize) -> Result<Rope> {
         let pairs =
             if self.architecture == Architecture::Llama { RopePairs::Neighbours } else { RopePairs::Halves };
         // Default of LLaMA 1 and 2, whose files may lack the key.
@@ -353,6 +370,6 @@ impl Keys<'_> {
             }
             Some(other) => return Err(fault(ModelFault::RopeScaling(other.to_owned()))),
         };
-        Ok(Positions::Rope { pairs, base, scale })
+        Ok(Rope { pairs, components, base, scale, magnitude: 1.0 })
     }
 }

@@ -3,7 +3,7 @@
 use infer::Error;
 use infer::blocks::BlockType;
 use infer::gguf::{Array, File, Texts, Value, Writer};
-use infer::model::{Architecture, Model, ModelFault, Positions, RopePairs};
+use infer::model::{Architecture, Model, ModelFault, RopePairs};
 use infer::reference::{CacheFormat, Reference};
 use infer::synthetic::Recipe;
 
@@ -212,7 +212,7 @@ fn shapes_are_those_of_the_recipes() {
         assert_eq!(
             (
                 shape.architecture,
-                shape.layers,
+                shape.layers.len(),
                 shape.width,
                 shape.heads,
                 shape.kv_heads,
@@ -233,16 +233,14 @@ fn shapes_are_those_of_the_recipes() {
             (shape.vocabulary, shape.context, shape.tied),
             (recipe.vocabulary, recipe.context, recipe.tied)
         );
-        let pairs = match shape.positions {
-            Positions::Rope { pairs, .. } => Some(pairs),
-            _ => None,
-        };
+        let pairs = shape.ropes.first().map(|rope| rope.pairs);
         let want = match recipe.architecture {
             Architecture::Gpt2 => None,
             Architecture::Llama => Some(RopePairs::Neighbours),
             _ => Some(RopePairs::Halves),
         };
-        assert_eq!((pairs, model.rope_frequencies().is_some()), (want, want.is_some()));
+        assert_eq!(pairs, want);
+        assert!(shape.layers.iter().all(|layer| layer.rope == want.map(|_| 0) && layer.window.is_none()));
         assert_eq!(model.position_embedding().is_some(), want.is_none());
         assert_eq!(model.output().name, if recipe.tied { "token_embd.weight" } else { "output.weight" });
     }
@@ -250,9 +248,9 @@ fn shapes_are_those_of_the_recipes() {
 
 #[test]
 fn frequencies_are_scaled() {
-    let plain = llama().without_tensor("rope_freqs.weight").accepted().rope_frequencies().unwrap();
+    let plain = llama().without_tensor("rope_freqs.weight").accepted().rope_frequencies(0);
     assert_eq!((plain.len(), plain[0]), (32, 1.0));
-    let scaled = model(&Recipe::tiny_llama()).rope_frequencies().unwrap();
+    let scaled = model(&Recipe::tiny_llama()).rope_frequencies(0);
     let ratio: Vec<f64> = plain.iter().zip(&scaled).map(|(plain, scaled)| plain / scaled).collect();
     // LLaMA 3.2: the first 15 are kept, the last 14 are divided by 32.
     assert!(ratio[..15].iter().all(|ratio| (ratio - 1.0).abs() < 1e-6), "{ratio:?}");
@@ -264,7 +262,7 @@ fn frequencies_are_scaled() {
         .without_tensor("rope_freqs.weight")
         .set("llama.rope.scaling.type", text("linear"))
         .set("llama.rope.scaling.factor", Value::F32(4.0));
-    assert_eq!(linear.accepted().rope_frequencies().unwrap()[0], 0.25);
+    assert_eq!(linear.accepted().rope_frequencies(0)[0], 0.25);
 }
 
 #[test]

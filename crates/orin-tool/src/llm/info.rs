@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use infer::chat::Format;
 use infer::decode::Memory;
-use infer::model::{Model, NormKind, Positions, RopePairs};
+use infer::model::{Model, NormKind, Rope, RopePairs};
 use infer::tokenizer::Tokenizer;
 use orin_cli::{ExitStatus, UsageError, stdout, within};
 use serde_json::{Map, Value, json};
@@ -101,7 +101,7 @@ fn add_shape(rows: &mut Map<String, Value>, model: &Model) {
     }
     row("file_bytes", json!(file.len()));
     row("architecture", json!(shape.architecture.name()));
-    row("layers", json!(shape.layers));
+    row("layers", json!(shape.layers.len()));
     row("width", json!(shape.width));
     row("heads", json!(shape.heads));
     row("kv_heads", json!(shape.kv_heads));
@@ -116,20 +116,23 @@ fn add_shape(rows: &mut Map<String, Value>, model: &Model) {
     row("norm", json!(format!("{norm}, epsilon {:e}", shape.epsilon as f32)));
     row(
         "positions",
-        json!(match shape.positions {
-            Positions::Rope { pairs, base, scale } => {
-                let pairs = if pairs == RopePairs::Neighbours { "neighbours" } else { "halves" };
-                let scaling = if scale == 1.0 { String::new() } else { format!(", divided by {scale}") };
-                let factors = file.tensor("rope_freqs.weight").map_or("", |_| ", with factors");
-                format!("rotation of {pairs}, base {base}{scaling}{factors}")
-            }
-            _ => "learned".to_owned(),
+        json!(match shape.ropes[..] {
+            [] => "learned".to_owned(),
+            ref ropes => ropes.iter().map(|rope| rotation(model, rope)).collect::<Vec<_>>().join("; "),
         }),
     );
     row("activation", json!(if shape.activation.has_gate() { "silu with gate" } else { "gelu" }));
     row("tied_output", json!(shape.tied));
     let weights: usize = file.tensors().map(|tensor| tensor.dims.iter().product::<usize>()).sum();
     row("weights", json!(weights));
+}
+
+/// A rotation as text.
+fn rotation(model: &Model, rope: &Rope) -> String {
+    let pairs = if rope.pairs == RopePairs::Neighbours { "neighbours" } else { "halves" };
+    let scaling = if rope.scale == 1.0 { String::new() } else { format!(", divided by {}", rope.scale) };
+    let factors = model.file().tensor("rope_freqs.weight").map_or("", |_| ", with factors");
+    format!("rotation of {pairs}, base {}{scaling}{factors}", rope.base)
 }
 
 /// Bytes by format.
