@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::blocks::BlockType;
 use crate::chat::fault::ChatFault;
 use crate::decode::memory::Memory;
-use crate::gguf::fault::Fault;
+use crate::gguf::fault::{Fault, PartFault};
 use crate::model::fault::ModelFault;
 use crate::tokenizer::fault::TokenizerFault;
 
@@ -97,6 +97,15 @@ pub enum Error {
         offset: u64,
         /// The fault.
         fault: Fault,
+    },
+
+    /// The files of a model do not belong together.
+    #[error("{}: {fault}", path.display())]
+    Part {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: PartFault,
     },
 
     /// A key of a file has a value of a wrong type.

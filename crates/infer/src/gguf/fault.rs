@@ -1,6 +1,7 @@
 //! Faults of files.
 
 use crate::blocks;
+use crate::error::Error;
 
 /// Why a file is not accepted as GGUF.
 ///
@@ -152,6 +153,46 @@ pub enum Fault {
         first: String,
         /// The other one.
         second: String,
+    },
+}
+
+/// Why files are not the parts of one model.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartFault {
+    /// The name does not say which part it is, so the others are not found.
+    #[error(
+        "the file is a part of a model, and its name has to end with {suffix}, as the keys `split.no` and `split.count` say: give it back its name"
+    )]
+    Name {
+        /// The end that the name has to have.
+        suffix: String,
+    },
+
+    /// The file is another part than its name says, or one of another number of parts.
+    #[error("the file says that it is part {number} of {count}: it does not belong to the others")]
+    Number {
+        /// The part, from 1 on.
+        number: u32,
+        /// Number of parts.
+        count: u16,
+    },
+
+    /// The file is not GGUF, or damaged.
+    #[error("{0}")]
+    Damaged(Box<Error>),
+
+    /// Another part has a tensor of this name.
+    #[error("tensor {0:?} is in an earlier part, too")]
+    DuplicateTensor(String),
+
+    /// The parts have other tensors than the first one says.
+    #[error("`split.tensors.count` is {count}, but the parts have {found} tensors")]
+    Tensors {
+        /// The number of tensors that the first part states.
+        count: usize,
+        /// Those of all parts.
+        found: usize,
     },
 }
 

@@ -2,20 +2,23 @@
 //!
 //! A file has a header, keys with values, descriptions of tensors, and the tensors' data. [`File::open`] maps the file,
 //! checks everything in front of the data, and copies it. The sizes of all allocations are bounded by a small multiple
-//! of the file's size. Version 3 for little-endian machines is accepted, nothing else.
+//! of the file's size. Version 3 for little-endian machines is accepted, nothing else. A model in several files is
+//! opened by the path of any of them.
 
 pub(crate) mod fault;
+mod parts;
 mod read;
 mod value;
 mod write;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use memmap2::{Mmap, UncheckedAdvice};
 
-pub use fault::Fault;
+pub use fault::{Fault, PartFault};
 pub use value::{Array, Texts, Value};
 pub use write::Writer;
 
@@ -43,8 +46,14 @@ use read::Header;
 /// ```
 #[derive(Debug)]
 pub struct File {
-    header: Header,
-    data: Data,
+    /// Of the first part.
+    values: BTreeMap<String, Value>,
+    /// Names of the tensors, in the order of the parts.
+    order: Vec<String>,
+    /// Each tensor with the number of its part.
+    tensors: BTreeMap<String, (usize, read::Info)>,
+    /// One, or those of a model in several files.
+    parts: Vec<Data>,
 }
 
 /// Where the bytes are.
@@ -61,6 +70,40 @@ struct Identity(u64, i64, i64);
 impl Identity {
     fn of(metadata: &fs::Metadata) -> Self {
         Self(metadata.len(), metadata.mtime(), metadata.mtime_nsec())
+    }
+}
+
+impl Data {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Memory(bytes) => bytes,
+            Self::Mapped { map, .. } => map,
+        }
+    }
+
+    /// Maps a file and reads everything in front of the data.
+    fn open(path: &Path) -> Result<(Header, Self)> {
+        let failed = |error| Error::Open { path: path.to_owned(), error };
+        // Opening a pipe would wait for its writer.
+        if !fs::metadata(path).map_err(failed)?.is_file() {
+            return Err(failed(std::io::Error::other("is not a regular file")));
+        }
+        let file = fs::File::open(path).map_err(failed)?;
+        let identity = Identity::of(&file.metadata().map_err(failed)?);
+        // SAFETY: the map owns its pages until it is dropped, and it is only read. Nothing can keep other programs
+        // from writing to the file meanwhile, so the bytes behind `&[u8]` may change. What depends on their values is
+        // safe all the same: `read::header` reads names, values, sizes and offsets once, and checks copies of them.
+        // The data of tensors has no invalid values, and no bound depends on it. A changed file can give wrong
+        // weights, which `unchanged` detects.
+        let map = unsafe { Mmap::map(&file) }.map_err(failed)?;
+        let header = read::header(&map)?;
+        Ok((header, Self::Mapped { map, path: path.to_owned(), file, identity }))
+    }
+
+    fn unchanged(&self) -> Result<()> {
+        let Self::Mapped { path, file, identity, .. } = self else { return Ok(()) };
+        let now = file.metadata().map_err(|error| Error::Open { path: path.clone(), error })?;
+        if Identity::of(&now) == *identity { Ok(()) } else { Err(Error::Changed(path.clone())) }
     }
 }
 
@@ -81,30 +124,24 @@ pub struct Tensor<'a> {
 impl File {
     /// Maps a file and reads everything in front of the data.
     ///
+    /// If `split.count` says that the model has several files, the others are opened too. They are in the same folder
+    /// under the same name, but for its end: `-00002-of-00005.gguf` is the second of five. Keys are those of the first.
+    ///
     /// Other programs should not write to the file while it is open: see [`File::unchanged`]. If one truncates the
     /// file, access to the missing bytes ends this program with SIGBUS.
     ///
     /// # Errors
     ///
-    /// [`Error::Open`] if the file cannot be opened and mapped, or is a folder, pipe or device; [`Error::Gguf`] if it
-    /// is damaged or not supported.
+    /// [`Error::Open`] if a file cannot be opened and mapped, or is a folder, pipe or device; [`Error::Gguf`] if it
+    /// is damaged or not supported; [`Error::Part`] if the files do not belong together.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let failed = |error| Error::Open { path: path.to_owned(), error };
-        // Opening a pipe would wait for its writer.
-        if !fs::metadata(path).map_err(failed)?.is_file() {
-            return Err(failed(std::io::Error::other("is not a regular file")));
+        let (header, data) = Data::open(path)?;
+        let file = Self::of(header, data);
+        match file.part()? {
+            Some(part) => parts::open(path, file, part),
+            None => Ok(file),
         }
-        let file = fs::File::open(path).map_err(failed)?;
-        let identity = Identity::of(&file.metadata().map_err(failed)?);
-        // SAFETY: the map owns its pages until it is dropped, and it is only read. Nothing can keep other programs
-        // from writing to the file meanwhile, so the bytes behind `&[u8]` may change. What depends on their values is
-        // safe all the same: `read::header` reads names, values, sizes and offsets once, and checks copies of them.
-        // The data of tensors has no invalid values, and no bound depends on it. A changed file can give wrong
-        // weights, which `unchanged` detects.
-        let map = unsafe { Mmap::map(&file) }.map_err(failed)?;
-        let header = read::header(&map)?;
-        Ok(Self { header, data: Data::Mapped { map, path: path.to_owned(), file, identity } })
     }
 
     /// Reads a file that is in memory.
@@ -113,45 +150,47 @@ impl File {
     ///
     /// [`Error::Gguf`] if it is damaged or not supported.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self> {
-        Ok(Self { header: read::header(&bytes)?, data: Data::Memory(bytes) })
+        Ok(Self::of(read::header(&bytes)?, Data::Memory(bytes)))
     }
 
-    fn bytes(&self) -> &[u8] {
-        match &self.data {
-            Data::Memory(bytes) => bytes,
-            Data::Mapped { map, .. } => map,
-        }
+    /// A model in one file.
+    fn of(Header { values, order, tensors }: Header, data: Data) -> Self {
+        let tensors = tensors.into_iter().map(|(name, info)| (name, (0, info))).collect();
+        Self { values, order, tensors, parts: vec![data] }
     }
 
-    /// Size of the file in bytes.
+    /// Number of files that the model consists of.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// Size of all files in bytes.
     pub fn len(&self) -> usize {
-        self.bytes().len()
+        self.parts.iter().map(|part| part.bytes().len()).sum()
     }
 
-    /// Whether the file has no bytes; never true, because such a file is refused.
+    /// Whether the files have no bytes; never true, because such a file is refused.
     pub fn is_empty(&self) -> bool {
-        self.bytes().is_empty()
+        self.len() == 0
     }
 
-    /// Returns an error if another program changed the file since [`File::open`]. Call it after reading the weights.
+    /// Returns an error if another program changed a file since [`File::open`]. Call it after reading the weights.
     ///
     /// # Errors
     ///
     /// [`Error::Changed`] if size or time of the last change differ; [`Error::Open`] if they cannot be read.
     pub fn unchanged(&self) -> Result<()> {
-        let Data::Mapped { path, file, identity, .. } = &self.data else { return Ok(()) };
-        let now = file.metadata().map_err(|error| Error::Open { path: path.clone(), error })?;
-        if Identity::of(&now) == *identity { Ok(()) } else { Err(Error::Changed(path.clone())) }
+        self.parts.iter().try_for_each(Data::unchanged)
     }
 
     /// All keys and values, sorted by key.
     pub fn values(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
-        self.header.values.iter().map(|(key, value)| (key.as_str(), value))
+        self.values.iter().map(|(key, value)| (key.as_str(), value))
     }
 
     /// The value of a key; `None` if the file does not have it.
     pub fn value(&self, key: &str) -> Option<&Value> {
-        self.header.values.get(key)
+        self.values.get(key)
     }
 
     /// The number of a key, of any integer type; `None` if the file does not have the key.
@@ -217,16 +256,16 @@ impl File {
 
     /// The tensors in the file's order.
     pub fn tensors(&self) -> impl ExactSizeIterator<Item = Tensor<'_>> {
-        self.header.order.iter().map(|name| self.described(name, &self.header.tensors[name]))
+        self.order.iter().map(|name| self.described(name, &self.tensors[name]))
     }
 
     /// A tensor by name; `None` if the file does not have it.
     pub fn tensor(&self, name: &str) -> Option<Tensor<'_>> {
-        self.header.tensors.get_key_value(name).map(|(name, info)| self.described(name, info))
+        self.tensors.get_key_value(name).map(|(name, info)| self.described(name, info))
     }
 
-    fn described<'a>(&'a self, name: &'a str, info: &'a read::Info) -> Tensor<'a> {
-        let bytes = &self.bytes()[info.range.clone()];
+    fn described<'a>(&'a self, name: &'a str, (part, info): &'a (usize, read::Info)) -> Tensor<'a> {
+        let bytes = &self.parts[*part].bytes()[info.range.clone()];
         Tensor { name, dims: &info.dims, block: info.block, bytes }
     }
 
@@ -234,14 +273,16 @@ impl File {
     /// occupy memory twice. Later accesses read the file again. Does nothing for bytes of other memory. Failures are
     /// ignored: the kernel then takes the pages when it needs memory.
     pub fn release(&self, part: &[u8]) {
-        let Data::Mapped { map, .. } = &self.data else { return };
-        let Some(start) = part.as_ptr().addr().checked_sub(map.as_ptr().addr()) else { return };
-        if start.checked_add(part.len()).is_none_or(|end| end > map.len()) {
-            return;
+        for data in &self.parts {
+            let Data::Mapped { map, .. } = data else { continue };
+            let Some(start) = part.as_ptr().addr().checked_sub(map.as_ptr().addr()) else { continue };
+            if start.checked_add(part.len()).is_none_or(|end| end > map.len()) {
+                continue;
+            }
+            // SAFETY: the pages belong to a read-only map of a file, so the next access reads the same file again. The
+            // range is within the map: it was checked.
+            let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, part.len()) };
         }
-        // SAFETY: the pages belong to a read-only map of a file, so the next access reads the same file again. The
-        // range is within the map: it was checked.
-        let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, start, part.len()) };
     }
 }
 

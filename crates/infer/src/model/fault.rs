@@ -23,10 +23,9 @@ pub enum ModelFault {
     #[error("architecture {0:?} is not supported; supported are {supported}", supported = supported())]
     Architecture(String),
 
-    /// The file is a part of a model that was divided.
+    /// The file is one of several, and was not opened by its path.
     #[error(
-        "this is part {number} of {count} of a divided model: join the parts with llama.cpp's `llama-gguf-split \
-         --merge FIRST-PART MODEL.gguf`"
+        "this is part {number} of {count} of a model in several files: open it by its path, next to the others"
     )]
     Part {
         /// Number of the part, from 1.

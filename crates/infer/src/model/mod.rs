@@ -71,7 +71,8 @@ impl Model {
     ///
     /// As [`Model::open`].
     pub fn new(file: File) -> Result<Self> {
-        if let Some(count) = file.integer::<u32>("split.count")?.filter(|count| *count > 1) {
+        let count = file.integer::<u32>("split.count")?.filter(|count| *count > 1);
+        if let Some(count) = count.filter(|_| file.parts() == 1) {
             let number = file.integer::<u32>("split.no")?.unwrap_or(0).saturating_add(1);
             return Err(Error::Model(ModelFault::Part { number, count }));
         }

@@ -2,7 +2,7 @@
 
 use infer::Error;
 use infer::blocks::BlockType;
-use infer::gguf::{Array, File, Texts, Value, Writer};
+use infer::gguf::{Array, File, PartFault, Texts, Value, Writer};
 use infer::model::{Architecture, Model, ModelFault, RopePairs};
 use infer::reference::{CacheFormat, Reference};
 use infer::synthetic::Recipe;
@@ -172,6 +172,72 @@ fn the_vocabulary_must_agree_with_the_embedding() {
     let part = llama().set("split.count", Value::U16(3)).set("split.no", Value::U16(0));
     assert_eq!(part.refused(), ModelFault::Part { number: 1, count: 3 });
     llama().set("split.count", Value::U16(1)).accepted();
+}
+
+/// The parts of a model, with the keys that divided models have.
+fn divided(edit: &Edit, count: usize) -> Vec<Edit> {
+    let number = |number: usize| Value::U16(number as u16);
+    let share = edit.tensors.len().div_ceil(count);
+    let part = |(at, tensors): (usize, &[_])| {
+        let values = if at == 0 { edit.values.clone() } else { Vec::new() };
+        let part = Edit { values, tensors: <[_]>::to_vec(tensors) };
+        part.set("split.no", number(at)).set("split.count", number(count))
+    };
+    let mut parts: Vec<Edit> = edit.tensors.chunks(share).enumerate().map(part).collect();
+    let all = Value::I32(edit.tensors.len() as i32);
+    parts[0].values.push(("split.tensors.count".to_owned(), all));
+    parts
+}
+
+#[test]
+fn a_model_in_several_files_is_opened_by_any_of_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let name = |number: usize| path(&format!("tiny-{number:05}-of-00003.gguf"));
+    let (whole, mut parts) = (llama(), divided(&llama(), 3));
+    let write = |parts: &[Edit]| {
+        for (at, part) in parts.iter().enumerate() {
+            std::fs::write(name(at + 1), part.bytes()).unwrap();
+        }
+    };
+    write(&parts);
+    let known = whole.accepted();
+    for number in 1..=3 {
+        let model = Model::open(name(number)).unwrap();
+        assert_eq!((model.file().parts(), model.shape()), (3, known.shape()));
+        assert_eq!(model.weight_bytes(), known.weight_bytes());
+        for tensor in known.file().tensors() {
+            let same = model.file().tensor(tensor.name).unwrap();
+            assert_eq!((same.dims, same.block, same.bytes), (tensor.dims, tensor.block, tensor.bytes));
+            model.file().release(same.bytes);
+        }
+        assert!(model.file().unchanged().is_ok());
+    }
+
+    let refused = |at: usize| match Model::open(name(at)) {
+        Err(Error::Part { path, fault }) => (path, fault),
+        other => panic!("{other:?}"),
+    };
+    std::fs::copy(name(2), path("other.gguf")).unwrap();
+    let Err(Error::Part { fault, .. }) = Model::open(path("other.gguf")) else {
+        panic!("a part by another name")
+    };
+    assert!(matches!(fault, PartFault::Name { suffix } if suffix == "-00002-of-00003.gguf"));
+    std::fs::write(name(3), &parts[2].bytes()[..100]).unwrap();
+    assert!(matches!(refused(1), (path, PartFault::Damaged(_)) if path == name(3)));
+    std::fs::copy(name(2), name(3)).unwrap();
+    assert!(matches!(refused(1), (path, PartFault::Number { number: 2, count: 3 }) if path == name(3)));
+    let first = parts[0].tensors[0].clone();
+    parts[2].tensors.push(first.clone());
+    write(&parts);
+    assert!(
+        matches!(refused(2), (path, PartFault::DuplicateTensor(twice)) if path == name(3) && twice == first.0)
+    );
+    parts[2].tensors.truncate(1);
+    write(&parts);
+    assert!(matches!(refused(1).1, PartFault::Tensors { count, found } if found < count));
+    std::fs::remove_file(name(2)).unwrap();
+    assert!(matches!(Model::open(name(1)), Err(Error::Open { path, .. }) if path == name(2)));
 }
 
 #[test]

@@ -23,7 +23,9 @@ Examples:
   orin llm info --model model.gguf --ctx 8192 --bandwidth 4800 --json
   orin llm info --model model.gguf --parallel 4        # what `orin llm serve --parallel 4` needs
 
-The limit of the speed is computed: each token reads all weights once, and the keys and values of the context.")]
+The limit of the speed is computed: each token reads all weights once, and the keys and values of the context. `boards`
+says on which boards the model fits, with the longest context and the limit of the speed at an empty context. It leaves
+7 % of a board's memory to firmware, and 1 GiB to the system: estimates.")]
 pub(crate) struct Options {
     #[command(flatten)]
     model: ModelOption,
@@ -41,6 +43,23 @@ pub(crate) struct Options {
     json: bool,
 }
 
+/// Boards with a GPU of the Orin family: name, memory in GiB, bandwidth of the memory in GB/s. Figures of the modules'
+/// data sheets, in the fastest power mode.
+const BOARDS: [(&str, u64, f64); 6] = [
+    ("Orin Nano 4 GB", 4, 51.2),
+    ("Orin Nano 8 GB", 8, 102.4),
+    ("Orin NX 8 GB", 8, 102.4),
+    ("Orin NX 16 GB", 16, 102.4),
+    ("AGX Orin 32 GB", 32, ORIN_BANDWIDTH),
+    ("AGX Orin 64 GB", 64, ORIN_BANDWIDTH),
+];
+
+/// Memory that firmware keeps, in hundredths of a board's: an estimate.
+const FIRMWARE_PERCENT: u64 = 7;
+
+/// Memory that the system needs, in bytes: an estimate, without a desktop.
+const SYSTEM_BYTES: u64 = 1 << 30;
+
 /// Prints the properties of a model.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     if !(options.bandwidth.is_finite() && options.bandwidth > 0.0) {
@@ -55,6 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     add_texts(&mut rows, &model);
     let memory = Memory::of(&model, context).map_err(super::refused)?.sessions(options.parallel);
     add_needs(&mut rows, &model, (memory, context), options);
+    rows.insert("boards".to_owned(), boards(&model, options));
     let mut out = stdout();
     if options.json {
         writeln!(out, "{:#}", Value::Object(rows))?;
@@ -62,9 +82,58 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let width = rows.keys().map(String::len).max().unwrap_or(0);
     for (name, value) in &rows {
-        writeln!(out, "{name:width$}  {}", text(name, value))?;
+        let Some(boards) = value.as_array().filter(|_| name == "boards") else {
+            writeln!(out, "{name:width$}  {}", text(name, value))?;
+            continue;
+        };
+        for (at, board) in boards.iter().enumerate() {
+            writeln!(out, "{:width$}  {}", if at == 0 { name } else { "" }, board_text(board))?;
+        }
     }
     Ok(ExitStatus::Success.into())
+}
+
+/// Whether the model fits on each board, with which context, and how fast it can be at most.
+fn boards(model: &Model, options: &Options) -> Value {
+    let (most, token) = (model.shape().context, model.bytes_per_token());
+    let fits = |memory: u64, context: usize| {
+        let needed = Memory::of(model, context).map(|needed| needed.sessions(options.parallel).total());
+        needed.is_ok_and(|needed| needed <= memory)
+    };
+    let board = |(name, gib, bandwidth): (&str, u64, f64)| {
+        let whole = gib << 30;
+        let usable = (whole - whole / 100 * FIRMWARE_PERCENT).saturating_sub(SYSTEM_BYTES);
+        // Of the contexts from 1 on, the first ones fit: the number of them is the longest.
+        let (mut longest, mut beyond) = (0, most + 1);
+        while beyond - longest > 1 {
+            let middle = longest.midpoint(beyond);
+            *(if fits(usable, middle) { &mut longest } else { &mut beyond }) = middle;
+        }
+        json!({
+            "name": name,
+            "usable_bytes": usable,
+            "longest_context": longest,
+            "computed_limit_tokens_per_s": tokens_per_s(bandwidth, token),
+        })
+    };
+    BOARDS.map(board).to_vec().into()
+}
+
+/// A board's line.
+fn board_text(board: &Value) -> String {
+    let name = board["name"].as_str().unwrap_or_default();
+    match board["longest_context"].as_u64().unwrap_or(0) {
+        0 => format!("{name}: does not fit"),
+        context => {
+            let limit = &board["computed_limit_tokens_per_s"];
+            format!("{name}: up to {context} positions, at most {limit} tokens/s")
+        }
+    }
+}
+
+/// The limit of the speed if a token reads this many bytes, in tenths of tokens per second.
+fn tokens_per_s(bandwidth: f64, bytes: usize) -> f64 {
+    (bandwidth * 1e10 / bytes as f64).round() / 10.0
 }
 
 /// A value as text.
@@ -98,6 +167,9 @@ fn add_shape(rows: &mut Map<String, Value>, model: &Model) {
     let mut row = |name: &str, value: Value| rows.insert(name.to_owned(), value);
     if let Ok(Some(name)) = file.text("general.name") {
         row("name", json!(name));
+    }
+    if file.parts() > 1 {
+        row("files", json!(file.parts()));
     }
     row("file_bytes", json!(file.len()));
     row("architecture", json!(shape.architecture.name()));
@@ -187,7 +259,7 @@ fn add_needs(
     row("memory_bytes", json!(memory.total()));
     row("read_per_token_bytes", json!(token));
     row("bandwidth_gb_per_s", json!(bandwidth));
-    let limit = |bytes: usize| json!((bandwidth * 1e10 / bytes as f64).round() / 10.0);
+    let limit = |bytes: usize| json!(tokens_per_s(bandwidth, bytes));
     row("computed_limit_tokens_per_s", limit(token));
     row("computed_limit_tokens_per_s_full_context", limit(token.saturating_add(cache)));
 }

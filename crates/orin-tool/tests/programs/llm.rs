@@ -67,6 +67,11 @@ fn info_names_shape_formats_memory_and_speed() {
     let limit = 1e12 / model.bytes_per_token() as f64;
     assert!((json["computed_limit_tokens_per_s"].as_f64().unwrap() - limit).abs() < 0.1);
     assert_eq!(json["stop_tokens"], serde_json::json!([508, 511]));
+    let boards = json["boards"].as_array().unwrap();
+    let of = |board: &Value, key: &str| board[key].as_u64().unwrap();
+    assert!(boards.iter().all(|board| of(board, "longest_context") == 1024), "{boards:?}");
+    assert!(boards.windows(2).all(|two| of(&two[0], "usable_bytes") <= of(&two[1], "usable_bytes")));
+    assert!(lines.contains("Orin Nano 8 GB: up to 1024 positions, at most "), "{lines}");
 
     let long = orin(folder.path(), &["info", "--model", "tiny.gguf", "--ctx", "1025"]);
     let errors = text(&long.stderr);
