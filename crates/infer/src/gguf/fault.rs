@@ -162,7 +162,8 @@ pub enum Fault {
 pub enum PartFault {
     /// The name does not say which part it is, so the others are not found.
     #[error(
-        "the file is a part of a model, and its name has to end with {suffix}, as the keys `split.no` and `split.count` say: give it back its name"
+        "the file is a part of a model, and its name has to end with {suffix}, as its keys `split.no` and \
+         `split.count` say: give it its name back"
     )]
     Name {
         /// The end that the name has to have.
