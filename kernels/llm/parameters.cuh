@@ -234,6 +234,8 @@ struct SamplingParams {
     // Newest tokens that the penalty concerns, at most 1024.
     u32 window;
     u64 seed;
+    // A bit per token, set for those that may be chosen; null allows all.
+    const u32* mask;
 };
 AT(SamplingParams, temperature, 0);
 AT(SamplingParams, top_p, 4);
@@ -242,7 +244,8 @@ AT(SamplingParams, penalty, 12);
 AT(SamplingParams, top_k, 16);
 AT(SamplingParams, window, 20);
 AT(SamplingParams, seed, 24);
-static_assert(sizeof(SamplingParams) == 32, "size of SamplingParams");
+AT(SamplingParams, mask, 32);
+static_assert(sizeof(SamplingParams) == 40, "size of SamplingParams");
 
 // The choice of a token, and its way into the model.
 struct SampleParams {

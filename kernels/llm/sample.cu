@@ -221,10 +221,22 @@ static __device__ T block_scan(T* scratch, T v, T& all)
 
 // ---- The choice ----
 
-// A key per token: larger logits first, lower tokens first among equal ones.
-static __device__ u64 key_of(const SampleParams& p, u32 token)
+// Whether a mask allows a token; null allows all.
+static __device__ bool allows(const u32* mask, u32 token)
 {
-    return (u64)ordered(p.logits[token]) << 32 | ~token;
+    return !mask || mask[token / 32] >> token % 32 & 1;
+}
+
+// A key per token: larger logits first, lower tokens first among equal ones. Those that the mask does not allow come
+// last: `is_allowed` is false for their keys.
+static __device__ u64 key_of(const SampleParams& p, const u32* mask, u32 token)
+{
+    return (u64)(allows(mask, token) ? ordered(p.logits[token]) : 0) << 32 | ~token;
+}
+
+static __device__ bool is_allowed(u64 key)
+{
+    return key >> 32 != 0;
 }
 
 static __device__ u32 token_of(u64 key)
@@ -276,7 +288,7 @@ static __device__ u64 digits_of(u64 key)
 
 // Finds a bound such that at least `wanted` tokens have digits that are not below it, and at most LIST. Needs `wanted`
 // <= vocabulary.
-static __device__ u64 bound(const SampleParams& p, Shared& s, u32 wanted)
+static __device__ u64 bound(const SampleParams& p, const u32* mask, Shared& s, u32 wanted)
 {
     u64 prefix = 0;
     u32 above = 0;
@@ -285,7 +297,7 @@ static __device__ u64 bound(const SampleParams& p, Shared& s, u32 wanted)
             s.bins[i] = 0;
         __syncthreads();
         for (u32 i = threadIdx.x; i < p.vocabulary; i += THREADS) {
-            u64 digits = digits_of(key_of(p, i));
+            u64 digits = digits_of(key_of(p, mask, i));
             // The digits above have to be equal; in the first pass, there are none.
             if (digits >> (shift + DIGIT_BITS) == prefix)
                 atomicAdd(&s.bins[digits >> shift & (BINS - 1)], 1);
@@ -334,15 +346,16 @@ static __device__ u32 choose_among(const SampleParams& p, const SamplingParams& 
 {
     u32 wanted = settings.top_k == 0 || settings.top_k > MAX_CANDIDATES ? MAX_CANDIDATES : settings.top_k;
     wanted = wanted < p.vocabulary ? wanted : p.vocabulary;
-    u64 least = bound(p, s, wanted);
+    u64 least = bound(p, settings.mask, s, wanted);
     __syncthreads();
     if (threadIdx.x == 0)
         s.listed = 0;
     __syncthreads();
     float mass = 0.0f;
     for (u32 i = threadIdx.x; i < p.vocabulary; i += THREADS) {
-        u64 key = key_of(p, i);
-        mass += expf(logit_of(key) - top);
+        u64 key = key_of(p, settings.mask, i);
+        if (is_allowed(key))
+            mass += expf(logit_of(key) - top);
         if (digits_of(key) >= least)
             s.list[atomicAdd(&s.listed, 1)] = key;
     }
@@ -356,42 +369,43 @@ static __device__ u32 choose_among(const SampleParams& p, const SamplingParams& 
 
     // A thread per candidate, in descending order.
     u32 i = threadIdx.x;
-    float logit = i < wanted ? logit_of(s.list[i]) : 0.0f, all, among;
-    float share = i < wanted ? expf(logit - top) : 0.0f;
+    bool taken = i < wanted && is_allowed(s.list[i]);
+    float logit = taken ? logit_of(s.list[i]) : 0.0f, all, among;
+    float share = taken ? expf(logit - top) : 0.0f;
     float upto = block_scan(s.scan, share, among);
     block_scan(s.scan, mass, all);
     float total = settings.top_k == 0 ? all : among;
-    bool kept = i < wanted && (i == 0 || (upto - share < settings.top_p * total && share >= settings.min_p));
+    bool kept = taken && (i == 0 || (upto - share < settings.top_p * total && share >= settings.min_p));
     float chance = kept ? expf((logit - top) / settings.temperature) : 0.0f;
     upto = block_scan(s.scan, chance, all);
-    if (i == 0)
-        s.chosen = 0;
     // Chances do not increase: the kept candidates are the first ones.
     u32 below = __syncthreads_count(kept && upto <= random * all);
     u32 last = __syncthreads_count(kept);
     return token_of(s.list[below < last ? below : last - 1]);
 }
 
-// Chooses among all tokens.
-static __device__ u32 choose_of_all(const SampleParams& p, const SamplingParams& settings, Shared& s, float top, float random)
+// Chooses among all tokens that the mask allows. `best` is the most probable one.
+static __device__ u32 choose_of_all(const SampleParams& p, const SamplingParams& settings, Shared& s, u64 best, float random)
 {
+    float top = logit_of(best);
     u32 share = (p.vocabulary + THREADS - 1) / THREADS;
     u32 start = threadIdx.x * share, end = start + share < p.vocabulary ? start + share : p.vocabulary;
     float sum = 0.0f, all;
     for (u32 i = start; i < end; ++i)
-        sum += expf((p.logits[i] - top) / settings.temperature);
+        if (allows(settings.mask, i))
+            sum += expf((p.logits[i] - top) / settings.temperature);
     float upto = block_scan(s.scan, sum, all);
     float aim = random * all, before = upto - sum;
-    if (threadIdx.x == 0)
-        s.chosen = 0;
     // The first thread whose sum passes the aim; rounding may leave none.
     u32 thread = __syncthreads_count(upto <= aim);
     if (thread >= THREADS)
         thread = (p.vocabulary - 1) / share;
     if (threadIdx.x == thread) {
-        u32 chosen = start;
+        u32 chosen = token_of(best);
         float at = before;
         for (u32 i = start; i < end; ++i) {
+            if (!allows(settings.mask, i))
+                continue;
             at += expf((p.logits[i] - top) / settings.temperature);
             chosen = i;
             if (at > aim)
@@ -413,9 +427,9 @@ static __device__ void choose(const SampleParams& p)
     float before;
     u32 changed = penalised ? penalise(p, settings, position, s.bins, before) : 0;
     u64 best = 0;
-    if (penalised) {
+    if (penalised || settings.mask) {
         for (u32 i = threadIdx.x; i < p.vocabulary; i += THREADS) {
-            u64 key = key_of(p, i);
+            u64 key = key_of(p, settings.mask, i);
             best = key > best ? key : best;
         }
     } else {
@@ -425,9 +439,10 @@ static __device__ void choose(const SampleParams& p)
     best = block_max(s, best);
     u32 token = token_of(best);
     if (settings.temperature > 0.0f) {
-        float top = logit_of(best), number = random(settings.seed, produced);
+        float number = random(settings.seed, produced);
         bool cut = settings.top_k > 0 || settings.top_p < 1.0f || settings.min_p > 0.0f;
-        token = cut ? choose_among(p, settings, s, top, number) : choose_of_all(p, settings, s, top, number);
+        token = cut ? choose_among(p, settings, s, logit_of(best), number)
+                    : choose_of_all(p, settings, s, best, number);
     }
     // The logits belong to the host as well. A NaN may have won; the row has to exist.
     __syncthreads();
@@ -471,7 +486,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) maxima(const SampleParams*
     u64 best = 0;
 #pragma unroll 4
     for (u32 i = blockIdx.x * THREADS + threadIdx.x; i < p.vocabulary; i += gridDim.x * THREADS) {
-        u64 key = key_of(p, i);
+        u64 key = key_of(p, nullptr, i);
         best = key > best ? key : best;
     }
     best = block_max(s, best);

@@ -226,6 +226,14 @@ pub enum Error {
     #[error("the context is empty: feed a token first")]
     EmptyContext,
 
+    /// A mask allows no token.
+    #[error("the mask allows no token of the vocabulary")]
+    EmptyMask,
+
+    /// The logits of the newest token are not kept.
+    #[error("the logits of the newest token are not kept: no step of a graph has chosen it")]
+    NothingChosen,
+
     /// A batch has no place for another session.
     #[error("the batch has {0} sessions, the most that it takes")]
     BatchFull(usize),

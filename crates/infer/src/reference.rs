@@ -3,7 +3,7 @@
 use half::f16;
 
 use crate::error::{Error, Result};
-use crate::model::{Activation, LayerShape, Linear, Matrix, Model, Norm, NormKind, Rope, Vector};
+use crate::model::{Activation, LayerShape, Linear, Matrix, Model, Norm, NormKind, Rope, Shape, Vector};
 
 /// Weights are converted once if they need at most this many bytes, else whenever they are used.
 const MOST_DENSE_BYTES: usize = 1 << 30;
@@ -56,8 +56,9 @@ struct Dense<'m> {
     rounds: bool,
 }
 
+/// A norm in 64-bit floats.
 #[derive(Debug)]
-struct Normaliser {
+pub(crate) struct Normaliser {
     kind: NormKind,
     epsilon: f64,
     weights: Vec<f64>,
@@ -154,7 +155,12 @@ impl<'m> Dense<'m> {
 }
 
 impl Normaliser {
-    fn apply(&self, input: &[f64]) -> Vec<f64> {
+    pub(crate) fn new(shape: &Shape, norm: Norm<'_>) -> Self {
+        let Norm { weights, bias } = norm;
+        Self { kind: shape.norm, epsilon: shape.epsilon, weights: exact(weights), bias: bias.map(exact) }
+    }
+
+    pub(crate) fn apply(&self, input: &[f64]) -> Vec<f64> {
         let count = input.len() as f64;
         let mean = match self.kind {
             NormKind::Rms => 0.0,
@@ -180,12 +186,7 @@ impl<'m> Reference<'m> {
         let shape = model.shape();
         let weights: usize = model.file().tensors().map(|tensor| tensor.dims.iter().product::<usize>()).sum();
         let convert = weights <= MOST_DENSE_BYTES / size_of::<f64>();
-        let normaliser = |norm: Norm<'m>| Normaliser {
-            kind: shape.norm,
-            epsilon: shape.epsilon,
-            weights: exact(norm.weights),
-            bias: norm.bias.map(exact),
-        };
+        let normaliser = |norm: Norm<'m>| Normaliser::new(shape, norm);
         let head_norm =
             |weights: Option<Vector<'m>>| weights.map(|weights| normaliser(Norm { weights, bias: None }));
         let dense = |linear| Dense::new(linear, convert);

@@ -256,6 +256,27 @@ impl Batch {
         Ok(&self.produced)
     }
 
+    /// Sets the tokens that later steps may choose for a slot, as [`Session::set_mask`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EmptySlot`]; as [`Session::set_mask`].
+    pub fn set_mask(&mut self, slot: Slot, mask: Option<&[u32]>) -> Result<()> {
+        let session = self.sessions.get_mut(slot.0).and_then(Option::as_mut);
+        session.ok_or(Error::EmptySlot(slot.0))?.set_mask(mask)
+    }
+
+    /// The logits from which the last step chose the token of a slot, as [`Session::chosen_from`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::EmptySlot`]; as [`Session::chosen_from`].
+    pub fn chosen_from(&mut self, slot: Slot, logits: &mut [f32]) -> Result<()> {
+        self.queue.wait(TIMEOUT)?;
+        let session = self.sessions.get_mut(slot.0).and_then(Option::as_mut);
+        session.ok_or(Error::EmptySlot(slot.0))?.chosen_from(logits)
+    }
+
     /// Waits until the device has done everything.
     ///
     /// # Errors

@@ -17,6 +17,7 @@ use crate::model::{Activation, Model, NormKind, RopePairs, Shape};
 use crate::parameters::{
     ActivationCode, AttentionParams, Epilogue, ProductParams, Prologue, Rotation, SampleParams,
 };
+use crate::reference::Normaliser;
 
 /// Longest wait for a step.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
@@ -74,6 +75,8 @@ pub(super) struct Inner {
     pub(super) device: Device,
     pub(super) shape: Shape,
     pub(super) weights: Weights,
+    /// For vectors that leave the device.
+    pub(super) output_norm: Normaliser,
     /// Rotation of each pair of each of the model's rotations from one position to the next, in turns.
     pub(super) frequencies: Vec<f64>,
     /// By format.
@@ -191,6 +194,7 @@ impl Engine {
         let weights = Weights::load(device, model, progress)?;
         let inner = Inner {
             device: device.clone(),
+            output_norm: Normaliser::new(&shape, model.output_norm()),
             prompt: PromptKernels::load(device, &shape, |block| weights.has(block))?,
             scratch: prompt::Scratch::default(),
             frequencies: frequencies.map(|radians| radians / core::f64::consts::TAU).collect(),

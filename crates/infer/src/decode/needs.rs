@@ -63,7 +63,8 @@ impl Memory {
 /// Vectors and sums of a session.
 fn session_bytes(shape: &Shape, context: usize) -> usize {
     let widest = shape.width.max(shape.query_width()).max(shape.ffn);
-    let floats = shape.width + 3 * shape.query_width() + 3 * shape.ffn + widest + shape.vocabulary + context;
+    let logits = shape.vocabulary + shape.vocabulary.div_ceil(32);
+    let floats = shape.width + 3 * shape.query_width() + 3 * shape.ffn + widest + logits + context;
     let parts = shape.heads * (shape.head_size + 2) * MAX_CHUNKS;
     (floats + parts) * 4
 }

@@ -74,9 +74,9 @@ impl Sampling {
         Err(Error::Sampling { what: "window", value, least: 0.0, most })
     }
 
-    /// The same for the kernels.
+    /// The same for the kernels, without a mask.
     pub(super) fn parameters(&self) -> SamplingParams {
         let Self { temperature, top_k, top_p, min_p, penalty, window, seed } = *self;
-        SamplingParams { temperature, top_p, min_p, penalty, top_k, window, seed }
+        SamplingParams { temperature, top_p, min_p, penalty, top_k, window, seed, mask: 0 }
     }
 }

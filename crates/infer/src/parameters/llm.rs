@@ -124,7 +124,7 @@ gpu_structs! { TABLE:
     }
 
     /// How a sequence chooses tokens.
-    struct SamplingParams, 32 bytes {
+    struct SamplingParams, 40 bytes {
         /// 0 chooses the most probable token.
         0 => temperature: f32;
         /// 1 switches it off.
@@ -138,6 +138,8 @@ gpu_structs! { TABLE:
         /// Newest tokens that the penalty concerns, at most 1024.
         20 => window: u32;
         24 => seed: u64;
+        /// A bit per token, set for those that may be chosen; null allows all.
+        32 => mask: u64 as "const u32*";
     }
 
     /// The choice of a token, and its way into the model.

@@ -24,8 +24,12 @@ pub(super) struct Buffers {
     /// Vectors, at the places of [`Inner::places`].
     pub(super) scratch: Buffer<u8>,
     pub(super) logits: Range<usize>,
+    /// The model's vector.
+    pub(super) x: Range<usize>,
     pub(super) state: Buffer<SequenceState>,
     pub(super) settings: Buffer<SamplingParams>,
+    /// A bit per token, see [`super::Session::set_mask`]; `None` before the first mask.
+    pub(super) mask: Option<Buffer<u32>>,
     pub(super) pending: Buffer<u32>,
     /// The newest produced tokens: token `n`, from 1, is in slot `(n - 1) % RING`.
     pub(super) token_ring: Buffer<u64>,
@@ -52,6 +56,8 @@ impl Buffers {
         // CAST: a place in a buffer.
         let first = places.logits as usize;
         let logits = first..first + shape.vocabulary * 4;
+        // CAST: as above.
+        let x = places.x as usize..places.x as usize + shape.width * 4;
         let mut at = places.moved(base);
         at.context = u32::try_from(context).map_err(|_| Error::TooLarge(context))?;
         at.ahead = ahead;
@@ -68,8 +74,10 @@ impl Buffers {
             _cache: cache,
             scratch,
             logits,
+            x,
             state,
             settings: device.alloc_from(&[Sampling::default().parameters()])?,
+            mask: None,
             pending: device.alloc::<u32>(PENDING)?,
             token_ring,
             ring_address,

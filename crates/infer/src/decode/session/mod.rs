@@ -1,6 +1,7 @@
 //! A context on the device, and the tokens that continue it.
 
 mod buffers;
+mod choice;
 mod options;
 mod tokens;
 
@@ -21,7 +22,7 @@ use super::prompt::{self, Source};
 use super::sampling::Sampling;
 use crate::error::{Error, Result};
 use crate::launch::words;
-use crate::parameters::{SampleParams, SequenceMemory, SequenceState};
+use crate::parameters::{SampleParams, SamplingParams, SequenceMemory, SequenceState};
 
 /// Steps that are submitted before the first one's token is read.
 const RUN_AHEAD: usize = 3;
@@ -69,6 +70,8 @@ pub struct Session {
     /// Whether no step has made logits.
     needs_logits: bool,
     buffers: Buffers,
+    /// The device's settings.
+    settings: SamplingParams,
     /// Most tokens of a prompt that are computed together; 0 for none.
     together: usize,
     /// Addresses of the launches, and of the context's tokens.
@@ -187,6 +190,7 @@ impl Session {
                 unused: [0; 3],
             },
             buffers,
+            settings: Sampling::default().parameters(),
             together,
             at,
             history,
@@ -314,17 +318,7 @@ impl Session {
         Ok(made.copy_to_slice(bytemuck::cast_slice_mut(logits))?)
     }
 
-    /// The logits from which the newest token was chosen, if a step has made it.
-    #[cfg(test)]
-    pub(super) fn chosen_from(&mut self) -> Vec<f32> {
-        self.queue.wait(TIMEOUT).unwrap();
-        let mut logits = vec![0.0; self.engine.shape.vocabulary];
-        let made = self.buffers.scratch.slice(self.buffers.logits.clone()).unwrap();
-        made.copy_to_slice(bytemuck::cast_slice_mut(&mut logits)).unwrap();
-        logits
-    }
-
-    /// Sets how tokens are chosen. Random numbers start again.
+    /// Sets how tokens are chosen. Random numbers start again, and a mask ends.
     ///
     /// # Errors
     ///
@@ -332,7 +326,8 @@ impl Session {
     pub fn set_sampling(&mut self, sampling: &Sampling) -> Result<()> {
         sampling.check()?;
         self.queue.wait(TIMEOUT)?;
-        self.buffers.settings.copy_from_slice(&[sampling.parameters()])?;
+        self.settings = sampling.parameters();
+        self.buffers.settings.copy_from_slice(&[self.settings])?;
         self.produced = 0;
         self.buffers.clear_tokens();
         self.write_state()

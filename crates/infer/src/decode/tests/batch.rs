@@ -110,7 +110,8 @@ fn after(steps: usize, batch: &mut Batch, sessions: &mut [Option<Session>]) -> V
     let bits = |logits: Vec<f32>| logits.into_iter().map(f32::to_bits).collect::<Vec<_>>();
     let mut after = |(session, slot): (&mut Option<Session>, _)| {
         let mut left = batch.leave(slot).unwrap();
-        let chosen_from = left.chosen_from();
+        let mut chosen_from = vec![0.0; left.engine.shape.vocabulary];
+        left.chosen_from(&mut chosen_from).unwrap();
         let after = (left.context_tokens().to_vec(), bits(chosen_from), bits(left.logits().unwrap()));
         left.truncate(left.len() - steps).unwrap();
         *session = Some(left);
@@ -228,6 +229,38 @@ fn sessions_join_and_leave_between_steps() {
     for (number, made) in made.iter().enumerate() {
         assert_eq!(made, &alone(number, made.len()), "sequence {number}");
     }
+}
+
+#[test]
+fn a_mask_limits_a_session_of_a_batch() {
+    let model = Model::from_bytes(small(Recipe::tiny_llama()).to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+    let logits = greedy(&engine, vec![3]).logits().unwrap();
+    let (mut batch, mut chosen_from) = (engine.batch(3).unwrap(), vec![0.0; logits.len()]);
+    let slots: Vec<_> = (0..2).map(|_| batch.join(greedy(&engine, vec![3])).unwrap()).collect();
+    assert!(matches!(batch.chosen_from(slots[0], &mut chosen_from), Err(Error::NothingChosen)));
+    let best = (0..300).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as u32;
+    let others = super::mask(300, |token| token != best);
+    batch.set_mask(slots[0], Some(&others)).unwrap();
+    let second = (0..300).filter(|token| *token != best as usize);
+    let second = second.max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as u32;
+    assert_eq!(batch.step().unwrap(), [(slots[0], second), (slots[1], best)]);
+    // What the mask does not allow has its logit as well.
+    batch.chosen_from(slots[0], &mut chosen_from).unwrap();
+    assert_eq!(chosen_from, logits);
+    // Alone, and without the mask again.
+    let mut left = batch.leave(slots[0]).unwrap();
+    for (mask, expected) in [(Some(&others[..]), second), (None, best)] {
+        left.truncate(1).unwrap();
+        left.set_mask(mask).unwrap();
+        assert_eq!(left.tokens(1).unwrap().next().unwrap().unwrap(), expected);
+    }
+    // Bits behind the vocabulary allow nothing.
+    let mut outside = vec![0; 10];
+    outside[9] = 1 << (300 % 32);
+    assert!(matches!(batch.set_mask(slots[1], Some(&outside)), Err(Error::EmptyMask)));
+    assert!(matches!(batch.set_mask(slots[1], Some(&[1; 9])), Err(Error::Length { len: 9, needed: 10, .. })));
+    assert!(matches!(batch.set_mask(slots[0], None), Err(Error::EmptySlot(0))));
 }
 
 #[test]

@@ -86,8 +86,14 @@ fn random(seed: u64, number: u64) -> f64 {
     ((z ^ z >> 31) >> 40) as f64 / f64::from(1 << 24)
 }
 
-/// The share of the drawn number at which each token begins and ends, in the order in which the device looks at them.
-fn shares(logits: &[f32], context: &[u32], sampling: &Sampling) -> Vec<(u32, f64, f64)> {
+/// The share of the drawn number at which each allowed token begins and ends, in the order in which the device looks at
+/// them.
+fn shares(
+    logits: &[f32],
+    context: &[u32],
+    sampling: &Sampling,
+    allows: impl Fn(u32) -> bool,
+) -> Vec<(u32, f64, f64)> {
     let mut logits: Vec<f64> = logits.iter().copied().map(f64::from).collect();
     let mut seen = std::collections::BTreeSet::new();
     for token in context.iter().rev().take(sampling.window as usize).filter(|token| seen.insert(**token)) {
@@ -95,9 +101,9 @@ fn shares(logits: &[f32], context: &[u32], sampling: &Sampling) -> Vec<(u32, f64
         let penalty = f64::from(sampling.penalty);
         *logit = if *logit > 0.0 { *logit / penalty } else { *logit * penalty };
     }
-    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+    let mut order: Vec<u32> = (0..logits.len() as u32).filter(|token| allows(*token)).collect();
     let logit = |token: u32| logits[token as usize];
-    let top = logits.iter().copied().fold(f64::MIN, f64::max);
+    let top = order.iter().map(|token| logit(*token)).fold(f64::MIN, f64::max);
     let cut = sampling.top_k > 0 || sampling.top_p < 1.0 || sampling.min_p > 0.0;
     if cut {
         order.sort_by(|a, b| logit(*b).total_cmp(&logit(*a)));
@@ -121,6 +127,15 @@ fn shares(logits: &[f32], context: &[u32], sampling: &Sampling) -> Vec<(u32, f64
     order.into_iter().map(share).collect()
 }
 
+/// A mask of the tokens that are allowed.
+fn mask(vocabulary: u32, allows: impl Fn(u32) -> bool) -> Vec<u32> {
+    let mut words = vec![0; vocabulary.div_ceil(32) as usize];
+    (0..vocabulary)
+        .filter(|token| allows(*token))
+        .for_each(|token| words[token as usize / 32] |= 1 << (token % 32));
+    words
+}
+
 #[test]
 fn the_device_chooses_tokens_as_the_settings_say() {
     let recipe = Recipe { block: BlockType::Q4_0, layers: 1, ..Recipe::tiny_llama() };
@@ -135,13 +150,18 @@ fn the_device_chooses_tokens_as_the_settings_say() {
         Sampling { min_p: 0.5, top_k: 300, ..warm },
         Sampling { top_k: 40, top_p: 0.8, min_p: 0.1, penalty: 1.5, window: 6, ..warm },
     ];
-    for sampling in settings {
+    // All tokens; fewer than some settings take.
+    for (sampling, is_masked) in settings.iter().flat_map(|one| [(one, false), (one, true)]) {
+        let allows = |token| !is_masked || token % 7 == 3;
         session.clear().unwrap();
         session.feed(&[1, 2, 1]).unwrap();
-        session.set_sampling(&sampling).unwrap();
-        for number in 0..6 {
+        session.set_sampling(sampling).unwrap();
+        if is_masked {
+            session.set_mask(Some(&mask(512, allows))).unwrap();
+        }
+        for number in 0..5 {
             let logits = session.logits().unwrap();
-            let shares = shares(&logits, session.context_tokens(), &sampling);
+            let shares = shares(&logits, session.context_tokens(), sampling, allows);
             let token = session.tokens(1).unwrap().next().unwrap().unwrap();
             let drawn = random(sampling.seed, number);
             let share = shares.iter().find(|(candidate, ..)| *candidate == token);
@@ -173,6 +193,24 @@ fn greedy_tokens_have_the_largest_logit_also_with_a_penalty() {
             let best = (0..logits.len()).max_by(|a, b| penalised(*a).total_cmp(&penalised(*b))).unwrap();
             assert_eq!(session.tokens(1).unwrap().next().unwrap().unwrap(), best as u32);
         }
+    }
+}
+
+#[test]
+fn the_hidden_vector_makes_the_logits() {
+    for recipe in [Recipe::tiny_gpt2(), Recipe::tiny_qwen2()] {
+        let recipe = Recipe { block: BlockType::F32, layers: 1, ..recipe };
+        let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+        let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
+        let mut session = engine.session(64).unwrap();
+        session.feed(&[5, 9]).unwrap();
+        let (hidden, logits, output) = (session.hidden().unwrap(), session.logits().unwrap(), model.output());
+        let mut rows = vec![0.0; output.inputs * output.outputs];
+        output.block.dequantise(output.bytes, &mut rows).unwrap();
+        let row =
+            |row: &[f32]| row.iter().zip(&hidden).map(|(weight, x)| f64::from(*weight) * x).sum::<f64>();
+        let made: Vec<f64> = rows.chunks(output.inputs).map(row).collect();
+        assert!(relative_distance(&logits, &made) < 1e-5, "{}", recipe.architecture);
     }
 }
 
