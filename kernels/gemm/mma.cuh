@@ -32,6 +32,17 @@ static __device__ void copy_part(u32 to, const void* from, u32 bytes)
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
+// The same for 8 and for 4 bytes.
+static __device__ void copy_eight(u32 to, const void* from, u32 bytes)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
+static __device__ void copy_four(u32 to, const void* from, u32 bytes)
+{
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes) : "memory");
+}
+
 static __device__ void commit()
 {
     asm volatile("cp.async.commit_group;" ::: "memory");

@@ -141,8 +141,8 @@ struct EmbedParams {
     const u32* tokens;
     // One row per position, added to the embedding, or null.
     const float* positions;
-    // Rotation of each pair from one position to the next, in turns.
-    const double* frequencies;
+    // Rotation of each pair from one position to the next, in turns, and the factor of cosine and sine.
+    const double2* frequencies;
     // m x width.
     float* x;
     // m x pairs.
@@ -154,8 +154,8 @@ struct EmbedParams {
     u32 pairs;
     // Format of the embedding, as GGUF files number them.
     u32 block_type;
-    // Factor of cosine and sine.
-    float magnitude;
+    // Factor of the embedding.
+    float factor;
     u32 unused;
 };
 AT(EmbedParams, tiles, 0);
@@ -169,7 +169,7 @@ AT(EmbedParams, start, 56);
 AT(EmbedParams, width, 60);
 AT(EmbedParams, pairs, 64);
 AT(EmbedParams, block_type, 68);
-AT(EmbedParams, magnitude, 72);
+AT(EmbedParams, factor, 72);
 AT(EmbedParams, unused, 76);
 static_assert(sizeof(EmbedParams) == 80, "size of EmbedParams");
 
@@ -209,13 +209,13 @@ struct RotateParams {
     const float* qkv;
     const float* query_norm;
     const float* key_norm;
-    // m x rotated / 2.
+    // m rows, `rotation_row` apart: cosine and sine of each pair.
     const float2* rotation;
     // m x heads x head_size halves, times `scale`.
     __half* queries;
-    // The layer's cache: key_heads x context x head_size.
-    __half* keys;
-    __half* values;
+    // The layer's cache: key_heads x context x head_size halves or scaled integers.
+    void* keys;
+    void* values;
     u32 start;
     u32 heads;
     u32 key_heads;
@@ -225,7 +225,9 @@ struct RotateParams {
     u32 rotated;
     float scale;
     float epsilon;
-    u32 unused;
+    u32 rotation_row;
+    // Scales of integers: key_heads x context x ceil(head_size / 32), each for a key and a value; null for halves.
+    __half2* scales;
 };
 AT(RotateParams, qkv, 0);
 AT(RotateParams, query_norm, 8);
@@ -243,15 +245,16 @@ AT(RotateParams, rotate, 76);
 AT(RotateParams, rotated, 80);
 AT(RotateParams, scale, 84);
 AT(RotateParams, epsilon, 88);
-AT(RotateParams, unused, 92);
-static_assert(sizeof(RotateParams) == 96, "size of RotateParams");
+AT(RotateParams, rotation_row, 92);
+AT(RotateParams, scales, 96);
+static_assert(sizeof(RotateParams) == 104, "size of RotateParams");
 
 // The attention of the tokens of a prompt.
 struct AttendParams {
     // m x heads x head_size halves, times the scale and log2(e).
     const __half* queries;
-    const __half* keys;
-    const __half* values;
+    const void* keys;
+    const void* values;
     // m x heads x head_size.
     float* output;
     u32 m;
@@ -260,6 +263,12 @@ struct AttendParams {
     u32 key_heads;
     u32 head_size;
     u32 context;
+    const __half2* scales;
+    // A score of each head that has no value, or null.
+    const float* sinks;
+    // Newest positions that a token sees, 1 to 2^30.
+    u32 window;
+    u32 unused;
 };
 AT(AttendParams, queries, 0);
 AT(AttendParams, keys, 8);
@@ -271,6 +280,10 @@ AT(AttendParams, heads, 40);
 AT(AttendParams, key_heads, 44);
 AT(AttendParams, head_size, 48);
 AT(AttendParams, context, 52);
-static_assert(sizeof(AttendParams) == 56, "size of AttendParams");
+AT(AttendParams, scales, 56);
+AT(AttendParams, sinks, 64);
+AT(AttendParams, window, 72);
+AT(AttendParams, unused, 76);
+static_assert(sizeof(AttendParams) == 80, "size of AttendParams");
 
 #undef AT

@@ -5,18 +5,23 @@
 #define ATTENTION_WARPS 8
 #include "attentions.cuh"
 
-#define KERNEL(heads, lanes)                                                                                          \
+#define KERNEL(name, cache, heads, lanes)                                                                             \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS, 2)                                                \
-        wide_##heads##_##lanes(const __grid_constant__ BatchAttentionParams p)                                        \
+        name(const __grid_constant__ BatchAttentionParams p)                                                          \
     {                                                                                                                 \
-        run<heads, lanes, false>(p);                                                                                  \
+        run<cache, heads, lanes, false>(p);                                                                           \
     }
 
+#define KERNELS(heads, lanes) KERNEL(wide_##heads##_##lanes, Halves, heads, lanes)
+
 // Heads of at most 64 columns.
-KERNEL(1, 8)
-KERNEL(2, 8)
-KERNEL(4, 8)
+KERNELS(1, 8)
+KERNELS(2, 8)
+KERNELS(4, 8)
 // Heads of at most 128 columns.
-KERNEL(1, 16)
-KERNEL(2, 16)
-KERNEL(4, 16)
+KERNELS(1, 16)
+KERNELS(2, 16)
+KERNELS(4, 16)
+// Heads of at most 256 columns, in the same groups as those of `attention.cu`.
+KERNELS(1, 32)
+KERNELS(2, 32)

@@ -8,10 +8,10 @@ static __device__ void move(T*& place, u8* memory)
     place = (T*)(memory + (u64)place);
 }
 
-template <int HEADS, int LANES, bool SHARES = true>
+template <class Cache, int HEADS, int LANES, bool SHARES = LANES <= 16>
 static __device__ void run(const BatchAttentionParams& all)
 {
-    __shared__ Desk<HEADS> desk;
+    __shared__ Desk<HEADS, LANES> desk;
     let_next_begin();
     wait_for_previous();
     if (blockIdx.z >= all.sequences->count)
@@ -25,8 +25,10 @@ static __device__ void run(const BatchAttentionParams& all)
     move(p.output, own.vectors);
     p.position = own.position;
     p.context = own.context;
-    u64 layer = (u64)all.layer * p.key_heads * p.context * p.head_size;
-    p.keys = (__half*)own.keys + layer;
-    p.values = (__half*)own.values + layer;
-    attend_group<HEADS, LANES, SHARES>(p, desk, blockIdx.x, blockIdx.y, gridDim.y, Settled());
+    u64 rows = (u64)all.layer * p.key_heads * p.context, layer = rows * p.head_size;
+    p.keys = (typename Cache::Element*)own.keys + layer;
+    p.values = (typename Cache::Element*)own.values + layer;
+    if (Cache::SCALED)
+        p.scales = own.scales + rows * ((p.head_size + SCALE_COLUMNS - 1) / SCALE_COLUMNS);
+    attend_group<Cache, HEADS, LANES, SHARES>(p, desk, blockIdx.x, blockIdx.y, gridDim.y, Settled());
 }

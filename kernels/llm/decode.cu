@@ -32,7 +32,7 @@
 // Most tiles that a warp has in shared memory.
 #define MAX_PLACES 6
 
-static_assert(sizeof(Desk<1>) <= DESK_BYTES && ATTENTION_THREADS == THREADS, "the front holds an attention");
+static_assert(sizeof(Desk<1, 16>) <= DESK_BYTES && ATTENTION_THREADS == THREADS, "the front holds an attention");
 
 static __device__ u32 kind_of(const DecodeParams& d, u32 product)
 {
@@ -347,10 +347,10 @@ static __device__ void decode(const DecodeParams& d)
         if (kind == 1) {
             park(s.parked[warp], chain, ring);
             const AttentionParams& attention = attentions[product / 4];
-            Desk<1>& desk = *(Desk<1>*)memory;
+            Desk<1, LANES>& desk = *(Desk<1, LANES>*)memory;
 #pragma unroll 1
             for (u32 block = blockIdx.x; block < d.heads * d.chunks; block += gridDim.x) {
-                attend_group<1, LANES>(attention, desk, block % d.heads, block / d.heads, d.chunks, link);
+                attend_group<Halves, 1, LANES>(attention, desk, block % d.heads, block / d.heads, d.chunks, link);
                 __syncthreads();
             }
             unpark(s.parked[warp], chain, ring);

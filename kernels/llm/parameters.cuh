@@ -107,9 +107,9 @@ struct AttentionParams {
     const float* key_norm;
     // Cosine and sine of each pair at the current position.
     const float2* rotation;
-    // The layer's cache: key_heads x context x head_size.
-    __half* keys;
-    __half* values;
+    // The layer's cache: key_heads x context x head_size halves or scaled integers.
+    void* keys;
+    void* values;
     // Position of the token.
     const u32* position;
     // Largest score, sum of weights and weighted sum of each chunk: heads x chunks x (head_size + 2).
@@ -132,7 +132,13 @@ struct AttentionParams {
     float epsilon;
     // Distance to the other half of the exchange, see `Exchange`; 0 between launches.
     long long next;
-    u64 unused;
+    // Scales of integers: key_heads x context x ceil(head_size / 32), each for a key and a value.
+    __half2* scales;
+    // A score of each head that has no value, or null.
+    const float* sinks;
+    // Newest positions that the token sees, at least 1.
+    u32 window;
+    u32 unused;
 };
 AT(AttentionParams, qkv, 0);
 AT(AttentionParams, query_norm, 8);
@@ -155,8 +161,11 @@ AT(AttentionParams, rotated, 116);
 AT(AttentionParams, scale, 120);
 AT(AttentionParams, epsilon, 124);
 AT(AttentionParams, next, 128);
-AT(AttentionParams, unused, 136);
-static_assert(sizeof(AttentionParams) == 144, "size of AttentionParams");
+AT(AttentionParams, scales, 136);
+AT(AttentionParams, sinks, 144);
+AT(AttentionParams, window, 152);
+AT(AttentionParams, unused, 156);
+static_assert(sizeof(AttentionParams) == 160, "size of AttentionParams");
 
 // All layers of a token in one launch.
 struct DecodeParams {
@@ -264,8 +273,8 @@ struct SampleParams {
     const u8* tiles;
     // One row per position, added to the embedding, or null.
     const float* positions;
-    // Rotation of each pair from one position to the next, in turns.
-    const double* frequencies;
+    // Rotation of each pair from one position to the next, in turns, and the factor of cosine and sine.
+    const double2* frequencies;
     float2* rotation;
     // The model's vector.
     float* x;
@@ -273,14 +282,14 @@ struct SampleParams {
     u32 width;
     // Format of the embedding, as GGUF files number them.
     u32 block_type;
-    // Pairs of columns that are rotated.
+    // Pairs of columns of all rotations.
     u32 pairs;
     // Blocks of logits.
     u32 blocks;
     // Tokens in `token_ring`.
     u32 ring_length;
-    // Factor of cosine and sine.
-    float magnitude;
+    // Factor of the embedding.
+    float factor;
     u32 unused;
 };
 AT(SampleParams, state, 0);
@@ -301,7 +310,7 @@ AT(SampleParams, block_type, 104);
 AT(SampleParams, pairs, 108);
 AT(SampleParams, blocks, 112);
 AT(SampleParams, ring_length, 116);
-AT(SampleParams, magnitude, 120);
+AT(SampleParams, factor, 120);
 AT(SampleParams, unused, 124);
 static_assert(sizeof(SampleParams) == 128, "size of SampleParams");
 
@@ -316,7 +325,9 @@ struct SequenceMemory {
     const u32* position;
     // Positions of the caches.
     u32 context;
-    u32 unused[3];
+    u32 unused;
+    // Scales of all layers, if caches have integers.
+    __half2* scales;
 };
 AT(SequenceMemory, vectors, 0);
 AT(SequenceMemory, keys, 8);
@@ -324,6 +335,7 @@ AT(SequenceMemory, values, 16);
 AT(SequenceMemory, position, 24);
 AT(SequenceMemory, context, 32);
 AT(SequenceMemory, unused, 36);
+AT(SequenceMemory, scales, 40);
 static_assert(sizeof(SequenceMemory) == 48, "size of SequenceMemory");
 
 // Sequences that decode together.
@@ -364,9 +376,9 @@ struct BatchAttentionParams {
     u32 unused;
 };
 AT(BatchAttentionParams, attention, 0);
-AT(BatchAttentionParams, sequences, 144);
-AT(BatchAttentionParams, layer, 152);
-AT(BatchAttentionParams, unused, 156);
-static_assert(sizeof(BatchAttentionParams) == 160, "size of BatchAttentionParams");
+AT(BatchAttentionParams, sequences, 160);
+AT(BatchAttentionParams, layer, 168);
+AT(BatchAttentionParams, unused, 172);
+static_assert(sizeof(BatchAttentionParams) == 176, "size of BatchAttentionParams");
 
 #undef AT

@@ -126,15 +126,15 @@ static __device__ float weight(const SampleParams& p, u32 row, u32 column)
 static __device__ void append(const SampleParams& p, u32 token, u32 position)
 {
     for (u32 i = threadIdx.x; i < p.width; i += THREADS) {
-        float x = weight(p, token, i);
+        float x = weight(p, token, i) * p.factor;
         p.x[i] = p.positions ? x + p.positions[(u64)position * p.width + i] : x;
     }
     for (u32 i = threadIdx.x; i < p.pairs; i += THREADS) {
-        double turns = p.frequencies[i] * (double)position;
+        double turns = p.frequencies[i].x * (double)position, magnitude = p.frequencies[i].y;
         float angle = 2.0f * (float)(turns - rint(turns));
         float sine, cosine;
         sincospif(angle, &sine, &cosine);
-        p.rotation[i] = make_float2(cosine * p.magnitude, sine * p.magnitude);
+        p.rotation[i] = make_float2(cosine * (float)magnitude, sine * (float)magnitude);
     }
     if (threadIdx.x == 0) {
         p.history[position] = token;

@@ -266,6 +266,7 @@ impl<'m> Reference<'m> {
         let row = usize::try_from(token).ok().filter(|row| *row < shape.vocabulary);
         let row = row.ok_or(Error::UnknownToken { token, vocabulary: shape.vocabulary })?;
         let mut x = rows(self.model.embedding(), row, 1)?;
+        x.iter_mut().for_each(|x| *x *= shape.embedding_scale);
         if let Some(positions) = self.model.position_embedding() {
             add(&mut x, &rows(positions, position, 1)?);
         }

@@ -1,5 +1,6 @@
 //! A model on a device: kernels, weights and sizes that its sessions share.
 
+use core::f64::consts::TAU;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use super::weights::{self, Packed, Weights};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::{cubins, word, words};
-use crate::model::{Activation, Model, NormKind, RopePairs, Shape};
+use crate::model::{Activation, MOST_CONTEXT, Model, NormKind, RopePairs, Shape};
 use crate::parameters::{
     ActivationCode, AttentionParams, Epilogue, ProductParams, Prologue, Rotation, SampleParams,
 };
@@ -35,9 +36,10 @@ pub(super) const SAMPLE_BLOCK: u32 = 1024;
 /// Outputs of a batch whose outputs are rounded.
 const PACKED_OUTPUTS: usize = 32;
 /// Largest head that the attention takes.
-const MAX_HEAD: usize = 128;
-/// Query heads that a block of the attention takes at most.
+const MAX_HEAD: usize = 256;
+/// Query heads that a block of the attention takes at most: of 128 columns, and of more.
 const MAX_GROUP: usize = 4;
+const MAX_WIDE_GROUP: usize = 2;
 /// Columns that a lane of the attention takes.
 const LANE_COLUMNS: usize = 8;
 
@@ -77,8 +79,9 @@ pub(super) struct Inner {
     pub(super) weights: Weights,
     /// For vectors that leave the device.
     pub(super) output_norm: Normaliser,
-    /// Rotation of each pair of each of the model's rotations from one position to the next, in turns.
-    pub(super) frequencies: Vec<f64>,
+    /// Rotation of each pair of each of the model's rotations from one position to the next, in turns, and the factor of
+    /// cosine and sine.
+    pub(super) frequencies: Vec<[f64; 2]>,
     /// By format.
     product: [Kernel; BlockType::ALL.len()],
     attention: Kernel,
@@ -137,7 +140,11 @@ pub(super) fn rounds(block: BlockType) -> bool {
 
 /// Lanes that take a position in the attention: each has 8 columns of a head.
 const fn lanes(shape: &Shape) -> usize {
-    if shape.head_size <= 64 { 8 } else { 16 }
+    match shape.head_size {
+        0..=64 => 8,
+        65..=128 => 16,
+        _ => 32,
+    }
 }
 
 /// Bytes of a rounded vector: chunks of 256 columns.
@@ -184,20 +191,24 @@ impl Engine {
         let group = match shape.heads / shape.kv_heads {
             1 => 1,
             2 => 2,
+            _ if shape.head_size > 128 => MAX_WIDE_GROUP,
             _ => MAX_GROUP,
         };
         let lanes = lanes(&shape);
         let attention = Program::load_fitting(device, &cubins!("llm/attention"))?;
         let attention_wide = Program::load_fitting(device, &cubins!("llm/attention_wide"))?;
         let sample = Program::load_fitting(device, &cubins!("llm/sample"))?;
-        let frequencies = (0..shape.ropes.len()).flat_map(|rope| model.rope_frequencies(rope));
+        let frequencies = shape.ropes.iter().enumerate().flat_map(|(number, rope)| {
+            let turns = model.rope_frequencies(number).into_iter().map(|angle| angle / TAU);
+            turns.map(|turns| [turns, rope.magnitude])
+        });
         let weights = Weights::load(device, model, progress)?;
         let inner = Inner {
             device: device.clone(),
             output_norm: Normaliser::new(&shape, model.output_norm()),
             prompt: PromptKernels::load(device, &shape, |block| weights.has(block))?,
             scratch: prompt::Scratch::default(),
-            frequencies: frequencies.map(|radians| radians / core::f64::consts::TAU).collect(),
+            frequencies: frequencies.collect(),
             product,
             attention: attention.kernel(&format!("attention_{group}_{lanes}"))?,
             batch: BatchKernels {
@@ -379,6 +390,11 @@ impl Inner {
         Ok((kind, word(rope.components)?, pairs as u64 * 8))
     }
 
+    /// Newest positions that a token sees in a layer: at least 1, and at most those of any context.
+    pub(super) fn window(&self, number: usize) -> Result<u32> {
+        word(self.shape.layers[number].window.unwrap_or(MOST_CONTEXT).clamp(1, MOST_CONTEXT))
+    }
+
     /// Parameters of the attention of a layer.
     pub(super) fn attention(&self, at: &Addresses, number: usize) -> Result<AttentionParams> {
         let (shape, layer) = (&self.shape, &self.weights.layers[number]);
@@ -408,6 +424,8 @@ impl Inner {
             rotated,
             scale: shape.attention_scale as f32,
             epsilon: shape.epsilon as f32,
+            sinks: layer.sinks,
+            window: self.window(number)?,
             ..AttentionParams::default()
         })
     }

@@ -32,6 +32,8 @@ const ROUNDED_PARTS: [(usize, usize); 6] = [(0, 16), (128, 16), (256, 16), (384,
 const ALIGNMENT: usize = 256;
 /// Products of a layer.
 const LAYER_PRODUCTS: usize = 4;
+/// Largest head.
+const MAX_HEAD: usize = 128;
 /// Most bytes of the attention's state in shared memory: `DESK_BYTES` of `decode.cu`.
 const DESK_BYTES: usize = 9_728;
 /// Readings of absent words after which a thread gives up: many seconds, at a microsecond for each.
@@ -188,7 +190,10 @@ impl Persistent {
     ///
     /// [`Error::Persistent`] if there is no kernel for the model or the device; those of the device.
     pub(super) fn new(engine: &Inner, at: &Addresses) -> Result<Self> {
-        let block = engine.weights.output.place.block;
+        let (block, head) = (engine.weights.output.place.block, engine.shape.head_size);
+        if head > MAX_HEAD {
+            return Err(Error::Persistent(format!("heads have {head} columns, more than {MAX_HEAD}")));
+        }
         if !FORMATS.contains(&block) {
             return Err(Error::Persistent(format!("there is no kernel for {block}")));
         }

@@ -30,10 +30,9 @@ const TILE: usize = 64;
 pub(super) const BLOCK: u32 = 256;
 /// Heads of a block that rotates.
 const HEADS: usize = 8;
-/// Threads, queries and stored tiles (queries, and two of keys and values) of a block of the attention.
+/// Threads and queries of a block of the attention.
 const ATTEND_BLOCK: u32 = 128;
 const ATTEND_TILE: usize = 64;
-const ATTEND_TILES: usize = 5;
 
 /// GPU addresses of rounded vectors and of their factors.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +81,7 @@ pub(super) struct PromptKernels {
 impl PromptKernels {
     pub(super) fn load(device: &Device, shape: &Shape, wanted: impl Fn(BlockType) -> bool) -> Result<Self> {
         let program = Program::load_fitting(device, &cubins!("gemm/prompt"))?;
-        let head = if shape.head_size <= 64 { 64 } else { 128 };
+        let head = shape.head_size.next_power_of_two().max(64);
         Ok(Self {
             products: PackedKernels::load(device, wanted)?,
             embed: program.kernel("embed")?,
@@ -158,7 +157,7 @@ fn layout(shape: &Shape, tokens: usize, base: u64) -> (Vectors, u64) {
         start
     };
     let queries = shape.query_width();
-    let (x, rotation, factors) = (next(shape.width * 4), next(shape.head_size * 4), next(4));
+    let (x, rotation, factors) = (next(shape.width * 4), next(shape.rope_pairs() * 8), next(4));
     let rounded = next(shape.width.max(queries).max(shape.ffn) * 4);
     let (qkv, attended, halves) =
         (next((queries + 2 * shape.kv_width()) * 4), next(queries * 4), next(queries * 2));
@@ -290,7 +289,7 @@ impl Run<'_> {
             width: word(engine.shape.width)?,
             pairs: word(engine.frequencies.len())?,
             block_type: embedding.block.id(),
-            magnitude: 1.0,
+            factor: engine.shape.embedding_scale as f32,
             unused: 0,
         };
         self.launch(&engine.prompt.embed, word(source.count)?, bytemuck::bytes_of(&parameters))
@@ -342,7 +341,8 @@ impl Run<'_> {
             rotated,
             scale: shape.attention_scale as f32,
             epsilon: shape.epsilon as f32,
-            unused: 0,
+            rotation_row: word(shape.rope_pairs())?,
+            scales: 0,
         };
         let blocks = (shape.heads + 2 * shape.kv_heads).div_ceil(HEADS);
         let grid = (word(self.source.count)?, word(blocks)?);
@@ -370,9 +370,16 @@ impl Run<'_> {
             key_heads,
             head_size,
             context: self.at.context,
+            scales: 0,
+            sinks: self.engine.weights.layers[number].sinks,
+            window: self.engine.window(number)?,
+            unused: 0,
         };
         let grid = (word(self.source.count.div_ceil(ATTEND_TILE))?, word(shape.heads)?);
-        let shared = word(ATTEND_TILES * ATTEND_TILE * self.engine.prompt.head * 2)?;
+        // The queries, and two tiles of keys and values, which have 32 positions if heads have more than 128 columns.
+        let head = self.engine.prompt.head;
+        let span = if head > 128 { 32 } else { 64 };
+        let shared = word((ATTEND_TILE + 4 * span) * head * 2)?;
         let (kernel, arguments) = (&self.engine.prompt.attend, [Arg::Bytes(bytemuck::bytes_of(&parameters))]);
         // SAFETY: as for `launch`.
         unsafe { self.queue.launch_with_shared(kernel, grid, ATTEND_BLOCK, shared, &arguments)? };

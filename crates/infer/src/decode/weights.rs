@@ -60,6 +60,7 @@ pub(super) struct Layer {
     pub(super) qkv: Joined,
     pub(super) query_norm: u64,
     pub(super) key_norm: u64,
+    pub(super) sinks: u64,
     pub(super) output: Packed,
     pub(super) feed_forward_norm: Norm,
     pub(super) up: Up,
@@ -160,6 +161,7 @@ impl<'a> Layout<'a> {
             qkv: self.joined([layer.query, layer.key, layer.value]),
             query_norm: self.vector(layer.query_norm),
             key_norm: self.vector(layer.key_norm),
+            sinks: self.vector(layer.sinks),
             output: self.linear(layer.attention_output),
             feed_forward_norm: self.norm(layer.feed_forward_norm),
             up: self.up(layer.feed_forward.gate, layer.feed_forward.up),
@@ -218,7 +220,7 @@ impl Weights {
             norm(&mut layer.attention_norm);
             norm(&mut layer.feed_forward_norm);
             layer.qkv.parts.iter_mut().for_each(|(part, _)| address(&mut part.bias));
-            [&mut layer.query_norm, &mut layer.key_norm].into_iter().for_each(address);
+            [&mut layer.query_norm, &mut layer.key_norm, &mut layer.sinks].into_iter().for_each(address);
             [&mut layer.output.bias, &mut layer.down.bias].into_iter().for_each(address);
             match &mut layer.up {
                 Up::Pairs(up) | Up::Plain(up) => address(&mut up.bias),

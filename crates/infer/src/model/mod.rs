@@ -8,6 +8,7 @@ use std::path::Path;
 
 pub use fault::ModelFault;
 pub use layer::{FeedForward, Layer, Linear, Matrix, Norm, Vector};
+pub(crate) use shape::MOST_CONTEXT;
 pub use shape::{Activation, Architecture, LayerShape, NormKind, Rope, RopePairs, Shape};
 
 use crate::error::{Error, Result};
@@ -114,6 +115,12 @@ impl Model {
     /// The model's sizes and kinds.
     pub fn shape(&self) -> &Shape {
         &self.shape
+    }
+
+    /// The shape, for layers that are in no file.
+    #[cfg(test)]
+    pub(crate) fn shape_mut(&mut self) -> &mut Shape {
+        &mut self.shape
     }
 
     /// The file.

@@ -160,6 +160,8 @@ pub struct Shape {
     pub learned_positions: bool,
     /// The rotations that layers refer to.
     pub ropes: Vec<Rope>,
+    /// Factor of a token's row of the embedding.
+    pub embedding_scale: f64,
     /// Factor of the products of queries and keys.
     pub attention_scale: f64,
     /// The feed-forward network's function.
@@ -172,6 +174,11 @@ pub struct Shape {
 pub(super) const CACHE_BYTES: usize = 2;
 
 impl Shape {
+    /// Pairs of components of all rotations.
+    pub(crate) fn rope_pairs(&self) -> usize {
+        self.ropes.iter().map(|rope| rope.components / 2).sum()
+    }
+
     /// Components of all query heads.
     pub const fn query_width(&self) -> usize {
         self.heads * self.head_size
@@ -243,6 +250,7 @@ impl Shape {
             epsilon: keys.float(epsilon)?.ok_or_else(|| keys.missing(epsilon))?,
             learned_positions: is_gpt2,
             ropes,
+            embedding_scale: 1.0,
             attention_scale: 1.0 / (head_size as f64).sqrt(),
             activation: if is_gpt2 { Activation::Gelu } else { Activation::SiluGate },
             tied: false,
@@ -258,7 +266,7 @@ fn fault(fault: ModelFault) -> Error {
 const MOST: usize = 1 << 20;
 
 /// Largest number of positions.
-const MOST_CONTEXT: usize = 1 << 30;
+pub(crate) const MOST_CONTEXT: usize = 1 << 30;
 
 /// The keys of an architecture.
 struct Keys<'a> {

@@ -70,8 +70,8 @@ gpu_structs! { TABLE:
         8 => tokens: u64 as "const u32*";
         /// One row per position, added to the embedding, or null.
         16 => positions: u64 as "const float*";
-        /// Rotation of each pair from one position to the next, in turns.
-        24 => frequencies: u64 as "const double*";
+        /// Rotation of each pair from one position to the next, in turns, and the factor of cosine and sine.
+        24 => frequencies: u64 as "const double2*";
         /// m x width.
         32 => x: u64 as "float*";
         /// m x pairs.
@@ -83,8 +83,8 @@ gpu_structs! { TABLE:
         64 => pairs: u32;
         /// Format of the embedding, as GGUF files number them.
         68 => block_type: u32;
-        /// Factor of cosine and sine.
-        72 => magnitude: f32;
+        /// Factor of the embedding.
+        72 => factor: f32;
         76 => unused: u32;
     }
 
@@ -108,18 +108,18 @@ gpu_structs! { TABLE:
     }
 
     /// The rotation of queries and keys, and the append of keys and values to the cache.
-    struct RotateParams, 96 bytes {
+    struct RotateParams, 104 bytes {
         /// m rows: queries of all heads, then keys, then values of all key heads.
         0 => qkv: u64 as "const float*";
         8 => query_norm: u64 as "const float*";
         16 => key_norm: u64 as "const float*";
-        /// m x rotated / 2.
+        /// m rows, `rotation_row` apart: cosine and sine of each pair.
         24 => rotation: u64 as "const float2*";
         /// m x heads x head_size halves, times `scale`.
         32 => queries: u64 as "__half*";
-        /// The layer's cache: key_heads x context x head_size.
-        40 => keys: u64 as "__half*";
-        48 => values: u64 as "__half*";
+        /// The layer's cache: key_heads x context x head_size halves or scaled integers.
+        40 => keys: u64 as "void*";
+        48 => values: u64 as "void*";
         56 => start: u32;
         60 => heads: u32;
         64 => key_heads: u32;
@@ -129,15 +129,17 @@ gpu_structs! { TABLE:
         80 => rotated: u32;
         84 => scale: f32;
         88 => epsilon: f32;
-        92 => unused: u32;
+        92 => rotation_row: u32;
+        /// Scales of integers: key_heads x context x ceil(head_size / 32), each for a key and a value; null for halves.
+        96 => scales: u64 as "__half2*";
     }
 
     /// The attention of the tokens of a prompt.
-    struct AttendParams, 56 bytes {
+    struct AttendParams, 80 bytes {
         /// m x heads x head_size halves, times the scale and log2(e).
         0 => queries: u64 as "const __half*";
-        8 => keys: u64 as "const __half*";
-        16 => values: u64 as "const __half*";
+        8 => keys: u64 as "const void*";
+        16 => values: u64 as "const void*";
         /// m x heads x head_size.
         24 => output: u64 as "float*";
         32 => m: u32;
@@ -146,5 +148,11 @@ gpu_structs! { TABLE:
         44 => key_heads: u32;
         48 => head_size: u32;
         52 => context: u32;
+        56 => scales: u64 as "const __half2*";
+        /// A score of each head that has no value, or null.
+        64 => sinks: u64 as "const float*";
+        /// Newest positions that a token sees, 1 to 2^30.
+        72 => window: u32;
+        76 => unused: u32;
     }
 }

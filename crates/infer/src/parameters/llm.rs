@@ -46,7 +46,7 @@ gpu_structs! { TABLE:
     }
 
     /// The attention of one token.
-    struct AttentionParams, 144 bytes {
+    struct AttentionParams, 160 bytes {
         /// Queries of all heads, then keys, then values of all key heads: head_size elements each.
         0 => qkv: u64 as "const float*";
         /// Weights of the norms of each query and key head, or null.
@@ -54,9 +54,9 @@ gpu_structs! { TABLE:
         16 => key_norm: u64 as "const float*";
         /// Cosine and sine of each pair at the current position.
         24 => rotation: u64 as "const float2*";
-        /// The layer's cache: key_heads x context x head_size.
-        32 => keys: u64 as "__half*";
-        40 => values: u64 as "__half*";
+        /// The layer's cache: key_heads x context x head_size halves or scaled integers.
+        32 => keys: u64 as "void*";
+        40 => values: u64 as "void*";
         /// Position of the token.
         48 => position: u64 as "const u32*";
         /// Largest score, sum of weights and weighted sum of each chunk: heads x chunks x (head_size + 2).
@@ -79,7 +79,13 @@ gpu_structs! { TABLE:
         124 => epsilon: f32;
         /// Distance to the other half of the exchange, see `Exchange`; 0 between launches.
         128 => next: u64 as "long long";
-        136 => unused: u64;
+        /// Scales of integers: key_heads x context x ceil(head_size / 32), each for a key and a value.
+        136 => scales: u64 as "__half2*";
+        /// A score of each head that has no value, or null.
+        144 => sinks: u64 as "const float*";
+        /// Newest positions that the token sees, at least 1.
+        152 => window: u32;
+        156 => unused: u32;
     }
 
     /// All layers of a token in one launch.
@@ -159,8 +165,8 @@ gpu_structs! { TABLE:
         56 => tiles: u64 as "const u8*";
         /// One row per position, added to the embedding, or null.
         64 => positions: u64 as "const float*";
-        /// Rotation of each pair from one position to the next, in turns.
-        72 => frequencies: u64 as "const double*";
+        /// Rotation of each pair from one position to the next, in turns, and the factor of cosine and sine.
+        72 => frequencies: u64 as "const double2*";
         80 => rotation: u64 as "float2*";
         /// The model's vector.
         88 => x: u64 as "float*";
@@ -168,14 +174,14 @@ gpu_structs! { TABLE:
         100 => width: u32;
         /// Format of the embedding, as GGUF files number them.
         104 => block_type: u32;
-        /// Pairs of columns that are rotated.
+        /// Pairs of columns of all rotations.
         108 => pairs: u32;
         /// Blocks of logits.
         112 => blocks: u32;
         /// Tokens in `token_ring`.
         116 => ring_length: u32;
-        /// Factor of cosine and sine.
-        120 => magnitude: f32;
+        /// Factor of the embedding.
+        120 => factor: f32;
         124 => unused: u32;
     }
 
@@ -190,7 +196,9 @@ gpu_structs! { TABLE:
         24 => position: u64 as "const u32*";
         /// Positions of the caches.
         32 => context: u32;
-        36 => unused: [u32; 3];
+        36 => unused: u32;
+        /// Scales of all layers, if caches have integers.
+        40 => scales: u64 as "__half2*";
     }
 
     /// Sequences that decode together.
@@ -213,12 +221,12 @@ gpu_structs! { TABLE:
     }
 
     /// The attention of one token of each sequence. Grid (as for one, chunks, sequences).
-    struct BatchAttentionParams, 160 bytes {
+    struct BatchAttentionParams, 176 bytes {
         /// As for one sequence, but `qkv`, `rotation`, `parts`, `tickets` and `output` are places in the memory of a
         /// sequence, and the cache's first byte is that of layer 0.
         0 => attention: AttentionParams;
-        144 => sequences: u64 as "const SequenceTable*";
-        152 => layer: u32;
-        156 => unused: u32;
+        160 => sequences: u64 as "const SequenceTable*";
+        168 => layer: u32;
+        172 => unused: u32;
     }
 }

@@ -36,7 +36,7 @@ pub(super) struct Buffers {
     /// CPU address of `token_ring`.
     ring_address: NonNull<u64>,
     /// [`Inner::frequencies`].
-    pub(super) frequencies: Buffer<f64>,
+    pub(super) frequencies: Buffer<[f64; 2]>,
 }
 
 // SAFETY: `ring_address` points into `token_ring`, which any thread may read and which lives as long.
@@ -69,7 +69,8 @@ impl Buffers {
         // PANIC: only memory of `MemoryUse::Device` may be invisible.
         let ring_address = token_ring.cpu_address()?.expect("memory for reading back is visible");
         // An empty buffer has no address.
-        let frequencies = if engine.frequencies.is_empty() { &[0.0] } else { engine.frequencies.as_slice() };
+        let frequencies =
+            if engine.frequencies.is_empty() { &[[0.0; 2]] } else { engine.frequencies.as_slice() };
         let buffers = Self {
             _cache: cache,
             scratch,

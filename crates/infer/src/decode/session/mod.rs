@@ -148,7 +148,7 @@ impl Session {
             pairs,
             blocks,
             ring_length,
-            magnitude: 1.0,
+            factor: shape.embedding_scale as f32,
             unused: 0,
         };
         let graph = |record: &dyn Fn(&mut tegra_hcq::GraphBuilder) -> Result<()>| {
@@ -187,7 +187,8 @@ impl Session {
                 values: at.values,
                 position: at.position,
                 context: at.context,
-                unused: [0; 3],
+                scales: 0,
+                unused: 0,
             },
             buffers,
             settings: Sampling::default().parameters(),

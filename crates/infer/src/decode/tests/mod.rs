@@ -1,5 +1,6 @@
 //! The decoder on the software Orin, compared with 64-bit floats on the CPU.
 
+mod attention;
 mod batch;
 mod persistent;
 

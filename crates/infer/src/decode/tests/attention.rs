@@ -1,0 +1,88 @@
+//! The attention's properties that differ between layers and models, on the software Orin: windows, sinks, rotations,
+//! scales, wide heads. In prompts, in decoding and in batches, compared with 64-bit floats.
+
+use super::{device, relative_distance};
+use crate::blocks::BlockType;
+use crate::decode::{BatchOptions, Engine, Session};
+use crate::model::{Model, Rope};
+use crate::reference::{CacheFormat, Reference};
+use crate::synthetic::Recipe;
+
+/// A model of two layers with heads of `head_size` columns. The first layer has a window and a rotation of a part of the
+/// columns, the second has no rotation; both have sinks. Scores and embedding have scales.
+fn model(head_size: usize, heads: usize, window: usize) -> Model {
+    let sizes =
+        Recipe { width: 64, heads, kv_heads: 1, head_size, ffn: 64, vocabulary: 64, ..Recipe::tiny_qwen3() };
+    let recipe = Recipe { block: BlockType::F16, has_tokens: false, ..sizes };
+    let mut writer = recipe.writer().unwrap();
+    for layer in 0..recipe.layers {
+        let sinks: Vec<u8> = (0..heads).flat_map(|head| (head as f32 - 0.5).to_le_bytes()).collect();
+        let name = format!("blk.{layer}.attn_sinks.weight");
+        writer.tensor(&name, &[heads], BlockType::F32, move |_| sinks.clone()).unwrap();
+    }
+    let mut bytes = Vec::new();
+    writer.write(&mut bytes).unwrap();
+    let mut model = Model::from_bytes(bytes).unwrap();
+    let shape = model.shape_mut();
+    let components = head_size / 4 * 2;
+    shape.ropes.push(Rope { components, base: 10_000.0, scale: 8.0, magnitude: 1.2, ..shape.ropes[0] });
+    (shape.layers[0].rope, shape.layers[0].window) = (Some(1), Some(window));
+    shape.layers[1].rope = None;
+    (shape.attention_scale, shape.embedding_scale) = (0.8 / (head_size as f64).sqrt(), 3.0);
+    model
+}
+
+/// Logits after each token.
+fn expected(model: &Model, tokens: &[u32]) -> Vec<Vec<f64>> {
+    let mut reference = Reference::new(model, CacheFormat::Half).unwrap();
+    tokens.iter().map(|token| reference.step(*token).unwrap()).collect()
+}
+
+/// A session that has `tokens` of which the last few came one by one, and checks the logits of each.
+fn fed(engine: &Engine, context: usize, tokens: &[u32], expected: &[Vec<f64>]) -> Session {
+    let mut session = engine.session(context).unwrap();
+    let last = tokens.len() - 3;
+    session.feed(&tokens[..last]).unwrap();
+    for at in last..tokens.len() {
+        let error = relative_distance(&session.logits().unwrap(), &expected[at - 1]);
+        assert!(error < 1e-3, "after {at} tokens: {error:e}");
+        session.feed(&tokens[at..=at]).unwrap();
+    }
+    session
+}
+
+#[test]
+fn windows_sinks_and_wide_heads_agree_with_64_bit_floats() {
+    // In a tile of a prompt, some queries see no position of the first tile of others. A window of more than 256
+    // positions has two chunks.
+    for (head_size, heads, window, count) in [(256, 3, 20, 70), (80, 4, 5, 20), (32, 2, 260, 280)] {
+        let model = model(head_size, heads, window);
+        let tokens: Vec<u32> = (0..count).map(|token| (token * 37 + 11) % 64).collect();
+        let expected = expected(&model, &tokens);
+        let engine = Engine::load(&device(), &model, 320, |_, _| ()).unwrap();
+        let mut alone = fed(&engine, 320, &tokens, &expected);
+        let logits = alone.logits().unwrap();
+        let what = format!("{heads} heads of {head_size} columns, window {window}");
+        let error = relative_distance(&logits, expected.last().unwrap());
+        println!("{what}: {error:e}");
+        assert!(error < 1e-3, "{what}: {error:e}");
+        // The last tokens again, produced by steps of a batch.
+        let chosen = alone.tokens(1).unwrap().next().unwrap().unwrap();
+        let after = alone.logits().unwrap();
+        for (tensor_cores_from, exact) in [(usize::MAX, true), (2, false)] {
+            let options = BatchOptions::default().tensor_cores_from(tensor_cores_from);
+            let mut batch = engine.batch_with(2, &options).unwrap();
+            alone.truncate(tokens.len()).unwrap();
+            let mut other = engine.session(64).unwrap();
+            other.feed(&[3, 5]).unwrap();
+            batch.join(other).unwrap();
+            let slot = batch.join(alone).unwrap();
+            let step = batch.step().unwrap().to_vec();
+            alone = batch.leave(slot).unwrap();
+            assert_eq!(step[1], (slot, chosen), "{what}");
+            let made = alone.logits().unwrap();
+            let error = relative_distance(&made, &after.iter().copied().map(f64::from).collect::<Vec<_>>());
+            assert!(if exact { made == after } else { error < 1e-3 }, "{what}: {error:e}");
+        }
+    }
+}
