@@ -1,11 +1,10 @@
-// All layers of a language model for one token, and its logits, in one launch, for models whose matrices have one
-// format.
+// All layers of a language model for one token, and its logits, in one launch.
 //
 // One block per SM runs all phases: the products and attentions that `product.cu` and `attention.cu` run as launches. A
 // phase reads the words of its vector until all of them are there (see `Exchange`): nothing else orders the blocks.
 // Weights depend on nothing: each warp copies its tiles to shared memory ahead of their use, across phases, so the
 // memory is busy while vectors are prepared. All sums have the order that they have in the launches: the results have
-// the same bits.
+// the same bits. Products that read the same vector follow each other: it is prepared once.
 //
 // Blocks of 512 threads, at most as many as are resident together. Dynamic shared memory: `front_bytes` for a vector or
 // the state of an attention, then the tiles of each warp, then the parameters of all phases.
@@ -20,11 +19,6 @@
 #define EARLY_HEADS 0
 #include "attention.cuh"
 
-// Kinds of products, each with its sizes: queries, keys and values; attention's output; first and last product of the
-// feed-forward network; logits.
-#define KINDS 5
-#define LOGITS 4
-
 // The most bytes of the state of an attention. A block has one head: with several ways to share heads, the kernel has
 // so many instructions that each phase waits for them.
 #define DESK_BYTES 9728
@@ -34,16 +28,15 @@
 
 static_assert(sizeof(Desk<1, 16>) <= DESK_BYTES && ATTENTION_THREADS == THREADS, "the front holds an attention");
 
-static __device__ u32 kind_of(const DecodeParams& d, u32 product)
-{
-    return product == 4 * d.layers ? LOGITS : product % 4;
-}
+#define KINDS (sizeof(DecodeParams::kinds) / sizeof(DecodeKind))
 
 // What a warp needs for its copies. It waits here during an attention, whose registers it would push to local memory
 // for the products as well.
 struct Parked {
     const u8* at;
-    u32 product, batch, left, step, steps, last_bytes, slot, parity, owed, next, turn;
+    u32 product, batch, left, step, steps, last_bytes, tile_bytes, slot, parity, owed, next, turn;
+    // The product that the block computes, and the parity of its sums.
+    u32 current, sums;
 };
 
 // What the threads of a block share.
@@ -52,7 +45,8 @@ struct Shared {
     // Barriers of the tiles.
     u64 landed[WARPS][MAX_PLACES];
     Layout layouts[KINDS][WARPS];
-    u32 batches[KINDS];
+    // The block's first batch, and the number of batches.
+    u32 starts[KINDS], batches[KINDS];
     Parked parked[WARPS];
 };
 
@@ -140,7 +134,7 @@ static __device__ bool move(const DecodeParams& d, u64 half, T*& at)
 // The tiles of a warp over all products: as `Stream` for each.
 template <class F>
 struct Chain {
-    const ProductParams* products;
+    const DecodeProduct* products;
     u32 product, batch, lane;
     Range<F> range;
     // With paced copies: free places, the next of them, and the parity of its turn.
@@ -148,8 +142,8 @@ struct Chain {
 
     __device__ void enter(const DecodeParams& d, const Shared& s, u32 warp)
     {
-        u32 kind = kind_of(d, product);
-        range.enter(products[product].tiles, s.layouts[kind][warp], batch, batch < s.batches[kind]);
+        u32 kind = products[product].kind;
+        range.enter(products[product].product.tiles, s.layouts[kind][warp], batch, batch < s.batches[kind]);
     }
 
     // Goes to the next batch or product that has tiles for the warp.
@@ -157,10 +151,10 @@ struct Chain {
     {
         while (range.left == 0 && product < d.count) {
             batch += gridDim.x;
-            if (batch >= s.batches[kind_of(d, product)]) {
-                batch = blockIdx.x;
+            if (batch >= s.batches[products[product].kind]) {
                 if (++product == d.count)
                     return;
+                batch = s.starts[products[product].kind];
             }
             enter(d, s, warp);
         }
@@ -203,6 +197,7 @@ static __device__ void park(Parked& to, const Chain<F>& chain, const Ring<PLACES
     if (chain.lane == 0) {
         const Range<F>& r = chain.range;
         to.at = r.at, to.left = r.left, to.step = r.step, to.steps = r.steps, to.last_bytes = r.last_bytes;
+        to.tile_bytes = r.tile_bytes;
         to.product = chain.product, to.batch = chain.batch;
         to.slot = ring.slot;
 #ifdef BULK
@@ -219,6 +214,7 @@ static __device__ void unpark(const Parked& from, Chain<F>& chain, Ring<PLACES>&
 {
     Range<F>& r = chain.range;
     r.at = from.at, r.left = from.left, r.step = from.step, r.steps = from.steps, r.last_bytes = from.last_bytes;
+    r.tile_bytes = from.tile_bytes;
     chain.product = from.product, chain.batch = from.batch;
     ring.slot = from.slot;
 #ifdef BULK
@@ -286,16 +282,18 @@ static __device__ void decode(const DecodeParams& d)
     let_next_begin();
     Ring<PLACES> ring;
     ring.init(memory + d.front_bytes + warp * PLACES * tile_bytes, s.landed[warp], true);
-    ProductParams* products = (ProductParams*)(memory + d.front_bytes + WARPS * PLACES * tile_bytes);
+    DecodeProduct* products = (DecodeProduct*)(memory + d.front_bytes + WARPS * PLACES * tile_bytes);
     AttentionParams* attentions = (AttentionParams*)(products + d.count);
     fetch(products, d.products, d.count);
     fetch(attentions, d.attentions, d.layers);
     Exchange link = {d.patience};
+    static_assert(KINDS * WARPS <= THREADS, "a thread for each layout");
     if (threadIdx.x < KINDS * WARPS) {
         u32 kind = threadIdx.x / WARPS;
-        // Without logits, those of the last kind are not used.
-        const ProductParams& p = d.products[kind == LOGITS ? d.count - 1 : kind];
-        s.layouts[kind][threadIdx.x % WARPS] = Layout::of<F>(p, threadIdx.x % WARPS);
+        const DecodeKind& of = d.kinds[kind];
+        const ProductParams& p = d.products[of.product].product;
+        s.layouts[kind][threadIdx.x % WARPS] = Layout::of<F>(p, threadIdx.x % WARPS, of.format);
+        s.starts[kind] = blockIdx.x + (blockIdx.x < of.first ? gridDim.x : 0) - of.first;
         s.batches[kind] = p.batches;
     }
     __syncthreads();
@@ -304,7 +302,7 @@ static __device__ void decode(const DecodeParams& d)
     chain.lane = fixed_lane();
     chain.products = products;
     chain.product = 0;
-    chain.batch = blockIdx.x;
+    chain.batch = s.starts[products[0].kind];
     chain.enter(d, s, warp);
     chain.advance(d, s, warp);
     chain.owed = PLACES, chain.next = chain.turn = 0;
@@ -331,9 +329,10 @@ static __device__ void decode(const DecodeParams& d)
     long long next = half ? -(long long)d.half_bytes : (long long)d.half_bytes;
     // All vectors move to the half of this launch.
     for (u32 i = threadIdx.x; i < d.count; i += THREADS) {
-        move(d, half, products[i].input);
-        move(d, half, products[i].other);
-        products[i].next = move(d, half, products[i].output) ? next : 0;
+        ProductParams& p = products[i].product;
+        move(d, half, p.input);
+        move(d, half, p.other);
+        p.next = move(d, half, p.output) ? next : 0;
     }
     for (u32 i = threadIdx.x; i < d.layers; i += THREADS) {
         move(d, half, attentions[i].qkv);
@@ -341,37 +340,47 @@ static __device__ void decode(const DecodeParams& d)
     }
     __syncthreads();
 
+    u32 parity = 0;
+    bool ready = false;
 #pragma unroll 1
     for (u32 product = 0; product < d.count; ++product) {
-        u32 kind = kind_of(d, product);
-        if (kind == 1) {
+        u32 number = products[product].attention;
+        ready = ready && products[product].shares;
+        if (number > 0) {
             park(s.parked[warp], chain, ring);
-            const AttentionParams& attention = attentions[product / 4];
+            s.parked[warp].current = product, s.parked[warp].sums = parity;
+            const AttentionParams& attention = attentions[number - 1];
             Desk<1, LANES>& desk = *(Desk<1, LANES>*)memory;
 #pragma unroll 1
             for (u32 block = blockIdx.x; block < d.heads * d.chunks; block += gridDim.x) {
                 attend_group<Halves, 1, LANES>(attention, desk, block % d.heads, block / d.heads, d.chunks, link);
                 __syncthreads();
             }
+            product = s.parked[warp].current, parity = s.parked[warp].sums, ready = false;
             unpark(s.parked[warp], chain, ring);
             ring.place(memory + d.front_bytes + warp * PLACES * tile_bytes, s.landed[warp]);
         }
-        const ProductParams& p = products[product];
-        if (blockIdx.x >= p.batches)
+        const ProductParams& p = products[product].product;
+        u32 kind = products[product].kind, start = s.starts[kind];
+        if (start >= p.batches)
             continue;
         auto fill = [&] {
+            if (ready)
+                return;
             pump();
             if (p.before == BEFORE_PACKED) {
                 load_rounded(p, memory, link);
-                return;
+            } else {
+                Quads quads;
+                quads.load_norm(p);
+                quads.load_vector(p, link);
+                pump();
+                before<F>(p, memory, s.bench.scratch, quads, link);
             }
-            Quads quads;
-            quads.load_norm(p);
-            quads.load_vector(p, link);
-            pump();
-            before<F>(p, memory, s.bench.scratch, quads, link);
+            __syncthreads();
         };
-        consume<F>(p, s.layouts[kind][warp], memory, s.bench, ring, chain.lane, link, fill, refill, pump);
+        consume<F>(p, s.layouts[kind][warp], start, parity, memory, s.bench, ring, chain.lane, link, fill, refill, pump);
+        ready = true;
     }
     end(d);
 }
@@ -382,16 +391,24 @@ static __device__ void decode(const DecodeParams& d)
         decode<format, lanes, places, pace>(d);                                                                       \
     }
 
+// What files have that are named so.
+typedef Mixed<Q4K, Q6K> Q4_K_M;
+typedef Mixed<Q5K, Q6K> Q5_K_M;
+
 // Heads of at most 64 columns.
 KERNEL(f16, F16, 8, STAGES, 0)
 KERNEL(q4_k, Q4K, 8, STAGES, 0)
 KERNEL(q8_0, Q8_0, 8, STAGES, 0)
 KERNEL(q6_k, Q6K, 8, STAGES, 0)
+KERNEL(q4_k_m, Q4_K_M, 8, STAGES, 0)
+KERNEL(q5_k_m, Q5_K_M, 8, STAGES, 0)
 // Heads of at most 128 columns.
 KERNEL(f16, F16, 16, STAGES, 0)
 KERNEL(q4_k, Q4K, 16, STAGES, 0)
 KERNEL(q8_0, Q8_0, 16, STAGES, 0)
 KERNEL(q6_k, Q6K, 16, STAGES, 0)
+KERNEL(q4_k_m, Q4_K_M, 16, STAGES, 0)
+KERNEL(q5_k_m, Q5_K_M, 16, STAGES, 0)
 
 // Faster on Hopper GPUs than the kernels above, with the numbers that measured best: see `docs/llm.md`.
 #ifdef BULK

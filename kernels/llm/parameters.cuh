@@ -167,10 +167,42 @@ AT(AttentionParams, window, 152);
 AT(AttentionParams, unused, 156);
 static_assert(sizeof(AttentionParams) == 160, "size of AttentionParams");
 
+// A product of a token whose layers are one launch.
+struct DecodeProduct {
+    ProductParams product;
+    // The number of its kind in DecodeParams.
+    u32 kind;
+    // Whether its vector is that of the product before.
+    u32 shares;
+    // The attention that comes before, from 1, or 0.
+    u32 attention;
+    u32 unused;
+};
+AT(DecodeProduct, product, 0);
+AT(DecodeProduct, kind, 144);
+AT(DecodeProduct, shares, 148);
+AT(DecodeProduct, attention, 152);
+AT(DecodeProduct, unused, 156);
+static_assert(sizeof(DecodeProduct) == 160, "size of DecodeProduct");
+
+// What some products of a token have in common, beside all sizes.
+struct DecodeKind {
+    // One of them.
+    u32 product;
+    // The number of the format among those of the kernel.
+    u32 format;
+    // The block that takes the first batch.
+    u32 first;
+};
+AT(DecodeKind, product, 0);
+AT(DecodeKind, format, 4);
+AT(DecodeKind, first, 8);
+static_assert(sizeof(DecodeKind) == 12, "size of DecodeKind");
+
 // All layers of a token in one launch.
 struct DecodeParams {
-    // Those of each layer in the order of KINDS, then that of the logits.
-    const ProductParams* products;
+    // Those of the layers, then that of the logits.
+    const DecodeProduct* products;
     // One per layer.
     const AttentionParams* attentions;
     // Blocks that have ended, 0 before and after the launch; and the half of the exchange that the launch uses,
@@ -182,7 +214,7 @@ struct DecodeParams {
     // End of all matrices.
     const u8* tiles_end;
     u32 layers;
-    // Number of products, 4 * layers or one more with the logits.
+    // Number of products.
     u32 count;
     // Grid of the attention: heads, and chunks of the context.
     u32 heads;
@@ -191,6 +223,7 @@ struct DecodeParams {
     u32 front_bytes;
     // Readings of absent words after which a thread gives up.
     u32 patience;
+    DecodeKind kinds[10];
 };
 AT(DecodeParams, products, 0);
 AT(DecodeParams, attentions, 8);
@@ -204,7 +237,8 @@ AT(DecodeParams, heads, 56);
 AT(DecodeParams, chunks, 60);
 AT(DecodeParams, front_bytes, 64);
 AT(DecodeParams, patience, 68);
-static_assert(sizeof(DecodeParams) == 72, "size of DecodeParams");
+AT(DecodeParams, kinds, 72);
+static_assert(sizeof(DecodeParams) == 192, "size of DecodeParams");
 
 // The state of a sequence.
 struct SequenceState {

@@ -69,8 +69,10 @@ static __device__ void product(const ProductParams& p)
 #pragma unroll 1
         for (u32 s = EARLY; s < STAGES; ++s)
             stream.copy(p, l, ring, s);
+        __syncthreads();
     };
-    consume<F>(p, l, memory, bench, ring, stream.lane, Settled(), fill,
+    u32 parity = 0;
+    consume<F>(p, l, blockIdx.x, parity, memory, bench, ring, stream.lane, Settled(), fill,
                [&](u32 to) { stream.copy(p, l, ring, to); }, [] {});
     fetch_ahead(p.ahead, p.ahead_bytes, blockIdx.x, gridDim.x);
 }

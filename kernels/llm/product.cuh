@@ -5,7 +5,7 @@
 // block share the tiles of a batch equally, and each copies its tiles to shared memory several tiles ahead of their
 // use. All sums have a fixed order.
 #pragma once
-#include "formats.cuh"
+#include "mixed.cuh"
 #include "parameters.cuh"
 
 #define WARPS 16
@@ -226,17 +226,21 @@ struct Layout {
     u32 part;
     // Warps that have tiles, and tiles and bands of a batch.
     u32 active, tiles, bands;
+    // The number of the format among those of F, and bytes of a whole tile.
+    u32 format, tile_bytes;
 
     template <class F>
-    static __device__ Layout of(const ProductParams& p, u32 warp)
+    static __device__ Layout of(const ProductParams& p, u32 warp, u32 format = 0)
     {
         Layout l;
-        const u32 across = 32 / F::PAIRS;
+        const u32 across = 32 / F::PAIRS, bytes = Formats<F>::bytes(format);
         u32 units = p.columns / F::UNIT;
         l.steps = (units + across - 1) / across;
         l.last_units = units - (l.steps - 1) * across;
-        l.last_bytes = (2 * F::PAIRS * l.last_units * F::BYTES / 8 + 15) & ~15u;
-        l.band_bytes = (l.steps - 1) * 8 * F::BYTES + l.last_bytes;
+        l.format = format;
+        l.tile_bytes = 8 * bytes;
+        l.last_bytes = (2 * F::PAIRS * l.last_units * bytes / 8 + 15) & ~15u;
+        l.band_bytes = (l.steps - 1) * l.tile_bytes + l.last_bytes;
         l.bands = p.batch_pairs / F::PAIRS;
         l.tiles = l.bands * l.steps;
         l.active = l.tiles < WARPS ? l.tiles : WARPS;
@@ -406,11 +410,14 @@ struct Range {
     u32 left;
     // Of formats whose last tiles of rows may be smaller: the step of the next tile, and their number and size.
     u32 step, steps, last_bytes;
+    // Of mixed formats: the size of other tiles.
+    u32 tile_bytes;
 
     __device__ void enter(const u8* tiles, const Layout& l, u32 batch, bool exists)
     {
         left = exists ? l.count : 0;
-        at = tiles + ((u64)batch * l.bands + l.band) * l.band_bytes + l.step * 8 * F::BYTES;
+        tile_bytes = Formats<F>::MIXED ? l.tile_bytes : 8 * F::BYTES;
+        at = tiles + ((u64)batch * l.bands + l.band) * l.band_bytes + l.step * tile_bytes;
         step = l.step, steps = l.steps, last_bytes = l.last_bytes;
     }
 
@@ -418,7 +425,7 @@ struct Range {
     template <class R>
     __device__ void copy(const R& ring, u32 to, const u8* end, u32 lane)
     {
-        u32 bytes = 8 * F::BYTES;
+        u32 bytes = Formats<F>::MIXED ? tile_bytes : 8 * F::BYTES;
         if (!F::WHOLE) {
             bool last = ++step == steps;
             bytes = last ? last_bytes : bytes;
@@ -547,19 +554,21 @@ struct Weights {
     bool inside;
 
     // `units`: those that a row has in the tile.
-    __device__ void load(const u8* from, u32 lane, u32 units)
+    __device__ void load(const u8* from, u32 lane, u32 units, u32 format = 0)
     {
         const u32 across = 32 / F::PAIRS;
-        u32 unit = lane % across;
+        u32 unit = lane % across, slots = F::WHOLE ? 32 : F::PAIRS * units;
         inside = F::WHOLE || unit < units;
-        tile.load(from, F::WHOLE ? 32 : F::PAIRS * units, F::WHOLE ? lane : lane / across * units + unit);
+        Formats<F>::load(tile, from, slots, F::WHOLE ? lane : lane / across * units + unit, format);
     }
 
-    // The sums of both rows. The vector has no elements outside.
-    __device__ float2 dot(const typename F::Vector& v) const
+    // Adds to the sums of both rows. The vector has no elements outside. Additions that the compiler does not join with
+    // the format's multiplications: the bits are the same in all kernels.
+    __device__ void add(float& a, float& b, const typename F::Vector& v, u32 format = 0) const
     {
-        float2 sums = F::dot(tile, v);
-        return inside ? sums : make_float2(0.0f, 0.0f);
+        float2 sums = Formats<F>::dot(tile, v, format);
+        a = __fadd_rn(a, inside ? sums.x : 0.0f);
+        b = __fadd_rn(b, inside ? sums.y : 0.0f);
     }
 };
 
@@ -571,22 +580,22 @@ struct Bench {
     u64 bests[2 * ROUND];
 };
 
-// All batches of a block. `fill` brings the vector to `memory`; what does not depend on the vector comes before it.
-// `copy(to)` starts the copy of the warp's next tile to place `to`, or makes a note of it; `pump()` comes before the
-// wait for a tile.
+// All batches of a block, from batch `start` on; `parity` says which of the bench's sums are free. `fill` brings the
+// vector to `memory`, for all warps; what does not depend on the vector comes before it. `copy(to)` starts the copy of
+// the warp's next tile to place `to`, or makes a note of it; `pump()` comes before the wait for a tile.
 template <class F, class R, class Link, class Fill, class Copy, class Pump>
-static __device__ void consume(const ProductParams& p, const Layout& l, const u8* memory, Bench& bench, R& ring, u32 lane,
-                               const Link& link, Fill fill, Copy copy, Pump pump)
+static __device__ void consume(const ProductParams& p, const Layout& l, u32 start, u32& parity, const u8* memory,
+                               Bench& bench, R& ring, u32 lane, const Link& link, Fill fill, Copy copy, Pump pump)
 {
-    const u32 tile_bytes = 8 * F::BYTES, across = 32 / F::PAIRS;
+    const u32 place_bytes = 8 * F::BYTES, across = 32 / F::PAIRS;
     u32 warp = threadIdx.x / 32, thread = threadIdx.x % ENDING, number = threadIdx.x / ENDING;
     u32 pair = p.after == AFTER_PAIR ? thread : thread / 2;
     bool ends = number < ROUND;
-    u32 last_of_pair = ends ? last_part<F::PAIRS>(pair, l) : 0, parity = 0;
-    const u32 steps = l.steps, last_units = l.last_units, batches = p.batches;
+    u32 last_of_pair = ends ? last_part<F::PAIRS>(pair, l) : 0;
+    const u32 steps = l.steps, last_units = l.last_units, batches = p.batches, format = l.format;
     u64 best = 0;
 #pragma unroll 1
-    for (u32 first = blockIdx.x; first < batches; first += ROUND * gridDim.x) {
+    for (u32 first = start; first < batches; first += ROUND * gridDim.x) {
         u32 own = first + number * gridDim.x;
         Output output(p, own, link, ends ? thread : ENDING);
 #pragma unroll 1
@@ -597,14 +606,13 @@ static __device__ void consume(const ProductParams& p, const Layout& l, const u8
             auto read = [&] {
                 pump();
                 ring.wait();
-                weights.load(ring.stages + ring.slot * tile_bytes, lane, step + 1 == steps ? last_units : across);
+                u32 units = step + 1 == steps ? last_units : across;
+                weights.load(ring.stages + ring.slot * place_bytes, lane, units, format);
             };
             if (Link::WAITS && left > 0)
                 read();
-            if (first == blockIdx.x && in_round == 0) {
+            if (first == start && in_round == 0)
                 fill();
-                __syncthreads();
-            }
             if (!Link::WAITS && left > 0)
                 read();
             float a = 0.0f, b = 0.0f;
@@ -616,9 +624,7 @@ static __device__ void consume(const ProductParams& p, const Layout& l, const u8
                 __syncwarp();
                 copy(ring.slot);
                 ring.advance();
-                float2 sums = weights.dot(v);
-                a += sums.x;
-                b += sums.y;
+                weights.add(a, b, v, format);
                 step = step + 1 == steps ? 0 : step + 1;
                 if (--left > 0)
                     read();

@@ -101,9 +101,7 @@ static __device__ void multiply(const ProductParams& p, const Layout& l, Stream<
         for (int n = 0; n < GROUP; ++n) {
             if (n == 0 || n < columns) {
                 v.load(vectors + n * stride, step);
-                float2 sums = weights.dot(v);
-                a[n] += sums.x;
-                b[n] += sums.y;
+                weights.add(a[n], b[n], v);
             }
         }
         step = last ? 0 : step + 1;

@@ -8,19 +8,15 @@
 use tegra_hcq::{Arg, Buffer, GraphBuilder, Kernel, Program};
 
 use super::engine::{
-    BLOCK, Inner, MAX_CHUNKS, STAGES, Stage, rounded_bytes, rounds, tiles_bytes, vector_bytes,
+    BLOCK, Inner, MAX_CHUNKS, ProductCall, STAGES, Stage, rounded_bytes, tiles_bytes, vector_bytes,
 };
 use super::places::Addresses;
 use super::session::Layers;
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::{cubins, word, words};
-use crate::parameters::{AttentionParams, DecodeParams, ProductParams};
+use crate::parameters::{AttentionParams, DecodeKind, DecodeParams, DecodeProduct};
 
-/// Formats for which there is a kernel.
-const FORMATS: [BlockType; 4] = [BlockType::F16, BlockType::Q4K, BlockType::Q8_0, BlockType::Q6K];
-/// Those with which it is faster than a graph on a Hopper GPU: measured on an H200, see `docs/llm-measurements.md`.
-const FASTER: [BlockType; 4] = FORMATS;
 /// SM version of Hopper GPUs.
 const HOPPER: (u32, u32) = (9, 0);
 /// Columns of a group of a rounded vector, and of a chunk.
@@ -30,123 +26,212 @@ const CHUNK: usize = 256;
 const ROUNDED_PARTS: [(usize, usize); 6] = [(0, 16), (128, 16), (256, 16), (384, 16), (512, 8), (576, 4)];
 /// Alignment of vectors in the exchange.
 const ALIGNMENT: usize = 256;
-/// Products of a layer.
-const LAYER_PRODUCTS: usize = 4;
 /// Largest head.
 const MAX_HEAD: usize = 128;
 /// Most bytes of the attention's state in shared memory: `DESK_BYTES` of `decode.cu`.
 const DESK_BYTES: usize = 9_728;
+/// Most kinds of products: the length of `kinds` in [`DecodeParams`].
+const MAX_KINDS: usize = 10;
 /// Readings of absent words after which a thread gives up: many seconds, at a microsecond for each.
 const PATIENCE: u32 = 1 << 24;
 
-/// Formats with kernels that pace their copies on Hopper GPUs, and tiles that a warp of them keeps in shared memory:
-/// the kernels at the end of `decode.cu`.
-const PACED: [(BlockType, usize); 2] = [(BlockType::Q8_0, 5), (BlockType::Q6K, 6)];
-
-/// Places of the vectors of a layer in a half of the exchange, in bytes from the layer's first.
-struct Exchange {
-    layers: usize,
-    qkv: usize,
-    attended: usize,
-    /// With the attention's output added.
-    middle: usize,
-    hidden: usize,
-    /// With the output of the feed-forward network added.
-    end: usize,
-    layer_bytes: usize,
-    /// Columns of the hidden vector if it is rounded.
-    rounded: Option<usize>,
+/// A kernel of `decode.cu`, for heads of any size.
+struct Form {
+    name: &'static str,
+    /// Its formats, in their order there.
+    formats: &'static [BlockType],
+    /// Tiles that a warp keeps in shared memory with paced copies, if there is such a kernel for Hopper GPUs.
+    paced: Option<usize>,
 }
 
-impl Exchange {
-    fn of(engine: &Inner) -> Self {
-        let shape = &engine.shape;
-        let mut bytes = 0_usize;
-        let mut next = |size: usize| {
-            let start = bytes;
-            bytes = (start + size).next_multiple_of(ALIGNMENT);
-            start
-        };
-        let rounded = rounds(engine.weights.output.place.block).then_some(shape.ffn);
-        let (qkv, attended) =
-            (next((shape.query_width() + 2 * shape.kv_width()) * 4), next(shape.query_width() * 4));
-        let middle = next(shape.width * 4);
-        let hidden = next(rounded.map_or(shape.ffn * 4, rounded_bytes));
-        let end = next(shape.width * 4);
-        let layers = engine.weights.layers.len();
-        Self { layers, qkv, attended, middle, hidden, end, layer_bytes: bytes, rounded }
+/// All of them: the first that has the formats of a model is the fastest for it.
+const FORMS: [Form; 6] = [
+    Form { name: "f16", formats: &[BlockType::F16], paced: None },
+    Form { name: "q4_k", formats: &[BlockType::Q4K], paced: None },
+    Form { name: "q8_0", formats: &[BlockType::Q8_0], paced: Some(5) },
+    Form { name: "q6_k", formats: &[BlockType::Q6K], paced: Some(6) },
+    Form { name: "q4_k_m", formats: &[BlockType::Q4K, BlockType::Q6K], paced: None },
+    Form { name: "q5_k_m", formats: &[BlockType::Q5K, BlockType::Q6K], paced: None },
+];
+
+impl Form {
+    /// The form for a model.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Persistent`] if there is none.
+    fn of(formats: &[BlockType]) -> Result<&'static Self> {
+        let has_all = |form: &&Self| formats.iter().all(|format| form.formats.contains(format));
+        FORMS.iter().find(has_all).ok_or_else(|| {
+            let names: Vec<_> = formats.iter().map(|format| format.name()).collect();
+            Error::Persistent(format!("there is no kernel for {}", names.join(" with ")))
+        })
     }
 
-    /// Bytes of a half.
-    const fn bytes(&self) -> usize {
-        self.layers * self.layer_bytes
-    }
-
-    /// A half whose words are absent: `ABSENT` and `ABSENT_ROUNDED` of `decode.cu`. The last chunk of a rounded vector
-    /// may contain groups that are never written.
-    fn absent(&self) -> Vec<u8> {
-        let mut layer = vec![0xff; self.layer_bytes];
-        if let Some(columns) = self.rounded {
-            let vector = &mut layer[self.hidden..][..rounded_bytes(columns)];
-            vector.fill(0x80);
-            for group in columns / GROUP..columns.next_multiple_of(CHUNK) / GROUP {
-                let chunk = &mut vector[group / (CHUNK / GROUP) * rounded_bytes(CHUNK)..];
-                let at = group % (CHUNK / GROUP);
-                for (start, bytes) in ROUNDED_PARTS {
-                    chunk[start + at * bytes..][..bytes].fill(0);
-                }
+    /// The fastest kernel that the device has room for, and its shared memory: `others` bytes and the tiles.
+    fn kernel(&self, engine: &Inner, others: usize) -> Result<(Kernel, u32)> {
+        let program = Program::load_fitting(&engine.device, &cubins!("llm/decode"))?;
+        let of = |prefix: &str, stages: usize| {
+            let kernel = program.kernel(&format!("decode_{prefix}{}_{}", self.name, engine.lanes()))?;
+            let tiles = self.formats.iter().map(|format| tiles_bytes(*format, stages)).max();
+            let shared_bytes = word(others + tiles.unwrap_or(0))?;
+            let most = kernel.attributes().max_dynamic_shared_bytes;
+            if shared_bytes > most {
+                let reason =
+                    format!("it takes {shared_bytes} bytes of shared memory, and an SM has {most} for it");
+                return Err(Error::Persistent(reason));
             }
-        }
-        layer.repeat(self.layers)
-    }
-
-    /// Sets the addresses of all phases: those of the first half.
-    fn connect(&self, base: u64, products: &mut [ProductParams], attentions: &mut [AttentionParams]) {
-        // CAST: usize is at most 64 bits.
-        let place = |layer: usize, at: usize| base + (layer * self.layer_bytes + at) as u64;
-        let (layers, rest) = products.as_chunks_mut::<LAYER_PRODUCTS>();
-        // The launch before wrote the first layer's vector, and those after it read the last one's in the same place.
-        let outside = layers.first().map_or(0, |products| products[0].input);
-        let mut x = outside;
-        for (number, ([qkv, output, up, down], attention)) in layers.iter_mut().zip(attentions).enumerate() {
-            let at = |at| place(number, at);
-            (qkv.input, qkv.output) = (x, at(self.qkv));
-            (attention.qkv, attention.output) = (at(self.qkv), at(self.attended));
-            (output.input, output.other, output.output) = (at(self.attended), x, at(self.middle));
-            (up.input, up.output) = (at(self.middle), at(self.hidden));
-            x = at(self.end);
-            (down.input, down.other, down.output) = (at(self.hidden), at(self.middle), x);
-        }
-        if let Some([.., down]) = layers.last_mut() {
-            down.copy = outside;
-        }
-        if let [logits] = rest {
-            logits.input = x;
+            Ok((kernel, shared_bytes))
+        };
+        let is_hopper = engine.device.info().sm_version == HOPPER;
+        match self.paced.filter(|_| is_hopper).map(|stages| of("paced_", stages)) {
+            None | Some(Err(Error::Persistent(_))) => of("", STAGES),
+            Some(other) => other,
         }
     }
 }
 
-/// The fastest kernel of a format that the device has room for, and its shared memory: `others` bytes and the tiles.
-fn kernel(engine: &Inner, block: BlockType, others: usize) -> Result<(Kernel, u32)> {
-    let program = Program::load_fitting(&engine.device, &cubins!("llm/decode"))?;
-    let of = |form: &str, stages: usize| {
-        let name = format!("decode_{form}{}_{}", block.name().to_lowercase(), engine.lanes());
-        let kernel = program.kernel(&name)?;
-        let shared_bytes = word(others + tiles_bytes(block, stages))?;
-        let most = kernel.attributes().max_dynamic_shared_bytes;
-        if shared_bytes > most {
-            let reason =
-                format!("it takes {shared_bytes} bytes of shared memory, and an SM has {most} for it");
-            return Err(Error::Persistent(reason));
+/// A vector of the session, each of whose contents has a place of its own in the exchange.
+struct Vector {
+    /// Address in the session's memory.
+    address: u64,
+    columns: usize,
+    /// Address of the newest contents.
+    newest: u64,
+}
+
+/// What the launch does: the parts of all layers, with the places of their vectors.
+struct Plan {
+    products: Vec<DecodeProduct>,
+    attentions: Vec<AttentionParams>,
+    kinds: Vec<DecodeKind>,
+    form: &'static Form,
+    /// Bytes of the largest vector, or of the attention's state.
+    front: usize,
+    vectors: [Vector; 5],
+    /// Address of the exchange, and a half whose words are absent.
+    base: u64,
+    absent: Vec<u8>,
+    /// The attention that comes before the next product, from 1.
+    attention: u32,
+}
+
+impl Plan {
+    /// The plan with an exchange at address `base`.
+    fn new(engine: &Inner, at: &Addresses, base: u64) -> Result<Self> {
+        let shape = &engine.shape;
+        let mut formats: Vec<BlockType> =
+            engine.weights.products().map(|matrix| matrix.place.block).collect();
+        formats.sort_unstable();
+        formats.dedup();
+        let vector = |address, columns| Vector { address, columns, newest: address };
+        let mut plan = Self {
+            products: Vec::new(),
+            attentions: Vec::new(),
+            kinds: Vec::new(),
+            form: Form::of(&formats)?,
+            front: DESK_BYTES,
+            vectors: [
+                vector(at.x, shape.width),
+                vector(at.qkv, shape.query_width() + 2 * shape.kv_width()),
+                vector(at.attended, shape.query_width()),
+                vector(at.gate, shape.ffn),
+                vector(at.hidden, shape.ffn),
+            ],
+            base,
+            absent: Vec::new(),
+            attention: 0,
+        };
+        engine.stages(at, |stage| match stage {
+            Stage::Product(call) => plan.add(engine, at, &call),
+            Stage::Attention(number) => {
+                let mut attention = engine.attention(at, number)?;
+                attention.qkv = plan.newest(attention.qkv);
+                attention.output = plan.renewed(attention.output, false);
+                plan.attentions.push(attention);
+                plan.attention = word(plan.attentions.len())?;
+                Ok(())
+            }
+        })?;
+        // The next launch reads what the last product of the layers makes where this one found its vector.
+        if let Some(last) = plan.products.last_mut() {
+            last.product.copy = at.x;
         }
-        Ok((kernel, shared_bytes))
-    };
-    let paced = PACED.iter().find(|(format, _)| *format == block);
-    match paced.filter(|_| engine.device.info().sm_version == HOPPER).map(|(_, stages)| of("paced_", *stages))
-    {
-        None | Some(Err(Error::Persistent(_))) => of("", STAGES),
-        Some(other) => other,
+        plan.add(engine, at, &engine.output(at))?;
+        Ok(plan)
     }
+
+    /// Adds a product.
+    fn add(&mut self, engine: &Inner, at: &Addresses, call: &ProductCall<'_>) -> Result<()> {
+        let (mut product, place) = (engine.product(at, call)?, &call.matrix.place);
+        self.front = self.front.max(vector_bytes(place.block, place.columns));
+        (product.input, product.other) = (self.newest(product.input), self.newest(product.other));
+        product.output = self.renewed(product.output, product.packed_output != 0);
+        let format = self.form.formats.iter().position(|format| *format == place.block);
+        let before = self.products.last().filter(|before| {
+            let vector = |of: &DecodeProduct| (of.product.input, of.product.before, of.product.norm_weight);
+            self.attention == 0 && vector(before) == (product.input, product.before, product.norm_weight)
+        });
+        // The blocks after those that have batches of the product before.
+        let first = before.map_or(0, |before| {
+            // CAST: usize has at least 32 bits, and a remainder is smaller than the number of SMs.
+            let next = self.kinds[before.kind as usize].first as usize + before.product.batches as usize;
+            (next % engine.sms) as u32
+        });
+        let shares = u32::from(before.is_some());
+        let mut kind = DecodeKind { product: word(self.products.len())?, format: 0, first };
+        // PANIC: the form has all formats of the model.
+        kind.format = word(format.expect("a format of the model"))?;
+        let alike = |other: &DecodeKind| {
+            // CAST: usize has at least 32 bits.
+            let sizes = &self.products[other.product as usize].product;
+            (other.format, other.first) == (kind.format, kind.first)
+                && (sizes.rows, sizes.columns) == (product.rows, product.columns)
+                && (sizes.batch_pairs, sizes.batches) == (product.batch_pairs, product.batches)
+        };
+        let number = self.kinds.iter().position(alike).unwrap_or_else(|| {
+            self.kinds.push(kind);
+            self.kinds.len() - 1
+        });
+        let attention = core::mem::take(&mut self.attention);
+        self.products.push(DecodeProduct { product, kind: word(number)?, shares, attention, unused: 0 });
+        Ok(())
+    }
+
+    /// Where the newest contents of an address in the session's memory are.
+    fn newest(&self, address: u64) -> u64 {
+        // CAST: usize is at most 64 bits.
+        let has = |of: &&Vector| (of.address..of.address + of.columns as u64 * 4).contains(&address);
+        self.vectors.iter().find(has).map_or(address, |vector| vector.newest + (address - vector.address))
+    }
+
+    /// The same for an address that is written: a vector gets a new place with its first element.
+    fn renewed(&mut self, address: u64, rounded: bool) -> u64 {
+        if let Some(vector) = self.vectors.iter_mut().find(|vector| vector.address == address) {
+            vector.newest = self.base + self.absent.len() as u64;
+            if rounded {
+                self.absent.extend(absent_rounded(vector.columns));
+            } else {
+                self.absent.resize(self.absent.len() + vector.columns * 4, 0xff);
+            }
+            self.absent.resize(self.absent.len().next_multiple_of(ALIGNMENT), 0);
+        }
+        self.newest(address)
+    }
+}
+
+/// A rounded vector whose words are absent: `ABSENT_ROUNDED` of `decode.cu`. The last chunk may contain groups that are
+/// never written.
+fn absent_rounded(columns: usize) -> Vec<u8> {
+    let mut vector = vec![0x80; rounded_bytes(columns)];
+    for group in columns / GROUP..columns.next_multiple_of(CHUNK) / GROUP {
+        let chunk = &mut vector[group / (CHUNK / GROUP) * rounded_bytes(CHUNK)..];
+        let at = group % (CHUNK / GROUP);
+        for (start, bytes) in ROUNDED_PARTS {
+            chunk[start + at * bytes..][..bytes].fill(0);
+        }
+    }
+    vector
 }
 
 /// The launch of a session.
@@ -154,7 +239,7 @@ pub(super) struct Persistent {
     kernel: Kernel,
     /// Memory that `parameters` points to; only tests read it.
     #[cfg_attr(not(test), expect(dead_code, reason = "keeps the memory"))]
-    pub(super) memory: (Buffer<ProductParams>, Buffer<AttentionParams>, Buffer<u32>, Buffer<u8>),
+    pub(super) memory: (Buffer<DecodeProduct>, Buffer<AttentionParams>, Buffer<u32>, Buffer<u8>),
     pub(super) parameters: DecodeParams,
     /// Number of blocks.
     grid: u32,
@@ -172,8 +257,7 @@ impl Persistent {
             Layers::Graph => Ok(None),
             Layers::Persistent => Self::new(engine, at).map(Some),
             Layers::Fastest => {
-                let (block, sm) = (engine.weights.output.place.block, engine.device.info().sm_version);
-                if sm != HOPPER || !FASTER.contains(&block) {
+                if engine.device.info().sm_version != HOPPER {
                     return Ok(None);
                 }
                 match Self::new(engine, at) {
@@ -190,37 +274,21 @@ impl Persistent {
     ///
     /// [`Error::Persistent`] if there is no kernel for the model or the device; those of the device.
     pub(super) fn new(engine: &Inner, at: &Addresses) -> Result<Self> {
-        let (block, head) = (engine.weights.output.place.block, engine.shape.head_size);
+        let head = engine.shape.head_size;
         if head > MAX_HEAD {
             return Err(Error::Persistent(format!("heads have {head} columns, more than {MAX_HEAD}")));
         }
-        if !FORMATS.contains(&block) {
-            return Err(Error::Persistent(format!("there is no kernel for {block}")));
-        }
-        let (mut products, mut attentions, mut vector) = (Vec::new(), Vec::new(), DESK_BYTES);
-        let mut add = |stage: Stage<'_>| -> Result<()> {
-            match stage {
-                Stage::Product(call) if call.matrix.place.block == block => {
-                    vector = vector.max(vector_bytes(block, call.matrix.place.columns));
-                    products.push(engine.product(at, &call)?);
-                }
-                Stage::Product(call) => {
-                    let other = call.matrix.place.block;
-                    return Err(Error::Persistent(format!("it has matrices in {block} and in {other}")));
-                }
-                Stage::Attention(number) => attentions.push(engine.attention(at, number)?),
-            }
-            Ok(())
+        let Plan { products, attentions, kinds, form, front, absent, .. } = Plan::new(engine, at, 0)?;
+        let parameters = size_of_val(&*products) + size_of_val(&*attentions);
+        let front = front.next_multiple_of(16);
+        let (kernel, shared_bytes) = form.kernel(engine, front + parameters)?;
+        let mut all = [DecodeKind::default(); MAX_KINDS];
+        let Some(places) = all.get_mut(..kinds.len()) else {
+            let reason =
+                format!("it has {} kinds of products, of which {MAX_KINDS} are possible", kinds.len());
+            return Err(Error::Persistent(reason));
         };
-        engine.stages(at, &mut add)?;
-        add(Stage::Product(engine.output(at)))?;
-        let layers = attentions.len();
-        if products.len() != LAYER_PRODUCTS * layers + 1 {
-            return Err(Error::Persistent("gate and up are apart".to_owned()));
-        }
-        let front = vector.next_multiple_of(16);
-        let parameters = products.len() * size_of::<ProductParams>() + layers * size_of::<AttentionParams>();
-        let (kernel, shared_bytes) = kernel(engine, block, front + parameters)?;
+        places.copy_from_slice(&kinds);
         let (device, heads) = (&engine.device, engine.shape.heads);
         let (grid, sms) = (word(engine.sms)?, device.info().sm_count);
         let resident = kernel.occupancy(BLOCK, shared_bytes)?.blocks_per_sm * sms;
@@ -228,11 +296,8 @@ impl Persistent {
             let reason = format!("it has {grid} blocks, of which {resident} run at the same time");
             return Err(Error::Persistent(reason));
         }
-        let halves = Exchange::of(engine);
-        let mut bytes = halves.absent();
-        bytes.extend_from_within(..);
-        let exchange = device.alloc_from(&bytes)?.named("vectors of a token");
-        halves.connect(exchange.gpu_va(), &mut products, &mut attentions);
+        let exchange = device.alloc_from(&absent.repeat(2))?.named("vectors of a token");
+        let Plan { products, attentions, .. } = Plan::new(engine, at, exchange.gpu_va())?;
         let memory = (
             device.alloc_from(&products)?.named("products of a token"),
             device.alloc_from(&attentions)?.named("attentions of a token"),
@@ -243,13 +308,13 @@ impl Persistent {
         let tiles_end = engine.weights.matrices.gpu_va() + engine.weights.matrices.len() as u64;
         let chunks = (engine.sms / heads).clamp(1, MAX_CHUNKS);
         let [layers, count, heads, chunks, front_bytes] =
-            words([layers, products.len(), heads, chunks, front])?;
+            words([attentions.len(), products.len(), heads, chunks, front])?;
         let parameters = DecodeParams {
             products: memory.0.gpu_va(),
             attentions: memory.1.gpu_va(),
             counter: memory.2.gpu_va(),
             exchange: memory.3.gpu_va(),
-            half_bytes: halves.bytes() as u64,
+            half_bytes: absent.len() as u64,
             tiles_end,
             layers,
             count,
@@ -257,6 +322,7 @@ impl Persistent {
             chunks,
             front_bytes,
             patience: PATIENCE,
+            kinds: all,
         };
         Ok(Self { kernel, memory, parameters, grid, shared_bytes })
     }

@@ -88,10 +88,32 @@ gpu_structs! { TABLE:
         156 => unused: u32;
     }
 
+    /// A product of a token whose layers are one launch.
+    struct DecodeProduct, 160 bytes {
+        0 => product: ProductParams;
+        /// The number of its kind in DecodeParams.
+        144 => kind: u32;
+        /// Whether its vector is that of the product before.
+        148 => shares: u32;
+        /// The attention that comes before, from 1, or 0.
+        152 => attention: u32;
+        156 => unused: u32;
+    }
+
+    /// What some products of a token have in common, beside all sizes.
+    struct DecodeKind, 12 bytes {
+        /// One of them.
+        0 => product: u32;
+        /// The number of the format among those of the kernel.
+        4 => format: u32;
+        /// The block that takes the first batch.
+        8 => first: u32;
+    }
+
     /// All layers of a token in one launch.
-    struct DecodeParams, 72 bytes {
-        /// Those of each layer in the order of KINDS, then that of the logits.
-        0 => products: u64 as "const ProductParams*";
+    struct DecodeParams, 192 bytes {
+        /// Those of the layers, then that of the logits.
+        0 => products: u64 as "const DecodeProduct*";
         /// One per layer.
         8 => attentions: u64 as "const AttentionParams*";
         /// Blocks that have ended, 0 before and after the launch; and the half of the exchange that the launch uses,
@@ -103,7 +125,7 @@ gpu_structs! { TABLE:
         /// End of all matrices.
         40 => tiles_end: u64 as "const u8*";
         48 => layers: u32;
-        /// Number of products, 4 * layers or one more with the logits.
+        /// Number of products.
         52 => count: u32;
         /// Grid of the attention: heads, and chunks of the context.
         56 => heads: u32;
@@ -112,6 +134,7 @@ gpu_structs! { TABLE:
         64 => front_bytes: u32;
         /// Readings of absent words after which a thread gives up.
         68 => patience: u32;
+        72 => kinds: [DecodeKind; 10];
     }
 
     /// The state of a sequence.

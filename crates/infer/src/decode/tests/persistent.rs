@@ -38,6 +38,9 @@ fn one_launch_for_all_layers_has_the_bits_of_many() {
         small(Recipe::tiny_llama(), BlockType::Q6K),
         small(Recipe::tiny_qwen3(), BlockType::Q8_0),
         small(Recipe::tiny_qwen2(), BlockType::Q4K),
+        // Values, the last product of the first layer and the logits are in Q6_K.
+        Recipe { mixed: true, layers: 2, ..small(Recipe::tiny_llama(), BlockType::Q4K) },
+        Recipe { mixed: true, ..small(Recipe::tiny_qwen3(), BlockType::Q5K) },
     ] {
         let results = |mut session: Session| {
             session.feed(&[17]).unwrap();
@@ -72,10 +75,11 @@ fn one_launch_for_all_layers_continues_contexts_as_many_do() {
 
 #[test]
 fn models_without_a_kernel_are_refused() {
-    let mixed = Recipe { mixed: true, ..small(Recipe::tiny_llama(), BlockType::Q4K) };
-    for (recipe, words) in
-        [(small(Recipe::tiny_llama(), BlockType::F32), "no kernel for F32"), (mixed, "matrices in")]
-    {
+    let mixed = Recipe { mixed: true, ..small(Recipe::tiny_llama(), BlockType::Q4_0) };
+    for (recipe, words) in [
+        (small(Recipe::tiny_llama(), BlockType::F32), "no kernel for F32"),
+        (mixed, "no kernel for Q4_0 with Q6_K"),
+    ] {
         let error = load(&recipe).session_with(64, &options()).unwrap_err();
         assert!(matches!(&error, Error::Persistent(reason) if reason.contains(words)), "{error}");
     }
@@ -97,7 +101,7 @@ fn a_block_that_waits_in_vain_ends_the_launch() {
         if !complete {
             // Nobody computes what the attention waits for.
             let mut products = one.memory.0.to_vec().unwrap();
-            products[0].batches = 0;
+            products[0].product.batches = 0;
             one.memory.0.copy_from_slice(&products).unwrap();
         }
         let mut builder = device.graph();
