@@ -6,7 +6,7 @@
 )]
 
 use half::{bf16, f16};
-use infer::gemm::{Factor, Form, Gemm, Precision, Shape, Target};
+use infer::gemm::{Dense, Factor, Form, Precision, Shape, Target};
 use tegra_hcq::{Pod, Slice, WaitPolicy, args};
 
 use crate::TIMEOUT;
@@ -146,7 +146,7 @@ fn run<T: Pod>(
     let precision = if elements == Elements::Tf32 { Precision::Tf32 } else { Precision::Full };
     let shape = Shape { precision, ..Shape::new(edge, edge, edge, Form::Columns) };
     let [left, right] = factors(edge, element);
-    let gemm = Gemm::load(bench.device())?;
+    let gemm = Dense::load(bench.device())?;
     let (a, b) = (bench.device().alloc_from(&left)?, bench.device().alloc_from(&right)?);
     let mut c = bench.device().alloc_zeroed::<f32>(edge * edge)?;
     let mut queue = bench.queue(WaitPolicy::Spin)?;

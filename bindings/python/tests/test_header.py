@@ -11,7 +11,7 @@ import pytest
 from conftest import ROOT
 
 import tegra_hcq
-from tegra_hcq import _arguments, _errors, _ffi, _log, _profile
+from tegra_hcq import _arguments, _errors, _ffi, _log, _matmul, _profile
 
 HEADER = (ROOT / "crates/tegra-hcq-capi/include/tegra_hcq.h").read_text()
 CODE = re.sub(r"/\*.*?\*/|//[^\n]*", "", HEADER, flags=re.S)
@@ -23,6 +23,7 @@ STRUCTS = {
     "arg": _ffi.Arg,
     "span": _ffi.Span,
     "kernel_attributes": _ffi.KernelAttributes,
+    "product": _ffi.Product,
     "queue_options": _ffi.QueueOptions,
 }
 
@@ -61,6 +62,8 @@ def ctype(kind: str) -> tuple[str, int]:
         return "pointer", 8
     if "dim3" in kind:
         return "dim3", 12
+    if kind == "float":
+        return kind, 4
     name = kind.replace("struct ", "").replace("const ", "").split()[0]
     sizes = {"uint8_t": 1, "uint32_t": 4, "int32_t": 4, "uint64_t": 8, "size_t": 8, "bool": 1, "tegra_hcq_status": 4}
     return "signed" if name in ("int32_t", "tegra_hcq_status") else "unsigned", sizes[name]
@@ -73,6 +76,8 @@ def declared(kind: type) -> tuple[str, int]:
         return "dim3", size
     if kind in (ctypes.c_void_p, ctypes.c_char_p) or issubclass(kind, (ctypes._Pointer, ctypes._CFuncPtr)):
         return "pointer", size
+    if kind is ctypes.c_float:
+        return "float", size
     return "signed" if kind is ctypes.c_int32 else "unsigned", size
 
 
@@ -132,6 +137,10 @@ def test_enums_have_the_numbers_of_the_header() -> None:
         assert {member.name: member.value for member in enum} == constants(name), name
     arguments = {"BUFFER": _ffi.ARG_BUFFER, "VALUE": _ffi.ARG_VALUE, "BYTES": _ffi.ARG_BYTES}
     assert constants("arg_kind") == arguments
+    elements = {"F16": "float16", "BF16": "bfloat16", "F32": "float32"}
+    assert {elements[name]: number for name, number in constants("element").items()} == _matmul._ELEMENTS
+    assert constants("form") == {"ROWS": 0, "COLUMNS": 1}
+    assert constants("precision") == {name.upper(): at for at, name in enumerate(_matmul._PRECISIONS)}
     statuses = {name: number for name, number in constants("status").items() if number}
     assert statuses.pop("INTERRUPTED") == _ffi._INTERRUPTED, "the handler's exception is raised, not one of ours"
     assert set(_errors._CLASSES) == set(statuses.values())
@@ -199,4 +208,5 @@ def test_every_public_item_is_described() -> None:
                 missing.append(f"{name}.{member}")
     assert not missing
     assert _log.enable_logging.__doc__ and _log.disable_logging.__doc__ and tegra_hcq.library_version.__doc__
+    assert tegra_hcq.matmul.__doc__
     assert _arguments.Dim and _profile.Work.__doc__

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT
 
-PAGES = ["README.md", "bindings/python/README.md", "docs/python.md", "docs/share.md"]
+PAGES = ["README.md", "bindings/python/README.md", "docs/python.md", "docs/gemm.md", "docs/share.md"]
 
 
 def examples() -> list[tuple[str, str]]:

@@ -136,7 +136,7 @@ impl Run {
     ) -> Result<[Duration; 2]> {
         let gemm = &self.gemm;
         measure(&mut self.queue, self.divisor > 1, |queue| {
-            Ok(gemm.multiply(queue, shape, a, b, None, Target::F32((&mut *out).into()))?)
+            Ok(gemm.dense().multiply(queue, shape, a, b, None, Target::F32((&mut *out).into()))?)
         })
     }
 

@@ -271,6 +271,85 @@ typedef uint32_t tegra_hcq_output_stream;
 #endif // __cplusplus
 
 /**
+ * Elements of the matrices of a product.
+ */
+enum tegra_hcq_element
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * IEEE halves.
+   */
+  TEGRA_HCQ_ELEMENT_F16 = 0,
+  /**
+   * bfloat16 numbers: the upper halves of floats.
+   */
+  TEGRA_HCQ_ELEMENT_BF16 = 1,
+  /**
+   * 32-bit floats.
+   */
+  TEGRA_HCQ_ELEMENT_F32 = 2,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum tegra_hcq_element tegra_hcq_element;
+#else
+typedef uint32_t tegra_hcq_element;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * How the second factor of a product is stored.
+ */
+enum tegra_hcq_form
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * `k` rows of `n` elements.
+   */
+  TEGRA_HCQ_FORM_ROWS = 0,
+  /**
+   * `n` rows of `k` elements: transposed.
+   */
+  TEGRA_HCQ_FORM_COLUMNS = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum tegra_hcq_form tegra_hcq_form;
+#else
+typedef uint32_t tegra_hcq_form;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
+ * How exactly a product multiplies floats.
+ */
+enum tegra_hcq_precision
+#if defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+  : uint32_t
+#endif // defined(__cplusplus) || __STDC_VERSION__ >= 202311L
+ {
+  /**
+   * Each product of two floats has about 22 bits.
+   */
+  TEGRA_HCQ_PRECISION_FULL = 0,
+  /**
+   * Each float is rounded to 11 bits.
+   */
+  TEGRA_HCQ_PRECISION_TF32 = 1,
+};
+#ifndef __cplusplus
+#if __STDC_VERSION__ >= 202311L
+typedef enum tegra_hcq_precision tegra_hcq_precision;
+#else
+typedef uint32_t tegra_hcq_precision;
+#endif // __STDC_VERSION__ >= 202311L
+#endif // __cplusplus
+
+/**
  * Memory that the GPU accesses.
  */
 typedef struct tegra_hcq_buffer tegra_hcq_buffer;
@@ -284,6 +363,11 @@ typedef struct tegra_hcq_device tegra_hcq_device;
  * The end of a submission.
  */
 typedef struct tegra_hcq_fence tegra_hcq_fence;
+
+/**
+ * Kernels for products of matrices, loaded on a device.
+ */
+typedef struct tegra_hcq_gemm tegra_hcq_gemm;
 
 /**
  * A recorded sequence of launches, copies and fills.
@@ -461,6 +545,62 @@ typedef struct tegra_hcq_fault {
    */
   struct tegra_hcq_dim3 block;
 } tegra_hcq_fault;
+
+/**
+ * Sizes and kinds of a product of matrices: `out = scale * a * b + bias` for `batch` pairs of matrices that follow each
+ * other. All are row major, without gaps between rows: `a` has `m` rows of `k` elements, `out` has `m` rows of `n`
+ * elements.
+ */
+typedef struct tegra_hcq_product {
+  /**
+   * Size of this struct, set by the caller.
+   */
+  uint32_t struct_size;
+  /**
+   * A `tegra_hcq_element`: the elements of both factors.
+   */
+  uint32_t element;
+  /**
+   * A `tegra_hcq_element`: the elements of the result.
+   */
+  uint32_t output;
+  /**
+   * A `tegra_hcq_form`.
+   */
+  uint32_t form;
+  /**
+   * A `tegra_hcq_precision`; for other elements than floats without effect.
+   */
+  uint32_t precision;
+  /**
+   * 1 to add the product to the elements that `out` has, 0 to replace them.
+   */
+  uint32_t accumulate;
+  /**
+   * Factor of the sums, in most cases 1.
+   */
+  float scale;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * Number of products, in most cases 1.
+   */
+  uint64_t batch;
+  /**
+   * Rows of `a` and of the result.
+   */
+  uint64_t m;
+  /**
+   * Columns of `b` and of the result.
+   */
+  uint64_t n;
+  /**
+   * Length of the sums, at least 1.
+   */
+  uint64_t k;
+} tegra_hcq_product;
 
 /**
  * A kernel argument. The functions `tegra_hcq_arg_buffer`, `tegra_hcq_arg_f32` and so on make them.
@@ -1004,6 +1144,54 @@ tegra_hcq_status tegra_hcq_queue_wait_file(struct tegra_hcq_queue *queue,
  */
 tegra_hcq_status tegra_hcq_queue_submit_to_file(struct tegra_hcq_queue *queue,
                                                 int32_t *fd);
+
+/**
+ * Loads the kernels for products of matrices. `*out` is set only on success. Thread-safe.
+ *
+ * Returns TEGRA_HCQ_STATUS_UNSUPPORTED if the library was built without them.
+ *
+ * Preconditions:
+ *
+ * `out` is NULL or valid for a write.
+ */
+tegra_hcq_status tegra_hcq_gemm_load(struct tegra_hcq_device *device, struct tegra_hcq_gemm **out);
+
+/**
+ * Frees the kernels. Work that was launched with them goes on. Thread-safe.
+ */
+tegra_hcq_status tegra_hcq_gemm_free(struct tegra_hcq_gemm *gemm);
+
+/**
+ * Adds a product of matrices. It runs after all earlier work of the queue, once submitted. `operands` are arguments of
+ * kind buffer: `a`, `b`, `out` and, if `operand_count` is 4, a bias of `n` floats that is added to each row; `out`
+ * overlaps none of the others. Sums are in 32-bit floats, in a fixed order: the same factors give the same bits. Rows
+ * that begin at multiples of 16 bytes are fastest. Thread-safe; calls on one queue run one after the other.
+ *
+ * Preconditions:
+ *
+ * `product` is NULL or valid for reads of its `struct_size` bytes, `operands` for `operand_count` reads. As for
+ * `tegra_hcq_queue_copy`, for each operand.
+ */
+tegra_hcq_status tegra_hcq_queue_multiply(struct tegra_hcq_queue *queue,
+                                          struct tegra_hcq_gemm *gemm,
+                                          const struct tegra_hcq_product *product,
+                                          const struct tegra_hcq_arg *operands,
+                                          size_t operand_count);
+
+/**
+ * Records a product of matrices, as `tegra_hcq_queue_multiply` adds it. If `node` is not NULL, `*node` receives the
+ * number of the step, whose arguments cannot be changed. Thread-safe.
+ *
+ * Preconditions:
+ *
+ * As for `tegra_hcq_queue_multiply`, for every replay. `node` is NULL or valid for a write.
+ */
+tegra_hcq_status tegra_hcq_graph_multiply(struct tegra_hcq_graph_builder *builder,
+                                          struct tegra_hcq_gemm *gemm,
+                                          const struct tegra_hcq_product *product,
+                                          const struct tegra_hcq_arg *operands,
+                                          size_t operand_count,
+                                          uint32_t *node);
 
 /**
  * Begins the recording of a graph. `*out` is set only on success. Thread-safe.

@@ -21,11 +21,11 @@ use crate::types::{
     tegra_hcq_graph, tegra_hcq_graph_builder, tegra_hcq_kernel, tegra_hcq_queue,
 };
 
-fn lock_builder(handle: *mut tegra_hcq_graph_builder) -> Result<Locked, Failure> {
+pub(crate) fn lock_builder(handle: *mut tegra_hcq_graph_builder) -> Result<Locked, Failure> {
     TABLE.lock(handle.addr() as u64, Kind::Builder)
 }
 
-fn builder(locked: &mut Locked) -> Result<&mut BuilderObject, Failure> {
+pub(crate) fn builder(locked: &mut Locked) -> Result<&mut BuilderObject, Failure> {
     match &mut **locked {
         Object::Builder(_, builder) => Ok(builder),
         other => Err(Failure::handle(format!("a {} is not a graph builder", other.kind().name()))),
@@ -64,7 +64,7 @@ impl GraphObject {
 /// # Safety
 ///
 /// `node` is NULL or valid for a write.
-unsafe fn add(object: &mut BuilderObject, step: NodeId, node: *mut u32) -> Result<(), Failure> {
+pub(crate) unsafe fn add(object: &mut BuilderObject, step: NodeId, node: *mut u32) -> Result<(), Failure> {
     object.nodes.push(step);
     if !node.is_null() {
         let number = u32::try_from(object.nodes.len() - 1)

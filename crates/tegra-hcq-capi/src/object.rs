@@ -8,6 +8,7 @@ use tegra_hcq::{Buffer, Device, Graph, GraphBuilder, Kernel, NodeId, Program, Qu
 
 use crate::fence::FenceObject;
 use crate::fork::Use;
+use crate::gemm::Kernels;
 use crate::profile::ProfileObject;
 
 /// Kind of an object, part of its handle.
@@ -24,10 +25,11 @@ pub(crate) enum Kind {
     Builder,
     Graph,
     Profile,
+    Gemm,
 }
 
 impl Kind {
-    const ALL: [(Self, &'static str); 10] = [
+    const ALL: [(Self, &'static str); 11] = [
         (Self::Device, "device"),
         (Self::Buffer, "buffer"),
         (Self::Program, "program"),
@@ -38,6 +40,7 @@ impl Kind {
         (Self::Builder, "graph builder"),
         (Self::Graph, "graph"),
         (Self::Profile, "profile"),
+        (Self::Gemm, "set of kernels for products"),
     ];
 
     pub(crate) fn from_number(number: u64) -> Option<Self> {
@@ -100,6 +103,7 @@ pub(crate) enum Object {
     Builder(u64, Box<BuilderObject>),
     Graph(u64, Arc<Mutex<GraphObject>>),
     Profile(u64, Arc<ProfileObject>),
+    Gemm(u64, Arc<Kernels>),
 }
 
 impl Object {
@@ -115,6 +119,7 @@ impl Object {
             Self::Builder(..) => Kind::Builder,
             Self::Graph(..) => Kind::Graph,
             Self::Profile(..) => Kind::Profile,
+            Self::Gemm(..) => Kind::Gemm,
         }
     }
 
@@ -130,7 +135,8 @@ impl Object {
             | Self::Signal(device, _)
             | Self::Builder(device, _)
             | Self::Graph(device, _)
-            | Self::Profile(device, _) => Some(*device),
+            | Self::Profile(device, _)
+            | Self::Gemm(device, _) => Some(*device),
         }
     }
 

@@ -42,6 +42,10 @@ pub struct tegra_hcq_graph(());
 #[derive(Debug)]
 pub struct tegra_hcq_profile(());
 
+/// Kernels for products of matrices, loaded on a device.
+#[derive(Debug)]
+pub struct tegra_hcq_gemm(());
+
 /// Number of the ABI: grows when a function or struct changes so that programs must be compiled again.
 pub const TEGRA_HCQ_ABI: u32 = 1;
 
@@ -102,6 +106,70 @@ pub struct tegra_hcq_arg {
     pub value: u64,
     /// Offset in the buffer, in bytes.
     pub offset: u64,
+}
+
+/// Elements of the matrices of a product.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum tegra_hcq_element {
+    /// IEEE halves.
+    F16 = 0,
+    /// bfloat16 numbers: the upper halves of floats.
+    Bf16 = 1,
+    /// 32-bit floats.
+    F32 = 2,
+}
+
+/// How the second factor of a product is stored.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum tegra_hcq_form {
+    /// `k` rows of `n` elements.
+    Rows = 0,
+    /// `n` rows of `k` elements: transposed.
+    Columns = 1,
+}
+
+/// How exactly a product multiplies floats.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum tegra_hcq_precision {
+    /// Each product of two floats has about 22 bits.
+    Full = 0,
+    /// Each float is rounded to 11 bits.
+    Tf32 = 1,
+}
+
+/// Sizes and kinds of a product of matrices: `out = scale * a * b + bias` for `batch` pairs of matrices that follow each
+/// other. All are row major, without gaps between rows: `a` has `m` rows of `k` elements, `out` has `m` rows of `n`
+/// elements.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct tegra_hcq_product {
+    /// Size of this struct, set by the caller.
+    pub struct_size: u32,
+    /// A `tegra_hcq_element`: the elements of both factors.
+    pub element: u32,
+    /// A `tegra_hcq_element`: the elements of the result.
+    pub output: u32,
+    /// A `tegra_hcq_form`.
+    pub form: u32,
+    /// A `tegra_hcq_precision`; for other elements than floats without effect.
+    pub precision: u32,
+    /// 1 to add the product to the elements that `out` has, 0 to replace them.
+    pub accumulate: u32,
+    /// Factor of the sums, in most cases 1.
+    pub scale: f32,
+    /// 0.
+    pub reserved: u32,
+    /// Number of products, in most cases 1.
+    pub batch: u64,
+    /// Rows of `a` and of the result.
+    pub m: u64,
+    /// Columns of `b` and of the result.
+    pub n: u64,
+    /// Length of the sums, at least 1.
+    pub k: u64,
 }
 
 /// Properties of a GPU. Set `struct_size` to the size of the struct before the call.

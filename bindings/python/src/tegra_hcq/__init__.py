@@ -49,6 +49,7 @@ from ._errors import (
 )
 from ._graph import Graph, GraphBuilder
 from ._log import TRACE, disable_logging, enable_logging
+from ._matmul import matmul
 from ._profile import Profile, Span, Work
 from ._program import Kernel, KernelAttributes, Program
 from ._queue import Fence, Queue, Signal
@@ -110,4 +111,5 @@ __all__ = [
     "disable_logging",
     "enable_logging",
     "library_version",
+    "matmul",
 ]

@@ -122,7 +122,7 @@ class Device(Single):
             _checks.integer(index, "index", _checks.U32),
             byref(out),
         )
-        self._state = DeviceState(Owned(out.value, "tegra_hcq_device_close", None))
+        self._state = DeviceState(Owned(out.value, "tegra_hcq_device_close", None), self)
         self._properties = self._read_properties()
         self._default: Queue | None = None
         self._opening = threading.Lock()

@@ -16,6 +16,7 @@ from ctypes import (
     c_bool,
     c_char,
     c_char_p,
+    c_float,
     c_int32,
     c_size_t,
     c_uint8,
@@ -130,6 +131,25 @@ class KernelAttributes(Structure):
     ]
 
 
+class Product(Structure):
+    """``tegra_hcq_product``."""
+
+    _fields_ = [
+        ("struct_size", c_uint32),
+        ("element", c_uint32),
+        ("output", c_uint32),
+        ("form", c_uint32),
+        ("precision", c_uint32),
+        ("accumulate", c_uint32),
+        ("scale", c_float),
+        ("reserved", c_uint32),
+        ("batch", c_uint64),
+        ("m", c_uint64),
+        ("n", c_uint64),
+        ("k", c_uint64),
+    ]
+
+
 class QueueOptions(Structure):
     """``tegra_hcq_queue_options``."""
 
@@ -153,6 +173,7 @@ _ARGS = POINTER(Arg)
 _LAUNCH = [Dim3, Dim3, c_uint32, _ARGS, c_size_t]
 _COPY = [_HANDLE, c_uint64, _HANDLE, c_uint64, c_uint64]
 _FILL = [_HANDLE, c_uint64, c_uint64, c_uint32, c_uint32]
+_MULTIPLY = [_HANDLE, POINTER(Product), _ARGS, c_size_t]
 
 PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "tegra_hcq_abi": (c_uint32, []),
@@ -206,6 +227,10 @@ PROTOTYPES: dict[str, tuple[Any, list[Any]]] = {
     "tegra_hcq_graph_set_copy": (_STATUS, [_HANDLE, c_uint32, *_COPY]),
     "tegra_hcq_graph_len": (_STATUS, [_HANDLE, _SIZE]),
     "tegra_hcq_graph_free": (_STATUS, [_HANDLE]),
+    "tegra_hcq_gemm_load": (_STATUS, [_HANDLE, _OUT]),
+    "tegra_hcq_gemm_free": (_STATUS, [_HANDLE]),
+    "tegra_hcq_graph_multiply": (_STATUS, [_HANDLE, *_MULTIPLY, _U32]),
+    "tegra_hcq_queue_multiply": (_STATUS, [_HANDLE, *_MULTIPLY]),
     "tegra_hcq_profile_span_count": (_STATUS, [_HANDLE, _SIZE]),
     "tegra_hcq_profile_span": (_STATUS, [_HANDLE, c_size_t, POINTER(Span)]),
     "tegra_hcq_profile_table": (_STATUS, [_HANDLE, _TEXT]),

@@ -203,8 +203,12 @@ class Resource(Single):
 class DeviceState(Single):
     """What the objects of a device share."""
 
-    def __init__(self, owned: Owned) -> None:
+    def __init__(self, owned: Owned, opener: object) -> None:
         self.owned: Owned | None = owned
+        self.opener: weakref.ref[Any] = weakref.ref(opener)
+        """The Device object."""
+        self.gemm: Owned | None = None
+        """The kernels for products of matrices, once they are loaded."""
         self.children: weakref.WeakSet[Resource] = weakref.WeakSet()
 
     @property
@@ -224,6 +228,7 @@ class DeviceState(Single):
     def close(self) -> None:
         """Closes all objects, then the device once no view of its memory is left."""
         owned, self.owned = self.owned, None
+        self.gemm = None
         if owned is None:
             return
         failure: BaseException | None = None

@@ -2,7 +2,7 @@
 
 use tegra_hcq::{Arg, Kernel, Program, Slice};
 
-use super::{Factor, Form, Gemm, Precision, Shape, Target, hopper};
+use super::{Dense, Factor, Form, Precision, Shape, Target, hopper};
 use crate::error::{Error, Result};
 use crate::launch::{Launcher, fits, product, words_with_tile};
 use crate::parameters::DenseParams;
@@ -75,7 +75,7 @@ fn parameters(shape: &Shape, bytes: usize, out: &Target<'_>) -> Result<DensePara
     })
 }
 
-impl Gemm {
+impl Dense {
     /// Multiplies matrices: see [`Shape`]. `bias` has an element for each column of the result.
     ///
     /// # Errors
@@ -122,7 +122,7 @@ impl Gemm {
             true => (Tile::SMALL, 1),
         };
         let transposed = usize::from(form == Form::Columns);
-        let kernel = &self.dense[element][transposed][kind];
+        let kernel = &self.kernels[element][transposed][kind];
         // The large tiles have the same size there.
         let hopper = self.hopper.as_ref().filter(|_| kind == 0);
         let hopper = hopper.and_then(|hopper| hopper.of(element, shape, [a_va, b_va]));

@@ -1,17 +1,32 @@
-//! Products of matrices on the tensor cores, for any program that has a [`Device`].
+//! Products of matrices on the tensor cores, for any program that has a [`Device`]: the part of a BLAS that neural
+//! networks need, without the rest of one.
 //!
-//! [`Gemm::multiply`] multiplies two matrices of halves, bfloat16 numbers or floats, one pair or a batch of them.
-//! Sizes need not be multiples of anything; rows that begin at multiples of 16 bytes are fastest. Sums are in 32-bit
-//! floats and have a fixed order: the same factors give the same bits.
+//! [`Dense`] multiplies two matrices of halves, bfloat16 numbers or floats, one pair or a batch of them:
+//! `out = scale * a * b + bias`, or that added to `out`. C programs call it by `tegra_hcq_queue_multiply`, Python
+//! programs by `tegra_hcq.matmul`. [`Gemm`] has it, and [`Gemm::multiply_packed`] for vectors and [`PackedWeights`], in
+//! the block formats of GGUF files.
 //!
-//! Tensor cores do not multiply 32-bit floats. [`Precision::Full`] splits each float into two numbers of 11 bits
-//! (TF32) and adds three products: each product of two floats has about 22 bits, and the range of floats; those below
-//! 2^-100 have 11 bits. [`Precision::Tf32`] rounds each float to 11 bits and takes one product.
+//! **Sizes.** `a` is `m` x `k`, `out` is `m` x `n`, both row major; `b` is `k` x `n` ([`Form::Rows`]) or `n` x `k`
+//! ([`Form::Columns`], as BLAS calls it transposed). Rows follow each other without gaps: there are no leading
+//! dimensions, a slice of a buffer is a matrix. Batches follow each other, too. Sizes need not be multiples of anything,
+//! and are below 2^31; rows that begin at multiples of 16 bytes are fastest. A transposed `a` has no form: exchange the
+//! factors, which transposes the result.
 //!
-//! [`Gemm::multiply_packed`] multiplies vectors with [`PackedWeights`], in the block formats of GGUF files. Weights
-//! become halves on their way to the tensor cores, F32 and BF16 weights stay floats. A block has 128 rows of weights
-//! and 128, 64 or 32 vectors. If there are at most 32 vectors and shared memory has room for their columns (2,048
-//! halves on an Orin), a block has all vectors instead, and its 16 warps have 16 rows each.
+//! **Accuracy.** Sums are in 32-bit floats, and rounded to the elements of the target at the end. Products of halves and
+//! of bfloat16 numbers are exact. Tensor cores do not multiply 32-bit floats. [`Precision::Full`] splits each float into
+//! two numbers of 11 bits (TF32) and adds three products: each product of two floats has about 22 bits, and the range of
+//! floats; those below 2^-100 have 11 bits. [`Precision::Tf32`] rounds each float to 11 bits, to nearest, and takes one
+//! product.
+//!
+//! **Determinism.** Sums have a fixed order, which depends on the sizes, the form, the addresses' alignment and the GPU:
+//! the same factors give the same bits on every run.
+//!
+//! **Order.** A product is a launch of a [`Launcher`]: a queue runs it after its earlier work, a graph records it. It
+//! needs no memory beside its operands.
+//!
+//! Packed weights become halves on their way to the tensor cores; F32 and BF16 weights stay floats. A block has 128 rows
+//! of weights and 128, 64 or 32 vectors. If there are at most 32 vectors and shared memory has room for their columns
+//! (2,048 halves on an Orin), a block has all vectors instead, and its 16 warps have 16 rows each.
 //!
 //! On an H100, large products of halves and bfloat16 use its own instructions, with the same tiles and 192 KiB of
 //! shared memory.
@@ -152,39 +167,38 @@ impl Shape {
     }
 }
 
-/// The kernels, loaded on a device.
+/// The kernels for matrices of numbers, loaded on a device.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # use tegra_hcq::{Device, DeviceKind};
 /// # let device = Device::open(DeviceKind::Sim)?;
 /// # let timeout = std::time::Duration::from_secs(10);
-/// use infer::gemm::{Factor, Form, Gemm, Shape, Target};
+/// use infer::gemm::{Dense, Factor, Form, Shape, Target};
 ///
-/// let gemm = Gemm::load(&device)?;
+/// let dense = Dense::load(&device)?;
 /// let mut queue = device.queue()?;
 /// let (a, b) = (device.alloc_from(&[1.0_f32, 2.0])?, device.alloc_from(&[3.0_f32, 4.0, 5.0, 6.0])?);
 /// let mut out = device.alloc::<f32>(2)?;
 /// let (a, b) = (Factor::F32((&a).into()), Factor::F32((&b).into()));
 /// let shape = Shape::new(1, 2, 2, Form::Rows);
-/// gemm.multiply(&mut queue, &shape, a, b, None, Target::F32((&mut out).into()))?;
+/// dense.multiply(&mut queue, &shape, a, b, None, Target::F32((&mut out).into()))?;
 /// queue.wait(timeout)?;
 /// assert_eq!(out.to_vec()?, [13.0, 16.0]);
 /// # Ok(())
 /// # }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Gemm {
+pub struct Dense {
     /// By element, form and size.
-    dense: [[[Kernel; 3]; 2]; 4],
+    kernels: [[[Kernel; 3]; 2]; 4],
     /// For halves and bfloat16 on SM 9.0.
     hopper: Option<HopperKernels>,
-    packed: PackedKernels,
     /// Large tiles from which a product uses them: most of the GPU's SMs have one then.
     enough: usize,
 }
 
-impl Gemm {
+impl Dense {
     /// Loads the cubins.
     ///
     /// # Errors
@@ -194,8 +208,30 @@ impl Gemm {
         let dense = Program::load_fitting(device, &cubins!("gemm/dense"))?;
         // CAST: usize has at least 32 bits.
         let sms = device.info().sm_count.max(1) as usize;
-        let packed = PackedKernels::load(device, |_| true)?;
         let hopper = HopperKernels::load(device)?;
-        Ok(Self { dense: dense::kernels(&dense)?, hopper, packed, enough: sms * 3 / 4 })
+        Ok(Self { kernels: dense::kernels(&dense)?, hopper, enough: sms * 3 / 4 })
+    }
+}
+
+/// [`Dense`], and the kernels for packed weights. A program that uses only [`Dense`] does not contain those.
+#[derive(Clone, Debug)]
+pub struct Gemm {
+    dense: Dense,
+    packed: PackedKernels,
+}
+
+impl Gemm {
+    /// Loads the cubins.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Program::load_fitting`].
+    pub fn load(device: &Device) -> Result<Self> {
+        Ok(Self { dense: Dense::load(device)?, packed: PackedKernels::load(device, |_| true)? })
+    }
+
+    /// The kernels for matrices of numbers.
+    pub fn dense(&self) -> &Dense {
+        &self.dense
     }
 }

@@ -10,7 +10,7 @@ use tegra_hcq::{Arg, Buffer, Device, DeviceKind, Queue};
 
 use super::few::{FewKernels, Sums};
 use super::packed::{PackedCall, is_float};
-use super::{Factor, Form, Gemm, PackedWeights, Precision, Shape, Target};
+use super::{Dense, Factor, Form, Gemm, PackedWeights, Precision, Shape, Target};
 use crate::blocks::BlockType;
 use crate::error::Error;
 use crate::parameters::{ActivationCode, Epilogue, SequenceView};
@@ -51,7 +51,7 @@ impl Element {
 }
 
 /// Multiplies random matrices; returns the largest error, relative to the sum of the products' magnitudes.
-fn error_of(gemm: &Gemm, shape: &Shape, element: Element, biased: bool) -> f64 {
+fn error_of(dense: &Dense, shape: &Shape, element: Element, biased: bool) -> f64 {
     let (device, _) = machine();
     let Shape { batch, m, n, k, .. } = *shape;
     let mut rng = Rng::with_seed((m * 1000 + n * 100 + k) as u64);
@@ -76,7 +76,7 @@ fn error_of(gemm: &Gemm, shape: &Shape, element: Element, biased: bool) -> f64 {
     let shape = Shape { precision, ..*shape };
     let mut queue = device.queue().unwrap();
     let of_bias = biased.then(|| (&floats[2]).into());
-    gemm.multiply(&mut queue, &shape, left, right, of_bias, Target::F32((&mut out).into())).unwrap();
+    dense.multiply(&mut queue, &shape, left, right, of_bias, Target::F32((&mut out).into())).unwrap();
     queue.wait(TIMEOUT).unwrap();
 
     let mut worst = 0.0_f64;
@@ -114,7 +114,7 @@ proptest! {
     ) {
         let whole = |size: usize| if whole { size.next_multiple_of(8) } else { size };
         let shape = Shape { batch, scale, accumulate, ..Shape::new(m, whole(n), whole(k), form) };
-        let error = error_of(&machine().1, &shape, Element::ALL[element], biased);
+        let error = error_of(machine().1.dense(), &shape, Element::ALL[element], biased);
         prop_assert!(error < TOLERANCE, "{shape:?} {:?}: {error:e}", Element::ALL[element]);
     }
 }
@@ -122,15 +122,15 @@ proptest! {
 #[test]
 fn large_tiles_agree_with_64_bit_floats() {
     // One tile is enough for them here. The last rows, columns and steps are partial.
-    let gemm = Gemm { enough: 1, ..machine().1.clone() };
+    let dense = Dense { enough: 1, ..machine().1.dense.clone() };
     for element in Element::ALL {
         for form in [Form::Rows, Form::Columns] {
             let columns = if element == Element::F32 { 104 } else { 200 };
-            let error = error_of(&gemm, &Shape::new(5, columns, 168, form), element, true);
+            let error = error_of(&dense, &Shape::new(5, columns, 168, form), element, true);
             assert!(error < TOLERANCE, "{element:?} {form:?}: {error:e}");
         }
     }
-    let error = error_of(&gemm, &Shape::new(130, 264, 8, Form::Columns), Element::F16, false);
+    let error = error_of(&dense, &Shape::new(130, 264, 8, Form::Columns), Element::F16, false);
     assert!(error < TOLERANCE, "{error:e}");
 }
 
@@ -143,8 +143,8 @@ fn results_are_rounded_to_halves_and_added_to_them() {
     let mut f16s = device.alloc_from(&[f16::ONE.to_bits(); 9]).unwrap();
     let mut bf16s = device.alloc_from(&[bf16::ONE.to_bits(); 9]).unwrap();
     let factor = Factor::F16((&ones).into());
-    gemm.multiply(&mut queue, &shape, factor, factor, None, Target::F16((&mut f16s).into())).unwrap();
-    gemm.multiply(&mut queue, &shape, factor, factor, None, Target::Bf16((&mut bf16s).into())).unwrap();
+    gemm.dense.multiply(&mut queue, &shape, factor, factor, None, Target::F16((&mut f16s).into())).unwrap();
+    gemm.dense.multiply(&mut queue, &shape, factor, factor, None, Target::Bf16((&mut bf16s).into())).unwrap();
     queue.wait(TIMEOUT).unwrap();
     assert_eq!(f16s.to_vec().unwrap(), [f16::from_f32(11.0 / 3.0).to_bits(); 9]);
     assert_eq!(bf16s.to_vec().unwrap(), [bf16::from_f32(11.0 / 3.0).to_bits(); 9]);
@@ -159,7 +159,7 @@ fn products_that_do_not_fit_are_refused() {
     let shape = Shape::new(2, 2, 3, Form::Rows);
     let (float, half) = (Factor::F32((&a).into()), Factor::F16((&b).into()));
     let mut multiply = |shape: Shape, a, b, bias| {
-        gemm.multiply(&mut queue, &shape, a, b, bias, Target::F32((&mut out).into()))
+        gemm.dense.multiply(&mut queue, &shape, a, b, bias, Target::F32((&mut out).into()))
     };
     let mixed = multiply(shape, float, half, None).unwrap_err();
     assert_eq!(mixed.to_string(), "the factors have different elements: f32 and f16");

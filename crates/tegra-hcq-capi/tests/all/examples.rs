@@ -78,6 +78,15 @@ fn the_loop_computes_what_the_cpu_computes() {
     assert!(text(&good.stdout).contains("cycles       5"), "{}", text(&good.stdout));
 }
 
+#[test]
+fn the_matrices_are_multiplied() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let good = run(folder.path(), "matmul", &["sim", "50"]);
+    assert_eq!(good.status.code(), Some(0), "{}", text(&good.stderr));
+    assert!(text(&good.stdout).contains("50 x 24 x 40, largest error"), "{}", text(&good.stdout));
+    assert_eq!(run(folder.path(), "matmul", &["sim", "0"]).status.code(), Some(2));
+}
+
 /// Programs that were linked with another ABI must not start with this library.
 #[test]
 fn the_library_has_the_name_of_its_abi() {

@@ -6,6 +6,7 @@ mod handles;
 mod header;
 mod launches;
 mod logs;
+mod products;
 mod programs;
 mod support;
 mod threads;

@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 use half::{bf16, f16};
-use infer::gemm::{Factor, Form, Gemm, Shape, Target};
+use infer::gemm::{Dense, Factor, Form, Shape, Target};
 use tegra_hcq::{Buffer, Device};
 use test_harness::{Check, Context};
 
@@ -73,7 +73,7 @@ impl Case {
     }
 
     /// Runs the product; the target has floats or elements like the factors.
-    fn run(&self, context: &Context, device: &Device, gemm: &Gemm, floats: bool) -> Check {
+    fn run(&self, context: &Context, device: &Device, gemm: &Dense, floats: bool) -> Check {
         let Shape { batch, m, n, .. } = self.shape;
         let (len, is_half) = (batch * m * n, self.is_half);
         let a = device.alloc_from(&self.a.bits(is_half))?;
@@ -116,7 +116,7 @@ impl Case {
 /// Halves and bfloat16 in both forms. The last tiles are partly outside, and so is the last step of the sums.
 pub(super) fn large(context: &Context) -> Check {
     let device = context.device()?;
-    let gemm = Gemm::load(device)?;
+    let gemm = Dense::load(device)?;
     let mut rng = Rng::with_seed(900);
     // Four tiles of columns, and one more of rows than needed.
     // CAST: usize has at least 32 bits.

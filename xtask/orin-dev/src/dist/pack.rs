@@ -15,7 +15,7 @@ use super::glibc::Version;
 use super::library;
 
 /// The examples in C.
-const C_EXAMPLES: [&str; 2] = ["control_loop.c", "vector_add.c"];
+const C_EXAMPLES: [&str; 3] = ["control_loop.c", "matmul.c", "vector_add.c"];
 /// Modification time of every file in the archive unless `SOURCE_DATE_EPOCH` is set: the start of 1980, in
 /// Unix seconds. Equal content gives equal archives.
 const ARCHIVE_TIME: &str = "315532800";
