@@ -31,6 +31,11 @@
 #define ACTIVATION_SILU 0
 #define ACTIVATION_GELU 1
 
+// The form of a product's vector: rounded, in units of 8 columns, as it is.
+#define HIDDEN_ROUNDED 0
+#define HIDDEN_UNITS 1
+#define HIDDEN_PLAIN 2
+
 // Which columns of a head are rotated together.
 #define ROTATE_NOTHING 0
 // 2 i and 2 i + 1.

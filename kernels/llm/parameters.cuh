@@ -31,6 +31,11 @@
 #define ACTIVATION_SILU 0
 #define ACTIVATION_GELU 1
 
+// The form of a product's vector: rounded, in units of 8 columns, as it is.
+#define HIDDEN_ROUNDED 0
+#define HIDDEN_UNITS 1
+#define HIDDEN_PLAIN 2
+
 // Which columns of a head are rotated together.
 #define ROTATE_NOTHING 0
 // 2 i and 2 i + 1.
@@ -399,6 +404,47 @@ AT(BatchProductParams, sequences, 144);
 AT(BatchProductParams, group, 152);
 AT(BatchProductParams, unused, 156);
 static_assert(sizeof(BatchProductParams) == 160, "size of BatchProductParams");
+
+// An expert that a vector uses, and the factor of its result.
+struct Choice {
+    u32 expert;
+    float weight;
+};
+AT(Choice, expert, 0);
+AT(Choice, weight, 4);
+static_assert(sizeof(Choice) == 8, "size of Choice");
+
+// The products of the experts that one vector uses, or one of each sequence.
+struct ExpertsParams {
+    // The matrices of all experts, one after another; `rows` are those of one. For several sequences, `input`,
+    // `other` and `output` are places in the memory of a sequence. Batches are not used.
+    ProductParams product;
+    // The router's numbers, one per expert.
+    const float* logits;
+    // Those of each vector, the largest number first.
+    Choice* choices;
+    // Null for one vector.
+    const SequenceTable* sequences;
+    // Bytes from an expert's matrix to the next.
+    u64 expert_bytes;
+    // Between the products, each expert that a vector uses has a vector: bytes from one to the next, and their
+    // form: HIDDEN_ROUNDED, HIDDEN_UNITS or HIDDEN_PLAIN.
+    u32 hidden_bytes;
+    u32 form;
+    u32 experts;
+    // Experts that a vector uses.
+    u32 used;
+};
+AT(ExpertsParams, product, 0);
+AT(ExpertsParams, logits, 144);
+AT(ExpertsParams, choices, 152);
+AT(ExpertsParams, sequences, 160);
+AT(ExpertsParams, expert_bytes, 168);
+AT(ExpertsParams, hidden_bytes, 176);
+AT(ExpertsParams, form, 180);
+AT(ExpertsParams, experts, 184);
+AT(ExpertsParams, used, 188);
+static_assert(sizeof(ExpertsParams) == 192, "size of ExpertsParams");
 
 // The attention of one token of each sequence. Grid (as for one, chunks, sequences).
 struct BatchAttentionParams {

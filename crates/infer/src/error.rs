@@ -77,6 +77,10 @@ pub enum Error {
     #[error("size {0} does not fit the kernels' 32 bits")]
     TooLarge(usize),
 
+    /// The kernels do not support the experts of a model: which, and why.
+    #[error("the kernels do not support {0}")]
+    Experts(String),
+
     /// A file cannot be opened.
     #[error("{}: {error}", path.display())]
     Open {

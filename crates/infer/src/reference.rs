@@ -1,9 +1,11 @@
 //! Results of a language model on the CPU, in 64-bit floats, for comparison with GPUs. Slow by design.
 
+use core::ops::Range;
+
 use half::f16;
 
 use crate::error::{Error, Result};
-use crate::model::{Activation, LayerShape, Linear, Matrix, Model, Norm, NormKind, Rope, Shape, Vector};
+use crate::model::{LayerShape, Linear, Matrix, Model, Norm, NormKind, Rope, Shape, Vector};
 
 /// Weights are converted once if they need at most this many bytes, else whenever they are used.
 const MOST_DENSE_BYTES: usize = 1 << 30;
@@ -84,6 +86,7 @@ struct Layer<'m> {
     sinks: Option<Vec<f64>>,
     attention_output: Dense<'m>,
     feed_forward_norm: Normaliser,
+    router: Option<Dense<'m>>,
     gate: Option<Dense<'m>>,
     up: Dense<'m>,
     down: Dense<'m>,
@@ -131,21 +134,26 @@ impl<'m> Dense<'m> {
     }
 
     fn product(&self, input: &[f64]) -> Result<Vec<f64>> {
-        if self.rounds { self.exact_product(&eight_bits(input)) } else { self.exact_product(input) }
+        self.rows(input, 0..self.matrix.outputs)
     }
 
-    fn exact_product(&self, input: &[f64]) -> Result<Vec<f64>> {
-        let mut out = vec![0.0; self.matrix.outputs];
+    /// Some of the outputs.
+    fn rows(&self, input: &[f64], rows: Range<usize>) -> Result<Vec<f64>> {
+        if self.rounds { self.exact_rows(&eight_bits(input), rows) } else { self.exact_rows(input, rows) }
+    }
+
+    fn exact_rows(&self, input: &[f64], rows: Range<usize>) -> Result<Vec<f64>> {
+        let (first, mut out) = (rows.start, vec![0.0; rows.len()]);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         if self.matrix.inputs * out.len() < PARALLEL_WEIGHTS || cores == 1 {
-            self.part(input, 0, &mut out)?;
+            self.part(input, first, &mut out)?;
             return Ok(out);
         }
         let share = out.len().div_ceil(cores);
         std::thread::scope(|scope| {
             let parts = out.chunks_mut(share).enumerate();
             let threads: Vec<_> = parts
-                .map(|(number, part)| scope.spawn(move || self.part(input, number * share, part)))
+                .map(|(number, part)| scope.spawn(move || self.part(input, first + number * share, part)))
                 .collect();
             // PANIC: a panic of the thread is a bug there.
             threads.into_iter().try_for_each(|thread| thread.join().expect("the thread ends"))
@@ -203,6 +211,7 @@ impl<'m> Reference<'m> {
                 sinks: layer.sinks.map(exact),
                 attention_output: dense(layer.attention_output)?,
                 feed_forward_norm: normaliser(layer.feed_forward_norm),
+                router: layer.feed_forward.router.map(dense).transpose()?,
                 gate: layer.feed_forward.gate.map(dense).transpose()?,
                 up: dense(layer.feed_forward.up)?,
                 down: dense(layer.feed_forward.down)?,
@@ -232,7 +241,8 @@ impl<'m> Reference<'m> {
     pub fn with_eight_bits(mut self) -> Self {
         let layers = self.layers.iter_mut().flat_map(|layer| {
             let products = [&mut layer.query, &mut layer.key, &mut layer.value, &mut layer.attention_output];
-            products.into_iter().chain(&mut layer.gate).chain([&mut layer.up, &mut layer.down])
+            let products = products.into_iter().chain(&mut layer.router).chain(&mut layer.gate);
+            products.chain([&mut layer.up, &mut layer.down])
         });
         for product in layers.chain([&mut self.output]) {
             // Floats are blocks of one weight.
@@ -273,7 +283,7 @@ impl<'m> Reference<'m> {
         for layer in &mut self.layers {
             let attended = layer.attend(self.model, self.cache_format, &self.rotations, position, &x)?;
             add(&mut x, &attended);
-            let fed = layer.feed_forward(shape.activation, &x)?;
+            let fed = layer.feed_forward(shape, &x)?;
             add(&mut x, &fed);
         }
         self.len += 1;
@@ -349,17 +359,38 @@ impl Layer<'_> {
         self.attention_output.product(&attended)
     }
 
-    fn feed_forward(&self, activation: Activation, x: &[f64]) -> Result<Vec<f64>> {
+    fn feed_forward(&self, shape: &Shape, x: &[f64]) -> Result<Vec<f64>> {
         let normal = self.feed_forward_norm.apply(x);
-        let mut hidden = self.up.product(&normal)?;
-        match (&self.gate, activation) {
-            (Some(gate), _) => {
-                let gate = gate.product(&normal)?;
+        let (Some(router), Some(experts)) = (&self.router, shape.experts) else {
+            return self.network(shape, &normal, 0);
+        };
+        let numbers = router.product(&normal)?;
+        let mut order: Vec<usize> = (0..experts.count).collect();
+        order.sort_by(|a, b| numbers[*b].total_cmp(&numbers[*a]));
+        order.truncate(experts.used);
+        let shares: Vec<f64> =
+            order.iter().map(|expert| (numbers[*expert] - numbers[order[0]]).exp()).collect();
+        let mut out = vec![0.0; shape.width];
+        for (expert, share) in order.into_iter().zip(&shares) {
+            let weight = share / shares.iter().sum::<f64>();
+            let fed = self.network(shape, &normal, expert)?;
+            out.iter_mut().zip(fed).for_each(|(out, fed)| *out += weight * fed);
+        }
+        Ok(out)
+    }
+
+    /// The feed-forward network, or that of an expert.
+    fn network(&self, shape: &Shape, normal: &[f64], expert: usize) -> Result<Vec<f64>> {
+        let rows = |rows: usize| expert * rows..(expert + 1) * rows;
+        let mut hidden = self.up.rows(normal, rows(shape.ffn))?;
+        match &self.gate {
+            Some(gate) => {
+                let gate = gate.rows(normal, rows(shape.ffn))?;
                 hidden.iter_mut().zip(gate).for_each(|(up, gate)| *up *= gate / (1.0 + (-gate).exp()));
             }
-            (None, _) => hidden.iter_mut().for_each(|x| *x = gelu(*x)),
+            None => hidden.iter_mut().for_each(|x| *x = gelu(*x)),
         }
-        self.down.product(&hidden)
+        self.down.rows(&hidden, rows(shape.width))
     }
 }
 

@@ -37,8 +37,10 @@ pub struct Recipe {
     pub kv_heads: usize,
     /// Components of a head.
     pub head_size: usize,
-    /// Width of the feed-forward network.
+    /// Width of the feed-forward network, or of one expert.
     pub ffn: usize,
+    /// Experts of a layer, and those that a token uses, if the architecture has experts.
+    pub experts: [usize; 2],
     /// Number of tokens.
     pub vocabulary: usize,
     /// Positions.
@@ -88,6 +90,7 @@ impl Recipe {
             kv_heads: 2,
             head_size: 64,
             ffn: 512,
+            experts: [8, 2],
             vocabulary: 512,
             context: 1024,
             block: BlockType::F16,
@@ -113,6 +116,11 @@ impl Recipe {
             rope_factors: false,
             ..Self::tiny_llama()
         }
+    }
+
+    /// A Qwen 3 with 8 experts, of which a token uses 2.
+    pub const fn tiny_qwen3moe() -> Self {
+        Self { architecture: Architecture::Qwen3Moe, ffn: 256, ..Self::tiny_qwen3() }
     }
 
     /// A GPT-2 of the size of [`Recipe::tiny_llama`].
@@ -168,6 +176,22 @@ impl Recipe {
             block: BlockType::Q6K,
             tied: true,
             ..Self::tiny_qwen3()
+        }
+    }
+
+    /// The shape of Qwen3-30B-A3B, in Q4_K: 17 GB.
+    pub const fn qwen3_30b_a3b() -> Self {
+        Self {
+            layers: 48,
+            width: 2048,
+            heads: 32,
+            kv_heads: 4,
+            ffn: 768,
+            experts: [128, 8],
+            vocabulary: 151_936,
+            context: 40_960,
+            block: BlockType::Q4K,
+            ..Self::tiny_qwen3moe()
         }
     }
 
@@ -236,6 +260,14 @@ impl Maker {
                 ("attention.key_length", recipe.head_size),
                 ("attention.value_length", recipe.head_size),
                 ("rope.dimension_count", recipe.head_size),
+            ]);
+        }
+        if recipe.architecture.has_experts() {
+            let [count, used] = recipe.experts;
+            sizes.extend([
+                ("expert_count", count),
+                ("expert_used_count", used),
+                ("expert_feed_forward_length", recipe.ffn),
             ]);
         }
         let text = |text: &str| Value::Text(text.to_owned());
@@ -313,9 +345,13 @@ impl Maker {
     }
 
     fn matrix(&mut self, name: &str, inputs: usize, outputs: usize, block: BlockType) -> Result<()> {
-        let mut rng = self.rng();
+        self.tensor(name, &[inputs, outputs], block)
+    }
+
+    fn tensor(&mut self, name: &str, dims: &[usize], block: BlockType) -> Result<()> {
+        let (mut rng, inputs) = (self.rng(), dims[0]);
         let deviation = (inputs as f32).sqrt().recip();
-        self.writer.tensor(name, &[inputs, outputs], block, move |_| row(&mut rng, block, inputs, deviation))
+        self.writer.tensor(name, dims, block, move |_| row(&mut rng, block, inputs, deviation))
     }
 
     fn norm(&mut self, name: &str) -> Result<()> {
@@ -367,12 +403,19 @@ impl Maker {
             self.linear(&name("attn_k"), [width, keys], block, has_bias)?;
             self.linear(&name("attn_v"), [width, keys], better, has_bias)?;
         }
-        if architecture == Architecture::Qwen3 {
+        if matches!(architecture, Architecture::Qwen3 | Architecture::Qwen3Moe) {
             self.vector(&name("attn_q_norm.weight"), head_size, 1.0, 0.3)?;
             self.vector(&name("attn_k_norm.weight"), head_size, 1.0, 0.3)?;
         }
         self.linear(&name("attn_output"), [queries, width], block, is_gpt2)?;
         self.norm(&name("ffn_norm"))?;
+        if architecture.has_experts() {
+            let count = self.recipe.experts[0];
+            self.matrix(&name("ffn_gate_inp.weight"), width, count, BlockType::F32)?;
+            self.tensor(&name("ffn_gate_exps.weight"), &[width, ffn, count], block)?;
+            self.tensor(&name("ffn_up_exps.weight"), &[width, ffn, count], block)?;
+            return self.tensor(&name("ffn_down_exps.weight"), &[ffn, width, count], better);
+        }
         if !is_gpt2 {
             self.linear(&name("ffn_gate"), [width, ffn], block, false)?;
         }

@@ -7,10 +7,9 @@ use std::sync::Arc;
 use tegra_hcq::{Arg, Buffer, Graph, GraphBuilder, Queue, QueueOptions, WaitPolicy};
 
 use super::engine::{
-    BLOCK, Engine, Inner, ProductCall, SAMPLE_BLOCK, Stage, TIMEOUT, of_format, rounds, tiles_bytes,
-    vector_bytes,
+    BLOCK, Engine, Inner, ProductCall, SAMPLE_BLOCK, Stage, TIMEOUT, of_format, tiles_bytes, vector_bytes,
 };
-use super::pack::Unit;
+use super::experts;
 use super::places::Addresses;
 use super::session::Session;
 use super::tensor_cores::{self, Group, TensorCores};
@@ -18,7 +17,8 @@ use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::word;
 use crate::parameters::{
-    BatchAttentionParams, BatchProductParams, MAX_SEQUENCES, Prologue, SampleParams, SequenceTable,
+    BatchAttentionParams, BatchProductParams, MAX_SEQUENCES, ProductParams, Prologue, SampleParams,
+    SequenceTable,
 };
 
 /// Most sequences of a block of products.
@@ -357,6 +357,7 @@ impl Batch {
         self.engine.stages(&places, |stage| match stage {
             Stage::Product(call) => record.product(&mut builder, &call),
             Stage::Attention(number) => record.attention(&mut builder, number),
+            Stage::Experts(number) => record.experts(&mut builder, number),
         })?;
         self.graphs.push((class, builder.build()?));
         Ok(self.graphs.len() - 1)
@@ -380,33 +381,44 @@ impl Record<'_> {
             return tensor_cores.product(engine, graph, self.group, call);
         }
         let mut one = engine.product(&self.places, call)?;
-        let parameters = |product, group| -> Result<BatchProductParams> {
-            Ok(BatchProductParams { product, sequences: self.group.table, group: word(group)?, unused: 0 })
-        };
         if call.prologue != Prologue::Packed {
-            let form = match (rounds(place.block), Unit::of(place.block).weights) {
-                (true, _) => 0,
-                (false, 8) => 1,
-                (false, _) => 2,
-            };
-            let mut prepare = one;
-            prepare.output = self.places.prepared;
-            let (kernel, parameters) = (&engine.batch.prepare[form], parameters(prepare, 0)?);
-            let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
-            // SAFETY: the places are inside the memory of each session on the list, which lives as long as the session
-            // is part of the batch; the batch waits for its queue before a session leaves.
-            unsafe { graph.launch(kernel, word(size)?, BLOCK, &arguments)? };
+            self.prepare(graph, call)?;
             one.input = self.places.prepared;
         }
         let kernel = of_format(&engine.batch.products, place.block);
         let group = self.group(place.block, place.columns, kernel.attributes().max_dynamic_shared_bytes);
         let shared = group * vector_bytes(place.block, place.columns) + tiles_bytes(place.block, PLACES);
         let grid = (engine.product_blocks(&one), word(size.div_ceil(group))?);
-        let parameters = parameters(one, group)?;
+        let parameters = self.parameters(one, group)?;
         let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
-        // SAFETY: as above; the weights live as long as the engine.
+        // SAFETY: as for `prepare`; the weights live as long as the engine.
         unsafe { graph.launch_with_shared(kernel, grid, BLOCK, word(shared)?, &arguments)? };
         Ok(())
+    }
+
+    fn parameters(&self, product: ProductParams, group: usize) -> Result<BatchProductParams> {
+        Ok(BatchProductParams { product, sequences: self.group.table, group: word(group)?, unused: 0 })
+    }
+
+    /// Brings the input of a product into the form that its kernel takes.
+    fn prepare(&self, graph: &mut GraphBuilder, call: &ProductCall<'_>) -> Result<()> {
+        let mut product = self.engine.product(&self.places, call)?;
+        product.output = self.places.prepared;
+        // CAST: the forms are numbered as the kernels.
+        let kernel = &self.engine.batch.prepare[experts::form(call.matrix.place.block) as usize];
+        let parameters = self.parameters(product, 0)?;
+        let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
+        // SAFETY: the places are inside the memory of each session on the list, which lives as long as the session
+        // is part of the batch; the batch waits for its queue before a session leaves.
+        unsafe { graph.launch(kernel, word(self.group.size)?, BLOCK, &arguments)? };
+        Ok(())
+    }
+
+    /// The experts of a layer: with the same products on the tensor cores and without them.
+    fn experts(&self, graph: &mut GraphBuilder, number: usize) -> Result<()> {
+        self.prepare(graph, &self.engine.first_experts(&self.places, number))?;
+        let Group { table, size, .. } = self.group;
+        self.engine.launch_experts_of_batch(graph, &self.places, number, (table, size))
     }
 
     /// Sequences whose vectors a block of a product takes, in groups of the same size; at least 1.

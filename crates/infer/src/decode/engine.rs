@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program};
 
+use super::experts::ExpertKernels;
 use super::memory::Memory;
 use super::pack::{Place, Unit};
 use super::places::Addresses;
@@ -88,6 +89,8 @@ pub(super) struct Inner {
     pub(super) batch: BatchKernels,
     pub(super) prompt: PromptKernels,
     pub(super) scratch: prompt::Scratch,
+    /// For models with experts.
+    pub(super) experts: Option<ExpertKernels>,
     /// Query heads that a block of the attention takes.
     group: usize,
     pub(super) sample: Kernel,
@@ -119,7 +122,7 @@ pub struct Ahead {
 }
 
 /// A kernel for each format.
-fn of_formats(program: &Program, prefix: &str) -> Result<[Kernel; BlockType::ALL.len()]> {
+pub(super) fn of_formats(program: &Program, prefix: &str) -> Result<[Kernel; BlockType::ALL.len()]> {
     let kernel = |block: BlockType| program.kernel(&format!("{prefix}_{}", block.name().to_lowercase()));
     let kernels: Vec<Kernel> = BlockType::ALL.into_iter().map(kernel).collect::<Result<_, _>>()?;
     // PANIC: one for each format.
@@ -173,7 +176,7 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::Memory`] if there is not enough memory, [`Error::ContextTooLong`]; [`Error::RowLength`],
-    /// [`Error::HeadSize`] if the kernels do not support a size; [`Error::Changed`]; those of the device.
+    /// [`Error::HeadSize`], [`Error::Experts`] if the kernels do not support a size; [`Error::Changed`]; those of the device.
     pub fn load(
         device: &Device,
         model: &Model,
@@ -208,6 +211,7 @@ impl Engine {
             output_norm: Normaliser::new(&shape, model.output_norm()),
             prompt: PromptKernels::load(device, &shape, |block| weights.has(block))?,
             scratch: prompt::Scratch::default(),
+            experts: ExpertKernels::load(device, model)?,
             frequencies: frequencies.collect(),
             product,
             attention: attention.kernel(&format!("attention_{group}_{lanes}"))?,
@@ -255,7 +259,7 @@ pub(super) struct ProductCall<'a> {
     pub(super) output: u64,
     /// What [`Epilogue::Add`] adds and [`Epilogue::Gate`] activates.
     pub(super) other: u64,
-    packed_output: bool,
+    pub(super) packed_output: bool,
 }
 
 /// A part of a layer.
@@ -263,6 +267,8 @@ pub(super) enum Stage<'a> {
     Product(ProductCall<'a>),
     /// The attention of the layer with this number.
     Attention(usize),
+    /// The experts of the layer with this number, after the router.
+    Experts(usize),
 }
 
 impl Inner {
@@ -444,6 +450,7 @@ impl Inner {
         self.stages(at, |stage| match stage {
             Stage::Product(call) => self.launch_product(graph, at, &call),
             Stage::Attention(number) => self.launch_attention(graph, at, number),
+            Stage::Experts(number) => self.launch_experts(graph, at, number),
         })
     }
 
@@ -482,6 +489,11 @@ impl Inner {
                 norm: layer.feed_forward_norm,
                 ..plain(matrix, at.x, epilogue, output)
             };
+            if let Some(router) = &layer.router {
+                record(Stage::Product(first(router, Epilogue::Store, at.router)))?;
+                record(Stage::Experts(number))?;
+                continue;
+            }
             match &layer.up {
                 weights::Up::Pairs(up) => {
                     let call = first(up, Epilogue::Pair, at.hidden);

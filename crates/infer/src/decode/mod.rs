@@ -28,6 +28,7 @@
 
 mod batch;
 mod engine;
+mod experts;
 pub(crate) mod memory;
 mod needs;
 pub(crate) mod pack;

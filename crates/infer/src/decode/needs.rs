@@ -4,7 +4,7 @@ use tegra_hcq::Device;
 
 use super::engine::MAX_CHUNKS;
 use super::memory::{Memory, Sizes};
-use super::{prompt, weights};
+use super::{experts, prompt, weights};
 use crate::error::{Error, Result};
 use crate::model::{Model, Shape};
 
@@ -66,7 +66,8 @@ fn session_bytes(shape: &Shape, context: usize) -> usize {
     let logits = shape.vocabulary + shape.vocabulary.div_ceil(32);
     let floats = shape.width + 3 * shape.query_width() + 3 * shape.ffn + widest + logits + context;
     let parts = shape.heads * (shape.head_size + 2) * MAX_CHUNKS;
-    (floats + parts) * 4
+    let experts: usize = experts::sizes(shape).into_iter().sum();
+    (floats + parts) * 4 + experts
 }
 
 #[cfg(test)]

@@ -116,10 +116,17 @@ struct Plan {
     attention: u32,
 }
 
+fn has_experts() -> Error {
+    Error::Persistent("it has experts".to_owned())
+}
+
 impl Plan {
     /// The plan with an exchange at address `base`.
     fn new(engine: &Inner, at: &Addresses, base: u64) -> Result<Self> {
         let shape = &engine.shape;
+        if shape.experts.is_some() {
+            return Err(has_experts());
+        }
         let mut formats: Vec<BlockType> =
             engine.weights.products().map(|matrix| matrix.place.block).collect();
         formats.sort_unstable();
@@ -152,6 +159,7 @@ impl Plan {
                 plan.attention = word(plan.attentions.len())?;
                 Ok(())
             }
+            Stage::Experts(_) => Err(has_experts()),
         })?;
         // The next launch reads what the last product of the layers makes where this one found its vector.
         if let Some(last) = plan.products.last_mut() {

@@ -1,6 +1,7 @@
 //! Where a session's vectors are.
 
 use super::engine::{Ahead, Inner, rounded_bytes, vector_bytes};
+use super::experts;
 use crate::blocks::BlockType;
 
 /// Addresses of what a session's launches use.
@@ -13,6 +14,10 @@ pub(super) struct Addresses {
     pub(super) attended: u64,
     pub(super) hidden: u64,
     pub(super) gate: u64,
+    /// Of models with experts: the router's numbers, the choices, and the results of experts in a batch.
+    pub(super) router: u64,
+    pub(super) choices: u64,
+    pub(super) partial: u64,
     pub(super) logits: u64,
     pub(super) best: u64,
     pub(super) parts: u64,
@@ -48,14 +53,18 @@ impl Inner {
         let mut cut = Cut::default();
         let (parts, tickets) = self.attention_sizes();
         let widest = shape.width.max(shape.query_width()).max(shape.ffn);
+        let [router, choices, hidden, partial] = experts::sizes(shape);
         let forms = BlockType::ALL.map(|block| vector_bytes(block, widest));
         let places = Addresses {
             x: cut.next(shape.width * 4),
             prepared: cut.next(forms.into_iter().max().unwrap_or(0)),
             qkv: cut.next((shape.query_width() + 2 * shape.kv_width()) * 4),
             attended: cut.next(shape.query_width() * 4),
-            hidden: cut.next((shape.ffn * 4).max(rounded_bytes(shape.ffn))),
+            hidden: cut.next((shape.ffn * 4).max(rounded_bytes(shape.ffn)).max(hidden)),
             gate: cut.next(shape.ffn * 4),
+            router: cut.next(router),
+            choices: cut.next(choices),
+            partial: cut.next(partial),
             logits: cut.next(shape.vocabulary * 4),
             best: cut.next(self.logits_blocks() * 8),
             parts: cut.next(parts * 4),
@@ -77,6 +86,9 @@ impl Addresses {
             &mut self.attended,
             &mut self.hidden,
             &mut self.gate,
+            &mut self.router,
+            &mut self.choices,
+            &mut self.partial,
             &mut self.logits,
             &mut self.best,
             &mut self.parts,

@@ -181,7 +181,7 @@ pub(super) fn tokens(shape: &Shape, context: usize, sizes: Sizes, wanted: usize)
     // CAST: a few MiB.
     let most = sizes.prompts / per_token as usize;
     let most = if most > TILE { most / TILE * TILE } else { most };
-    let tokens = wanted.min(context).min(most);
+    let tokens = if shape.experts.is_some() { 0 } else { wanted.min(context).min(most) };
     if tokens < FEWEST { 0 } else { tokens }
 }
 

@@ -63,8 +63,21 @@ pub(super) struct Layer {
     pub(super) sinks: u64,
     pub(super) output: Packed,
     pub(super) feed_forward_norm: Norm,
+    /// If there are experts; `up` and `down` have the rows of all then, one expert after another.
+    pub(super) router: Option<Packed>,
     pub(super) up: Up,
     pub(super) down: Packed,
+}
+
+impl Layer {
+    /// The matrices of the feed-forward network.
+    fn feed_forward(&self) -> impl Iterator<Item = &Packed> {
+        let (gate, up) = match &self.up {
+            Up::Pairs(up) | Up::Plain(up) => (None, up),
+            Up::Apart { gate, up } => (Some(gate), up),
+        };
+        gate.into_iter().chain([up, &self.down])
+    }
 }
 
 /// All weights on the device.
@@ -164,6 +177,7 @@ impl<'a> Layout<'a> {
             sinks: self.vector(layer.sinks),
             output: self.linear(layer.attention_output),
             feed_forward_norm: self.norm(layer.feed_forward_norm),
+            router: layer.feed_forward.router.map(|router| self.linear(router)),
             up: self.up(layer.feed_forward.gate, layer.feed_forward.up),
             down: self.linear(layer.feed_forward.down),
         }
@@ -220,6 +234,7 @@ impl Weights {
             norm(&mut layer.attention_norm);
             norm(&mut layer.feed_forward_norm);
             layer.qkv.parts.iter_mut().for_each(|(part, _)| address(&mut part.bias));
+            layer.router.iter_mut().for_each(|router| address(&mut router.bias));
             [&mut layer.query_norm, &mut layer.key_norm, &mut layer.sinks].into_iter().for_each(address);
             [&mut layer.output.bias, &mut layer.down.bias].into_iter().for_each(address);
             match &mut layer.up {
@@ -232,22 +247,20 @@ impl Weights {
         Ok(Self { matrices, _floats: floats, layers, output_norm, embedding, output, positions })
     }
 
-    /// The matrices that vectors are multiplied with; the embedding is one of them if it makes the logits.
+    /// The matrices that all vectors are multiplied with; the embedding is one of them if it makes the logits.
     pub(super) fn products(&self) -> impl Iterator<Item = &Packed> {
         let layers = self.layers.iter().flat_map(|layer| {
-            let (gate, up) = match &layer.up {
-                Up::Pairs(up) | Up::Plain(up) => (None, up),
-                Up::Apart { gate, up } => (Some(gate), up),
-            };
             let attention = layer.qkv.parts.iter().map(|(part, _)| part).chain([&layer.output]);
-            attention.chain(gate).chain([up, &layer.down])
+            let network = layer.feed_forward().filter(|_| layer.router.is_none());
+            attention.chain(&layer.router).chain(network)
         });
         layers.chain([&self.output])
     }
 
-    /// Whether such a matrix has a format.
+    /// Whether a matrix that vectors are multiplied with has a format.
     pub(super) fn has(&self, block: BlockType) -> bool {
-        self.products().any(|matrix| matrix.place.block == block)
+        let networks = self.layers.iter().flat_map(Layer::feed_forward);
+        self.products().chain(networks).any(|matrix| matrix.place.block == block)
     }
 
     /// GPU address of a matrix.

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::{ModelFault, NormKind, Shape};
+use super::{Architecture, Experts, ModelFault, NormKind, Shape};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::gguf::{File, Tensor};
@@ -52,7 +52,7 @@ impl<'a> Matrix<'a> {
     }
 
     /// Some of the rows.
-    fn rows(self, first: usize, count: usize) -> Self {
+    pub(crate) fn rows(self, first: usize, count: usize) -> Self {
         let bytes = self.row_bytes();
         Self { outputs: count, bytes: &self.bytes[first * bytes..][..count * bytes], ..self }
     }
@@ -109,7 +109,8 @@ pub struct Linear<'a> {
 }
 
 impl Linear<'_> {
-    fn rows(self, first: usize, count: usize) -> Self {
+    /// Some of the rows, with their biases.
+    pub(crate) fn rows(self, first: usize, count: usize) -> Self {
         Self {
             weights: self.weights.rows(first, count),
             bias: self.bias.map(|bias| bias.slice(first, count)),
@@ -126,9 +127,11 @@ pub struct Norm<'a> {
     pub bias: Option<Vector<'a>>,
 }
 
-/// The feed-forward network of a layer.
+/// The feed-forward network of a layer. Those of experts have the rows of all experts, one expert after another.
 #[derive(Clone, Copy, Debug)]
 pub struct FeedForward<'a> {
+    /// Makes a number for each expert, if there are experts.
+    pub router: Option<Linear<'a>>,
     /// The gate, if [`Activation::has_gate`](super::Activation::has_gate).
     pub gate: Option<Linear<'a>>,
     /// The first product.
@@ -191,8 +194,9 @@ impl<'a> Finder<'a> {
         Ok(Matrix { name: tensor.name, inputs, outputs, block: tensor.block, bytes: tensor.bytes })
     }
 
-    pub(super) fn optional_vector(&self, name: &str, len: usize) -> Result<Option<Vector<'a>>> {
-        let Some(tensor) = self.optional(name, &[len])? else { return Ok(None) };
+    pub(super) fn optional_vector(&self, name: &str, dims: &[usize]) -> Result<Option<Vector<'a>>> {
+        let Some(tensor) = self.optional(name, dims)? else { return Ok(None) };
+        let len = dims.iter().product();
         let Tensor { name, block, bytes, .. } = tensor;
         if !matches!(block, BlockType::F32 | BlockType::F16 | BlockType::Bf16) {
             return Err(Error::Model(ModelFault::Vector { name: name.to_owned(), block }));
@@ -201,7 +205,7 @@ impl<'a> Finder<'a> {
     }
 
     fn vector(&self, name: &str, len: usize) -> Result<Vector<'a>> {
-        self.optional_vector(name, len)?.ok_or_else(|| missing(name))
+        self.optional_vector(name, &[len])?.ok_or_else(|| missing(name))
     }
 
     pub(super) fn norm(&self, name: &str) -> Result<Norm<'a>> {
@@ -215,7 +219,7 @@ impl<'a> Finder<'a> {
 
     fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear<'a>> {
         let weights = self.matrix(&format!("{name}.weight"), inputs, outputs)?;
-        let bias = self.optional_vector(&format!("{name}.bias"), outputs)?;
+        let bias = self.optional_vector(&format!("{name}.bias"), &[outputs])?;
         Ok(Linear { weights, bias })
     }
 
@@ -238,8 +242,6 @@ impl<'a> Finder<'a> {
         let shape = self.shape;
         let block = format!("blk.{number}");
         let [query, key, value] = self.attention(&block)?;
-        let gate = format!("{block}.ffn_gate");
-        let has_gate = shape.activation.has_gate();
         Ok(Layer {
             attention_norm: self.norm(&format!("{block}.attn_norm"))?,
             query,
@@ -254,17 +256,44 @@ impl<'a> Finder<'a> {
                 shape.width,
             )?,
             feed_forward_norm: self.norm(&format!("{block}.ffn_norm"))?,
-            feed_forward: FeedForward {
-                gate: has_gate.then(|| self.linear(&gate, shape.width, shape.ffn)).transpose()?,
-                up: self.linear(&format!("{block}.ffn_up"), shape.width, shape.ffn)?,
-                down: self.linear(&format!("{block}.ffn_down"), shape.ffn, shape.width)?,
-            },
+            feed_forward: self.feed_forward(&block)?,
         })
+    }
+
+    fn feed_forward(&self, block: &str) -> Result<FeedForward<'a>> {
+        let Shape { width, ffn, experts, .. } = *self.shape;
+        let has_gate = self.shape.activation.has_gate();
+        let name = |part: &str| format!("{block}.ffn_{part}");
+        if let Some(Experts { count, .. }) = experts {
+            let stack = |part, inputs, outputs| self.experts(&name(part), inputs, outputs, count);
+            return Ok(FeedForward {
+                router: Some(self.linear(&name("gate_inp"), width, count)?),
+                gate: has_gate.then(|| stack("gate_exps", width, ffn)).transpose()?,
+                up: stack("up_exps", width, ffn)?,
+                down: stack("down_exps", ffn, width)?,
+            });
+        }
+        Ok(FeedForward {
+            router: None,
+            gate: has_gate.then(|| self.linear(&name("gate"), width, ffn)).transpose()?,
+            up: self.linear(&name("up"), width, ffn)?,
+            down: self.linear(&name("down"), ffn, width)?,
+        })
+    }
+
+    /// The matrices of all experts, in one tensor.
+    fn experts(&self, name: &str, inputs: usize, outputs: usize, count: usize) -> Result<Linear<'a>> {
+        let weights = format!("{name}.weight");
+        let tensor = self.optional(&weights, &[inputs, outputs, count])?.ok_or_else(|| missing(&weights))?;
+        let Tensor { name: tensor_name, block, bytes, .. } = tensor;
+        let weights = Matrix { name: tensor_name, inputs, outputs: outputs * count, block, bytes };
+        let bias = self.optional_vector(&format!("{name}.bias"), &[outputs, count])?;
+        Ok(Linear { weights, bias })
     }
 
     /// The normalisation of heads, which Qwen 3 has.
     fn head_norm(&self, name: &str) -> Result<Option<Vector<'a>>> {
-        let needed = self.shape.architecture == super::Architecture::Qwen3;
+        let needed = matches!(self.shape.architecture, Architecture::Qwen3 | Architecture::Qwen3Moe);
         needed.then(|| self.vector(name, self.shape.head_size)).transpose()
     }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 pub use fault::ModelFault;
 pub use layer::{FeedForward, Layer, Linear, Matrix, Norm, Vector};
 pub(crate) use shape::MOST_CONTEXT;
-pub use shape::{Activation, Architecture, LayerShape, NormKind, Rope, RopePairs, Shape};
+pub use shape::{Activation, Architecture, Experts, LayerShape, NormKind, Rope, RopePairs, Shape};
 
 use crate::error::{Error, Result};
 use crate::gguf::File;
@@ -101,7 +101,7 @@ impl Model {
             finder.matrix(POSITIONS, shape.width, shape.context)?;
         }
         for rope in &shape.ropes {
-            if let Some(factors) = finder.optional_vector(ROPE_FACTORS, rope.components / 2)? {
+            if let Some(factors) = finder.optional_vector(ROPE_FACTORS, &[rope.components / 2])? {
                 factors.refuse(|factor| !factor.is_finite() || factor <= 0.0)?;
             }
         }
@@ -180,7 +180,7 @@ impl Model {
         let Rope { components, base, scale, .. } = self.shape.ropes[rope];
         let pairs = components / 2;
         // PANIC: `Model::new` found the same tensor with the same shape.
-        let factors = self.finder().optional_vector(ROPE_FACTORS, pairs).expect("checked");
+        let factors = self.finder().optional_vector(ROPE_FACTORS, &[pairs]).expect("checked");
         let factors = factors.map_or_else(|| vec![1.0; pairs], |factors| factors.to_vec());
         let frequency = |(pair, factor): (usize, f32)| {
             let exponent = -2.0 * pair as f64 / components as f64;
@@ -194,7 +194,8 @@ impl Model {
         self.file.tensors().map(|tensor| tensor.bytes.len()).sum()
     }
 
-    /// Bytes of weights that one token reads: all tensors, but one row each of the embedding and of the positions.
+    /// Bytes of weights that one token reads: all tensors, but one row each of the embedding and of the positions, and
+    /// of experts only those that it uses.
     pub fn bytes_per_token(&self) -> usize {
         let row = |matrix: Matrix<'_>| matrix.bytes.len() / matrix.outputs;
         let embedding = self.embedding();
@@ -204,6 +205,14 @@ impl Model {
         }
         if let Some(positions) = self.position_embedding() {
             bytes = bytes - positions.bytes.len() + row(positions);
+        }
+        if let Some(Experts { count, used }) = self.shape.experts {
+            for number in 0..self.shape.layers.len() {
+                let FeedForward { gate, up, down, .. } = self.layer(number).feed_forward;
+                let linears = [gate, Some(up), Some(down)].into_iter().flatten();
+                let all: usize = linears.map(|linear| linear.weights.bytes.len()).sum();
+                bytes -= all / count * (count - used);
+            }
         }
         bytes
     }

@@ -18,15 +18,22 @@ pub enum Architecture {
     Qwen3,
     /// GPT-2: learned positions, layer normalisation, biases everywhere.
     Gpt2,
+    /// Qwen 3 with experts, such as Qwen3-30B-A3B.
+    Qwen3Moe,
 }
 
 impl Architecture {
     /// All architectures.
-    pub const ALL: [Self; 4] = [Self::Llama, Self::Qwen2, Self::Qwen3, Self::Gpt2];
+    pub const ALL: [Self; 5] = [Self::Llama, Self::Qwen2, Self::Qwen3, Self::Gpt2, Self::Qwen3Moe];
 
     /// The architecture with a name; `None` if it is not supported.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|architecture| architecture.name() == name)
+    }
+
+    /// Whether layers have experts, of which a router chooses some for each token.
+    pub const fn has_experts(self) -> bool {
+        matches!(self, Self::Qwen3Moe)
     }
 
     /// The name in files.
@@ -36,6 +43,7 @@ impl Architecture {
             Self::Qwen2 => "qwen2",
             Self::Qwen3 => "qwen3",
             Self::Gpt2 => "gpt2",
+            Self::Qwen3Moe => "qwen3moe",
         }
     }
 }
@@ -118,6 +126,16 @@ impl Activation {
     }
 }
 
+/// The experts of a layer: feed-forward networks of the same size, of which each token uses some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Experts {
+    /// Experts of a layer.
+    pub count: usize,
+    /// Experts that a token uses: those to which the router gives the largest numbers. Their results are added, with
+    /// the softmax of these numbers as weights.
+    pub used: usize,
+}
+
 /// The sizes and kinds of a model's parts.
 ///
 /// ```
@@ -146,8 +164,10 @@ pub struct Shape {
     pub kv_heads: usize,
     /// Components of a head; even.
     pub head_size: usize,
-    /// Width between the products of the feed-forward network.
+    /// Width between the products of the feed-forward network, or of one expert.
     pub ffn: usize,
+    /// The experts of each layer, if the model has any.
+    pub experts: Option<Experts>,
     /// Number of tokens.
     pub vocabulary: usize,
     /// Positions that the model was made for.
@@ -232,6 +252,8 @@ impl Shape {
             return Err(fault(ModelFault::Heads { heads, kv_heads, head_size, width }));
         }
         let is_gpt2 = architecture == Architecture::Gpt2;
+        let ffn =
+            if architecture.has_experts() { "expert_feed_forward_length" } else { "feed_forward_length" };
         let epsilon =
             if is_gpt2 { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
         let ropes = if is_gpt2 { Vec::new() } else { vec![keys.rope(head_size)?] };
@@ -243,7 +265,8 @@ impl Shape {
             heads,
             kv_heads,
             head_size,
-            ffn: keys.size("feed_forward_length")?,
+            ffn: keys.size(ffn)?,
+            experts: keys.experts()?,
             vocabulary: keys.vocabulary()?,
             context: keys.size("context_length")?,
             norm: if is_gpt2 { NormKind::Layer } else { NormKind::Rms },
@@ -318,14 +341,30 @@ impl Keys<'_> {
 
     /// Refuses properties of models with the same architecture's name that are not supported.
     fn refuse_foreign(&self) -> Result<()> {
-        let experts: Option<u64> = self.file.integer(&self.key("expert_count"))?;
-        if experts.is_some_and(|count| count > 0) {
-            return Err(fault(ModelFault::Unsupported {
-                what: "a mixture of experts",
-                key: self.key("expert_count"),
-            }));
+        let foreign = [
+            ("expert_count", "a mixture of experts", !self.architecture.has_experts()),
+            ("expert_shared_count", "experts that all tokens use", true),
+            ("expert_group_count", "groups of experts", true),
+        ];
+        for (name, what, is_foreign) in foreign {
+            let count: Option<u64> = self.file.integer(&self.key(name))?;
+            if is_foreign && count.is_some_and(|count| count > 0) {
+                return Err(fault(ModelFault::Unsupported { what, key: self.key(name) }));
+            }
         }
         Ok(())
+    }
+
+    fn experts(&self) -> Result<Option<Experts>> {
+        if !self.architecture.has_experts() {
+            return Ok(None);
+        }
+        let (count, used) = (self.size("expert_count")?, self.size("expert_used_count")?);
+        if used > count {
+            let (key, size) = (self.key("expert_used_count"), used as u64);
+            return Err(fault(ModelFault::Size { key, size, most: count }));
+        }
+        Ok(Some(Experts { count, used }))
     }
 
     /// The number of tokens, of the vocabulary or of a key.

@@ -243,6 +243,34 @@ gpu_structs! { TABLE:
         156 => unused: u32;
     }
 
+    /// An expert that a vector uses, and the factor of its result.
+    struct Choice, 8 bytes {
+        0 => expert: u32;
+        4 => weight: f32;
+    }
+
+    /// The products of the experts that one vector uses, or one of each sequence.
+    struct ExpertsParams, 192 bytes {
+        /// The matrices of all experts, one after another; `rows` are those of one. For several sequences, `input`,
+        /// `other` and `output` are places in the memory of a sequence. Batches are not used.
+        0 => product: ProductParams;
+        /// The router's numbers, one per expert.
+        144 => logits: u64 as "const float*";
+        /// Those of each vector, the largest number first.
+        152 => choices: u64 as "Choice*";
+        /// Null for one vector.
+        160 => sequences: u64 as "const SequenceTable*";
+        /// Bytes from an expert's matrix to the next.
+        168 => expert_bytes: u64;
+        /// Between the products, each expert that a vector uses has a vector: bytes from one to the next, and their
+        /// form: HIDDEN_ROUNDED, HIDDEN_UNITS or HIDDEN_PLAIN.
+        176 => hidden_bytes: u32;
+        180 => form: u32;
+        184 => experts: u32;
+        /// Experts that a vector uses.
+        188 => used: u32;
+    }
+
     /// The attention of one token of each sequence. Grid (as for one, chunks, sequences).
     struct BatchAttentionParams, 176 bytes {
         /// As for one sequence, but `qkv`, `rotation`, `parts`, `tickets` and `output` are places in the memory of a

@@ -106,6 +106,13 @@ gpu_codes! {
         "ACTIVATION_GELU" => Gelu = 1;
     }
 
+    /// The form of a product's vector: rounded, in units of 8 columns, as it is.
+    enum HiddenForm {
+        "HIDDEN_ROUNDED" => Rounded = 0;
+        "HIDDEN_UNITS" => Units = 1;
+        "HIDDEN_PLAIN" => Plain = 2;
+    }
+
     /// Which columns of a head are rotated together.
     enum Rotation {
         "ROTATE_NOTHING" => Nothing = 0;

@@ -79,6 +79,11 @@ fn a_batch_has_the_bits_of_each_session_alone() {
     for recipe in recipes {
         compare(&recipe, 2, 1);
     }
+    let experts = Recipe { experts: [6, 2], ..small(Recipe::tiny_qwen3moe()) };
+    compare(&Recipe { block: BlockType::Q4K, mixed: true, ..experts.clone() }, 4, 1);
+    // More vectors than an expert's entry has, all of the same two experts.
+    let all = Recipe { experts: [2, 2], width: 32, head_size: 32, ffn: 32, ..experts };
+    compare(&Recipe { block: BlockType::F16, ..all }, 9, 1);
 }
 
 #[test]

@@ -59,7 +59,7 @@ fn every_format_agrees_with_64_bit_floats() {
 
 #[test]
 fn every_architecture_agrees_with_64_bit_floats() {
-    let recipes = [Recipe::tiny_qwen2(), Recipe::tiny_qwen3(), Recipe::tiny_gpt2()];
+    let recipes = [Recipe::tiny_qwen2(), Recipe::tiny_qwen3(), Recipe::tiny_gpt2(), Recipe::tiny_qwen3moe()];
     for recipe in recipes {
         for recipe in [recipe.clone(), Recipe { block: BlockType::Q8_0, ..recipe }] {
             let error = relative_error(&recipe, &TOKENS);
@@ -295,6 +295,24 @@ fn what_does_not_fit_is_refused() {
     let error = Error::Memory { needed: Memory { weights: 3 << 30, ..needed }, free: 1 << 30 };
     assert!(error.to_string().contains("3072 for weights"), "{error}");
     assert!(error.to_string().contains("1024 MB are free"), "{error}");
+}
+
+#[test]
+fn experts_agree_with_64_bit_floats_in_mixed_formats() {
+    // Rows of gate and up that end within a round of a block, three bands for each of five experts, a quantised format
+    // behind one of floats, and the other way round.
+    let moe = Recipe { layers: 1, ffn: 96, experts: [40, 5], ..Recipe::tiny_qwen3moe() };
+    let recipes = [
+        Recipe { block: BlockType::Q4K, mixed: true, ffn: 256, ..moe.clone() },
+        Recipe { block: BlockType::Q4_0, ..moe.clone() },
+        Recipe { block: BlockType::F32, experts: [3, 1], ..moe.clone() },
+        Recipe { block: BlockType::Bf16, mixed: true, ffn: 256, ..moe },
+    ];
+    for recipe in recipes {
+        let error = relative_error(&recipe, &TOKENS[..2]);
+        println!("{}: {error:e}", recipe.block);
+        assert!(error < 1e-3, "{}: {error:e}", recipe.block);
+    }
 }
 
 #[test]
