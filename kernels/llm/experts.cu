@@ -252,9 +252,7 @@ static __device__ void multiply(const Layout& l, Ring<STAGES>& ring, W& walk, co
         for (int n = 0; n < VECTORS; ++n) {
             if (n == 0 || n < count) {
                 v.load(vectors[n], step);
-                float2 both = weights.dot(v);
-                a[n] += both.x;
-                b[n] += both.y;
+                weights.add(a[n], b[n], v);
             }
         }
     }

@@ -249,7 +249,7 @@ impl<'a> Finder<'a> {
             value,
             query_norm: self.head_norm(&format!("{block}.attn_q_norm.weight"))?,
             key_norm: self.head_norm(&format!("{block}.attn_k_norm.weight"))?,
-            sinks: self.optional_vector(&format!("{block}.attn_sinks.weight"), shape.heads)?,
+            sinks: self.optional_vector(&format!("{block}.attn_sinks.weight"), &[shape.heads])?,
             attention_output: self.linear(
                 &format!("{block}.attn_output"),
                 shape.query_width(),

@@ -12,11 +12,12 @@ const fn small(recipe: Recipe) -> Recipe {
     Recipe { width: 32, heads: 2, head_size: 16, ffn: 48, vocabulary: 300, context: 64, ..recipe }
 }
 
-const ALL: [Recipe; 4] = [
+const ALL: [Recipe; 5] = [
     Recipe { kv_heads: 1, ..small(Recipe::tiny_llama()) },
     Recipe { kv_heads: 1, ..small(Recipe::tiny_qwen2()) },
     Recipe { kv_heads: 1, head_size: 32, ..small(Recipe::tiny_qwen3()) },
     Recipe { kv_heads: 2, ..small(Recipe::tiny_gpt2()) },
+    Recipe { kv_heads: 1, experts: [3, 2], ..small(Recipe::tiny_qwen3moe()) },
 ];
 
 fn model(recipe: &Recipe) -> Model {
@@ -120,6 +121,13 @@ fn parts_that_change_results_are_refused() {
     let fewer = llama().set("llama.block_count", Value::U32(1)).refused();
     assert!(matches!(fewer, ModelFault::UnknownTensor(name) if name.starts_with("blk.1.")));
     llama().tensor("blk.0.attn_rot_embd", &[32], BlockType::F32, 0).accepted();
+    let experts = |key: &str, value| {
+        Edit::of(&Recipe::tiny_qwen3moe()).set(&format!("qwen3moe.{key}"), Value::U32(value)).refused()
+    };
+    assert!(matches!(experts("expert_shared_count", 1), ModelFault::Unsupported { .. }));
+    assert!(matches!(experts("expert_used_count", 9), ModelFault::Size { size: 9, most: 8, .. }));
+    assert!(matches!(experts("expert_count", 0), ModelFault::Size { size: 0, .. }));
+    assert!(matches!(experts("expert_feed_forward_length", 128), ModelFault::Dimensions { .. }));
 }
 
 #[test]
@@ -347,6 +355,10 @@ fn bytes_are_counted() {
     let gpt2 = model(&Recipe::tiny_gpt2());
     assert_eq!(gpt2.bytes_per_token(), gpt2.weight_bytes() - 4 * 256 * 512 + 4 * 256 + 2 * 256);
     assert_eq!(tiny.shape().kv_bytes(usize::MAX / 64), None);
+    // 2 of 8 experts; the embedding is not the output matrix.
+    let experts = model(&Recipe::tiny_qwen3moe());
+    let unread = 2 * (2 * 6 * 3 * 256 * 256 + 512 * 256 - 256);
+    assert_eq!(experts.bytes_per_token(), experts.weight_bytes() - unread);
 }
 
 #[test]

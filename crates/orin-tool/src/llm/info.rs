@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use infer::chat::Format;
 use infer::decode::Memory;
-use infer::model::{Model, NormKind, Rope, RopePairs};
+use infer::model::{Experts, Model, NormKind, Rope, RopePairs};
 use infer::tokenizer::Tokenizer;
 use orin_cli::{ExitStatus, UsageError, stdout, within};
 use serde_json::{Map, Value, json};
@@ -179,6 +179,10 @@ fn add_shape(rows: &mut Map<String, Value>, model: &Model) {
     row("kv_heads", json!(shape.kv_heads));
     row("head_size", json!(shape.head_size));
     row("ffn", json!(shape.ffn));
+    if let Some(Experts { count, used }) = shape.experts {
+        row("experts", json!(count));
+        row("experts_used", json!(used));
+    }
     row("vocabulary", json!(shape.vocabulary));
     row("context", json!(shape.context));
     let norm = match shape.norm {

@@ -9,14 +9,16 @@ use infer::synthetic::Recipe;
 use orin_cli::{ExitStatus, Output, Progress, UsageError, say, unless_closed, within};
 
 /// The shapes by name.
-const SHAPES: [(&str, Recipe); 7] = [
+const SHAPES: [(&str, Recipe); 9] = [
     ("llama-1b", Recipe::llama_1b()),
     ("gpt2-124m", Recipe::gpt2_124m()),
     ("qwen3-0.6b", Recipe::qwen3_600m()),
+    ("qwen3-30b-a3b", Recipe::qwen3_30b_a3b()),
     ("tiny-llama", Recipe::tiny_llama()),
     ("tiny-qwen2", Recipe::tiny_qwen2()),
     ("tiny-qwen3", Recipe::tiny_qwen3()),
     ("tiny-gpt2", Recipe::tiny_gpt2()),
+    ("tiny-qwen3moe", Recipe::tiny_qwen3moe()),
 ];
 
 /// Options of the command.
@@ -28,7 +30,8 @@ Example:
 The model has a vocabulary of bytes and some words. What it writes means nothing; its speed is that of a trained model
 of the same shape.")]
 pub(crate) struct Options {
-    /// The shape: llama-1b, gpt2-124m, qwen3-0.6b, tiny-llama, tiny-qwen2, tiny-qwen3 or tiny-gpt2
+    /// The shape: llama-1b, gpt2-124m, qwen3-0.6b, qwen3-30b-a3b, tiny-llama, tiny-qwen2, tiny-qwen3, tiny-gpt2 or
+    /// tiny-qwen3moe
     #[arg(long, value_name = "NAME", value_parser = shape)]
     shape: Recipe,
     /// The format of the matrices: f32, f16, bf16, q4_0, q8_0, q4_k, q5_k or q6_k [default: that of the shape]
