@@ -176,7 +176,8 @@ impl Engine {
     /// # Errors
     ///
     /// [`Error::Memory`] if there is not enough memory, [`Error::ContextTooLong`]; [`Error::RowLength`],
-    /// [`Error::HeadSize`], [`Error::Experts`] if the kernels do not support a size; [`Error::Changed`]; those of the device.
+    /// [`Error::HeadSize`], [`Error::Experts`] if the kernels do not support a size; [`Error::Changed`]; those of the
+    /// device.
     pub fn load(
         device: &Device,
         model: &Model,
