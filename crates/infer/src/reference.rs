@@ -5,7 +5,7 @@ use core::ops::Range;
 use half::f16;
 
 use crate::error::{Error, Result};
-use crate::model::{LayerShape, Linear, Matrix, Model, Norm, NormKind, Rope, Shape, Vector};
+use crate::model::{KvFormat, LayerShape, Linear, Matrix, Model, Norm, NormKind, Rope, Shape, Vector};
 
 /// Weights are converted once if they need at most this many bytes, else whenever they are used.
 const MOST_DENSE_BYTES: usize = 1 << 30;
@@ -43,8 +43,10 @@ pub struct Reference<'m> {
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CacheFormat {
-    /// As IEEE halves.
+    /// As IEEE halves: [`KvFormat::F16`].
     Half,
+    /// As 8-bit integers: [`KvFormat::Q8_0`].
+    Q8_0,
     /// As 64-bit floats.
     Exact,
 }
@@ -302,6 +304,13 @@ fn eight_bits(input: &[f64]) -> Vec<f64> {
     input.chunks(32).flat_map(group).collect()
 }
 
+/// Rounds the elements of a group to 8 bits with the scale that is stored, a half.
+fn integers(group: &[f64]) -> Vec<f64> {
+    let scale = half(group.iter().fold(0.0_f64, |most, x| most.max(x.abs())) / 127.0);
+    let round = |x: &f64| (x / scale).round_ties_even().clamp(-127.0, 127.0) * scale;
+    group.iter().map(|x| if scale == 0.0 { 0.0 } else { round(x) }).collect()
+}
+
 fn add(to: &mut [f64], other: &[f64]) {
     for (to, other) in to.iter_mut().zip(other) {
         *to += other;
@@ -336,6 +345,9 @@ impl Layer<'_> {
         let stored = |values: Vec<f64>| match format {
             CacheFormat::Exact => values,
             CacheFormat::Half => values.into_iter().map(half).collect(),
+            CacheFormat::Q8_0 => {
+                values.chunks(size).flat_map(|head| head.chunks(KvFormat::GROUP).flat_map(integers)).collect()
+            }
         };
         self.keys.push(stored(key));
         self.values.push(stored(self.value.product(&normal)?));

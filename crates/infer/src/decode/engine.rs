@@ -15,7 +15,7 @@ use super::weights::{self, Packed, Weights};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::{cubins, word, words};
-use crate::model::{Activation, MOST_CONTEXT, Model, NormKind, RopePairs, Shape};
+use crate::model::{Activation, KvFormat, MOST_CONTEXT, Model, NormKind, RopePairs, Shape};
 use crate::parameters::{
     ActivationCode, AttentionParams, Epilogue, ProductParams, Prologue, Rotation, SampleParams,
 };
@@ -72,11 +72,36 @@ pub struct Engine {
     pub(super) inner: Arc<Inner>,
 }
 
+/// Options of an engine.
+///
+/// ```
+/// use infer::decode::EngineOptions;
+/// use infer::model::KvFormat;
+///
+/// assert_eq!(EngineOptions::default().kv(KvFormat::Q8_0).kv, KvFormat::Q8_0);
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+#[non_exhaustive]
+pub struct EngineOptions {
+    /// How the contexts of all sessions store keys and values, halves by default.
+    pub kv: KvFormat,
+}
+
+impl EngineOptions {
+    /// Sets how contexts store keys and values.
+    #[must_use]
+    pub fn kv(mut self, format: KvFormat) -> Self {
+        self.kv = format;
+        self
+    }
+}
+
 /// State that the sessions of an engine share.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) device: Device,
     pub(super) shape: Shape,
+    pub(super) kv: KvFormat,
     pub(super) weights: Weights,
     /// For vectors that leave the device.
     pub(super) output_norm: Normaliser,
@@ -184,12 +209,27 @@ impl Engine {
         context: usize,
         progress: impl FnMut(u64, u64),
     ) -> Result<Self> {
+        Self::load_with(device, model, context, &EngineOptions::default(), progress)
+    }
+
+    /// As [`Engine::load`], with options.
+    ///
+    /// # Errors
+    ///
+    /// As [`Engine::load`].
+    pub fn load_with(
+        device: &Device,
+        model: &Model,
+        context: usize,
+        options: &EngineOptions,
+        progress: impl FnMut(u64, u64),
+    ) -> Result<Self> {
         let shape = model.shape().clone();
         if shape.head_size > MAX_HEAD || !shape.head_size.is_multiple_of(LANE_COLUMNS) {
             let (size, most, multiple) = (shape.head_size, MAX_HEAD, LANE_COLUMNS);
             return Err(Error::HeadSize { size, most, multiple });
         }
-        Memory::on(device, model, context)?.check(device)?;
+        Memory::on(device, model, context, options.kv)?.check(device)?;
         let product = of_formats(&Program::load_fitting(device, &cubins!("llm/product"))?, "product")?;
         let many = Program::load_fitting(device, &cubins!("llm/products"))?;
         let group = match shape.heads / shape.kv_heads {
@@ -199,8 +239,12 @@ impl Engine {
             _ => MAX_GROUP,
         };
         let lanes = lanes(&shape);
-        let attention = Program::load_fitting(device, &cubins!("llm/attention"))?;
-        let attention_wide = Program::load_fitting(device, &cubins!("llm/attention_wide"))?;
+        let (attention, attention_wide) = match options.kv {
+            KvFormat::F16 => (cubins!("llm/attention"), cubins!("llm/attention_wide")),
+            KvFormat::Q8_0 => (cubins!("llm/attention_q8_0"), cubins!("llm/attention_wide_q8_0")),
+        };
+        let attention = Program::load_fitting(device, &attention)?;
+        let attention_wide = Program::load_fitting(device, &attention_wide)?;
         let sample = Program::load_fitting(device, &cubins!("llm/sample"))?;
         let frequencies = shape.ropes.iter().enumerate().flat_map(|(number, rope)| {
             let turns = model.rope_frequencies(number).into_iter().map(|angle| angle / TAU);
@@ -210,7 +254,7 @@ impl Engine {
         let inner = Inner {
             device: device.clone(),
             output_norm: Normaliser::new(&shape, model.output_norm()),
-            prompt: PromptKernels::load(device, &shape, |block| weights.has(block))?,
+            prompt: PromptKernels::load(device, &shape, options.kv, |block| weights.has(block))?,
             scratch: prompt::Scratch::default(),
             experts: ExpertKernels::load(device, model)?,
             frequencies: frequencies.collect(),
@@ -235,6 +279,7 @@ impl Engine {
             sms: device.info().sm_count.max(1) as usize,
             weights,
             shape,
+            kv: options.kv,
         };
         Ok(Self { inner: Arc::new(inner) })
     }
@@ -402,11 +447,21 @@ impl Inner {
         word(self.shape.layers[number].window.unwrap_or(MOST_CONTEXT).clamp(1, MOST_CONTEXT))
     }
 
+    /// GPU addresses of a layer's keys, values and scales; without scales, that of the scales is 0.
+    pub(super) fn cache(&self, at: &Addresses, number: usize) -> [u64; 3] {
+        let (shape, kv) = (&self.shape, self.kv);
+        // CAST: usize is at most 64 bits.
+        let rows = (number * shape.kv_heads) as u64 * u64::from(at.context);
+        let before = rows * (shape.head_size * kv.component_bytes()) as u64;
+        // Those of key and value are neighbours.
+        let scales = rows * 2 * kv.scale_bytes(shape.head_size) as u64;
+        [at.keys + before, at.values + before, at.scales + scales]
+    }
+
     /// Parameters of the attention of a layer.
     pub(super) fn attention(&self, at: &Addresses, number: usize) -> Result<AttentionParams> {
         let (shape, layer) = (&self.shape, &self.weights.layers[number]);
-        // CAST: usize is at most 64 bits.
-        let cache = (number * shape.kv_width()) as u64 * u64::from(at.context) * 2;
+        let [keys, values, scales] = self.cache(at, number);
         let [heads, key_heads, head_size] = words([shape.heads, shape.kv_heads, shape.head_size])?;
         let (rotate, rotated, rotation) = self.rotation(number)?;
         let start = layer.output.place.end as u64;
@@ -415,8 +470,8 @@ impl Inner {
             query_norm: layer.query_norm,
             key_norm: layer.key_norm,
             rotation: at.rotation + rotation,
-            keys: at.keys + cache,
-            values: at.values + cache,
+            keys,
+            values,
             position: at.position,
             parts: at.parts,
             tickets: at.tickets,
@@ -431,6 +486,7 @@ impl Inner {
             rotated,
             scale: shape.attention_scale as f32,
             epsilon: shape.epsilon as f32,
+            scales,
             sinks: layer.sinks,
             window: self.window(number)?,
             ..AttentionParams::default()

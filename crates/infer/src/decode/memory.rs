@@ -29,11 +29,11 @@ impl Sizes {
 ///
 /// ```
 /// use infer::decode::Memory;
-/// use infer::model::Model;
+/// use infer::model::{KvFormat, Model};
 /// use infer::synthetic::Recipe;
 ///
 /// let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
-/// let memory = Memory::of(&model, 1024)?;
+/// let memory = Memory::of(&model, 1024, KvFormat::F16)?;
 /// assert_eq!(memory.cache, 2 * 2 * 128 * 2 * 1024);
 /// assert!(memory.weights < model.file().len() as u64 + 65_536);
 /// # Ok::<(), Box<dyn std::error::Error>>(())

@@ -6,7 +6,7 @@ use super::engine::MAX_CHUNKS;
 use super::memory::{Memory, Sizes};
 use super::{experts, prompt, weights};
 use crate::error::{Error, Result};
-use crate::model::{Model, Shape};
+use crate::model::{KvFormat, Model, Shape};
 
 /// Rings, records and pushbuffers of a queue, in bytes.
 const RINGS_BYTES: u64 = 1 << 20;
@@ -19,8 +19,8 @@ impl Memory {
     /// # Errors
     ///
     /// [`Error::ContextTooLong`] if the model has fewer positions.
-    pub fn of(model: &Model, context: usize) -> Result<Self> {
-        Self::with(model.shape(), weights::bytes(model), context, Sizes::ORIN)
+    pub fn of(model: &Model, context: usize, kv: KvFormat) -> Result<Self> {
+        Self::with(model.shape(), weights::bytes(model), (context, kv), Sizes::ORIN)
     }
 
     /// The memory for a model and one session of `context` positions on a device.
@@ -28,15 +28,15 @@ impl Memory {
     /// # Errors
     ///
     /// As [`Memory::of`].
-    pub fn on(device: &Device, model: &Model, context: usize) -> Result<Self> {
-        Self::with(model.shape(), weights::bytes(model), context, Sizes::of(device.info()))
+    pub fn on(device: &Device, model: &Model, context: usize, kv: KvFormat) -> Result<Self> {
+        Self::with(model.shape(), weights::bytes(model), (context, kv), Sizes::of(device.info()))
     }
 
-    fn with(shape: &Shape, weights: u64, context: usize, sizes: Sizes) -> Result<Self> {
+    fn with(shape: &Shape, weights: u64, (context, kv): (usize, KvFormat), sizes: Sizes) -> Result<Self> {
         if context > shape.context || context == 0 {
             return Err(Error::ContextTooLong { wanted: context, most: shape.context });
         }
-        let cache = shape.kv_bytes(context).ok_or(Error::TooLarge(context))?;
+        let cache = shape.kv_bytes(kv, context).ok_or(Error::TooLarge(context))?;
         let vectors = session_bytes(shape, context);
         // CAST: usize is at most 64 bits.
         let [cache, prompts, vectors] =
@@ -78,10 +78,10 @@ mod tests {
     #[test]
     fn a_larger_gpu_needs_more_for_each_queue() {
         let model = Model::from_bytes(Recipe::tiny_llama().to_bytes().unwrap()).unwrap();
-        let orin = Memory::of(&model, 1024).unwrap();
+        let orin = Memory::of(&model, 1024, KvFormat::F16).unwrap();
         // An H200: 144 SMs at most with 64 warps each.
         let large = Sizes { local: 640 * 32 * 64 * 144, prompts: 64 << 20 };
-        let large = Memory::with(model.shape(), orin.weights, 1024, large).unwrap();
+        let large = Memory::with(model.shape(), orin.weights, (1024, KvFormat::F16), large).unwrap();
         assert_eq!(large.queues - orin.queues, 640 * 32 * (64 * 144 - 96 * 16));
         let [one, four] = [1, 4].map(|sessions| large.sessions(sessions));
         assert_eq!((one, four.queues, four.others), (large, 5 * large.queues, 4 * large.others));
@@ -94,7 +94,7 @@ mod tests {
         let context = 1 << 17;
         let shape =
             Shape { width, ffn, heads, kv_heads, head_size, vocabulary, context, ..tiny.shape().clone() };
-        let memory = Memory::with(&shape, 0, 4096, Sizes::ORIN).unwrap();
+        let memory = Memory::with(&shape, 0, (4096, KvFormat::F16), Sizes::ORIN).unwrap();
         let rest = memory.total() - memory.cache;
         assert!((32 << 20..=64 << 20).contains(&rest), "{rest} bytes");
         assert_eq!(prompt::tokens(&shape, 4096, Sizes::ORIN, 512), 192);

@@ -15,6 +15,7 @@ use super::session::Layers;
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::{cubins, word, words};
+use crate::model::KvFormat;
 use crate::parameters::{AttentionParams, DecodeKind, DecodeParams, DecodeProduct};
 
 /// SM version of Hopper GPUs.
@@ -285,6 +286,9 @@ impl Persistent {
         let head = engine.shape.head_size;
         if head > MAX_HEAD {
             return Err(Error::Persistent(format!("heads have {head} columns, more than {MAX_HEAD}")));
+        }
+        if engine.kv != KvFormat::F16 {
+            return Err(Error::Persistent(format!("keys and values are in {}", engine.kv)));
         }
         let Plan { products, attentions, kinds, form, front, absent, .. } = Plan::new(engine, at, 0)?;
         let parameters = size_of_val(&*products) + size_of_val(&*attentions);

@@ -27,6 +27,8 @@ pub(super) struct Addresses {
     pub(super) position: u64,
     pub(super) keys: u64,
     pub(super) values: u64,
+    /// Scales of both; 0 for halves.
+    pub(super) scales: u64,
     pub(super) context: u32,
     /// Bytes of later weights that a launch of each kind asks for.
     pub(super) ahead: Ahead,

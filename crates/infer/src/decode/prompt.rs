@@ -15,7 +15,7 @@ use crate::blocks::BlockType;
 use crate::error::Result;
 use crate::gemm::packed::{PackedCall, PackedKernels, is_float};
 use crate::launch::{cubins, word, words};
-use crate::model::Shape;
+use crate::model::{KvFormat, Shape};
 use crate::parameters::{
     AttendParams, EmbedParams, Epilogue, Prologue, RotateParams, RoundParams, SequenceView,
 };
@@ -79,7 +79,12 @@ pub(super) struct PromptKernels {
 }
 
 impl PromptKernels {
-    pub(super) fn load(device: &Device, shape: &Shape, wanted: impl Fn(BlockType) -> bool) -> Result<Self> {
+    pub(super) fn load(
+        device: &Device,
+        shape: &Shape,
+        kv: KvFormat,
+        wanted: impl Fn(BlockType) -> bool,
+    ) -> Result<Self> {
         let program = Program::load_fitting(device, &cubins!("gemm/prompt"))?;
         let head = shape.head_size.next_power_of_two().max(64);
         Ok(Self {
@@ -87,7 +92,10 @@ impl PromptKernels {
             embed: program.kernel("embed")?,
             round: program.kernel("round_rows")?,
             rotate: program.kernel("turn")?,
-            attend: program.kernel(&format!("attend_{head}"))?,
+            attend: program.kernel(&match kv {
+                KvFormat::F16 => format!("attend_{head}"),
+                KvFormat::Q8_0 => format!("attend_q8_0_{head}"),
+            })?,
             head,
         })
     }
@@ -323,15 +331,15 @@ impl Run<'_> {
         let (rotate, rotated, rotation) = self.engine.rotation(number)?;
         let [start, heads, key_heads, head_size] =
             words([self.source.start, shape.heads, shape.kv_heads, shape.head_size])?;
-        let cache = self.cache(number);
+        let [keys, values, scales] = self.engine.cache(self.at, number);
         let parameters = RotateParams {
             qkv: self.vectors.qkv,
             query_norm: layer.query_norm,
             key_norm: layer.key_norm,
             rotation: self.vectors.rotation + rotation,
             queries: self.vectors.queries,
-            keys: self.at.keys + cache,
-            values: self.at.values + cache,
+            keys,
+            values,
             start,
             heads,
             key_heads,
@@ -342,27 +350,22 @@ impl Run<'_> {
             scale: shape.attention_scale as f32,
             epsilon: shape.epsilon as f32,
             rotation_row: word(shape.rope_pairs())?,
-            scales: 0,
+            scales,
         };
         let blocks = (shape.heads + 2 * shape.kv_heads).div_ceil(HEADS);
         let grid = (word(self.source.count)?, word(blocks)?);
         self.launch(&self.engine.prompt.rotate, grid, bytemuck::bytes_of(&parameters))
     }
 
-    /// Bytes before a layer's keys or values.
-    fn cache(&self, number: usize) -> u64 {
-        // CAST: usize is at most 64 bits.
-        (number * self.engine.shape.kv_width()) as u64 * u64::from(self.at.context) * 2
-    }
-
     fn attend(&mut self, number: usize) -> Result<()> {
-        let (shape, cache) = (&self.engine.shape, self.cache(number));
+        let shape = &self.engine.shape;
+        let [keys, values, scales] = self.engine.cache(self.at, number);
         let sizes = [self.source.count, self.source.start, shape.heads, shape.kv_heads, shape.head_size];
         let [m, start, heads, key_heads, head_size] = words(sizes)?;
         let parameters = AttendParams {
             queries: self.vectors.queries,
-            keys: self.at.keys + cache,
-            values: self.at.values + cache,
+            keys,
+            values,
             output: self.vectors.attended,
             m,
             start,
@@ -370,16 +373,18 @@ impl Run<'_> {
             key_heads,
             head_size,
             context: self.at.context,
-            scales: 0,
+            scales,
             sinks: self.engine.weights.layers[number].sinks,
             window: self.engine.window(number)?,
             unused: 0,
         };
         let grid = (word(self.source.count.div_ceil(ATTEND_TILE))?, word(shape.heads)?);
-        // The queries, and two tiles of keys and values, which have 32 positions if heads have more than 128 columns.
+        // The queries, and two tiles of keys and values, which have 32 positions if heads have more than 128 columns. If
+        // keys and values are integers, one of them is in this form.
         let head = self.engine.prompt.head;
         let span = if head > 128 { 32 } else { 64 };
-        let shared = word((ATTEND_TILE + 4 * span) * head * 2)?;
+        let tiles = 2 * span * (head * 2 + self.engine.kv.row_bytes(head));
+        let shared = word(ATTEND_TILE * head * 2 + tiles)?;
         let (kernel, arguments) = (&self.engine.prompt.attend, [Arg::Bytes(bytemuck::bytes_of(&parameters))]);
         // SAFETY: as for `launch`.
         unsafe { self.queue.launch_with_shared(kernel, grid, ATTEND_BLOCK, shared, &arguments)? };

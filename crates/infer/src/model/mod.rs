@@ -9,7 +9,7 @@ use std::path::Path;
 pub use fault::ModelFault;
 pub use layer::{FeedForward, Layer, Linear, Matrix, Norm, Vector};
 pub(crate) use shape::MOST_CONTEXT;
-pub use shape::{Activation, Architecture, Experts, LayerShape, NormKind, Rope, RopePairs, Shape};
+pub use shape::{Activation, Architecture, Experts, KvFormat, LayerShape, NormKind, Rope, RopePairs, Shape};
 
 use crate::error::{Error, Result};
 use crate::gguf::File;

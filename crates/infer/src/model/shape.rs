@@ -139,14 +139,14 @@ pub struct Experts {
 /// The sizes and kinds of a model's parts.
 ///
 /// ```
-/// use infer::model::Model;
+/// use infer::model::{KvFormat, Model};
 /// use infer::synthetic::Recipe;
 ///
 /// let model = Model::from_bytes(Recipe::tiny_llama().to_bytes()?)?;
 /// let shape = model.shape();
 /// assert_eq!((shape.layers.len(), shape.width, shape.query_width(), shape.kv_width()), (2, 256, 256, 128));
 /// // 2 layers, key and value, 2 bytes each.
-/// assert_eq!(shape.kv_bytes(100), Some(2 * 2 * 128 * 2 * 100));
+/// assert_eq!(shape.kv_bytes(KvFormat::F16, 100), Some(2 * 2 * 128 * 2 * 100));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq)]
@@ -190,8 +190,62 @@ pub struct Shape {
     pub tied: bool,
 }
 
-/// Bytes of a key's or value's component in the cache: an IEEE half.
-pub(super) const CACHE_BYTES: usize = 2;
+/// How a context stores keys and values.
+///
+/// ```
+/// use infer::model::KvFormat;
+///
+/// assert_eq!((KvFormat::F16.row_bytes(128), KvFormat::Q8_0.row_bytes(128)), (256, 136));
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum KvFormat {
+    /// IEEE halves.
+    #[default]
+    F16,
+    /// 8-bit integers. 32 neighbouring components of a head share a scale, which is a half: the precision of Q8_0.
+    Q8_0,
+}
+
+impl KvFormat {
+    /// Components that share a scale.
+    pub(crate) const GROUP: usize = 32;
+
+    /// Its name, as those of the formats of weights.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "F16",
+            Self::Q8_0 => "Q8_0",
+        }
+    }
+
+    /// Bytes of a component without its scale.
+    pub(crate) const fn component_bytes(self) -> usize {
+        match self {
+            Self::F16 => 2,
+            Self::Q8_0 => 1,
+        }
+    }
+
+    /// Bytes of the scales of a key or value of a head.
+    pub(crate) const fn scale_bytes(self, head_size: usize) -> usize {
+        match self {
+            Self::F16 => 0,
+            Self::Q8_0 => head_size.div_ceil(Self::GROUP) * 2,
+        }
+    }
+
+    /// Bytes of a key or value of a head.
+    pub const fn row_bytes(self, head_size: usize) -> usize {
+        head_size * self.component_bytes() + self.scale_bytes(head_size)
+    }
+}
+
+impl fmt::Display for KvFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
 
 impl Shape {
     /// Pairs of components of all rotations.
@@ -209,10 +263,17 @@ impl Shape {
         self.kv_heads * self.head_size
     }
 
-    /// Bytes of keys and values in halves for `positions` positions; `None` if more than can be counted.
-    pub fn kv_bytes(&self, positions: usize) -> Option<usize> {
-        let position = self.kv_width().checked_mul(2 * CACHE_BYTES)?.checked_mul(self.layers.len())?;
-        position.checked_mul(positions)
+    /// Bytes of keys and values for `positions` positions; `None` if more than can be counted.
+    pub fn kv_bytes(&self, format: KvFormat, positions: usize) -> Option<usize> {
+        let rows = self.layers.len().checked_mul(2 * self.kv_heads)?.checked_mul(positions)?;
+        rows.checked_mul(format.row_bytes(self.head_size))
+    }
+
+    /// Bytes of keys and values that a token at `position` reads: windows limit them.
+    pub fn kv_bytes_read(&self, format: KvFormat, position: usize) -> usize {
+        let seen = |layer: &LayerShape| layer.window.map_or(position, |window| window.min(position));
+        let rows: usize = self.layers.iter().map(seen).sum();
+        rows * 2 * self.kv_heads * format.row_bytes(self.head_size)
     }
 
     /// Refuses a prompt that does not fit: `prompt` tokens in a context of `context`, of which at least one must

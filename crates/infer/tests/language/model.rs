@@ -3,7 +3,7 @@
 use infer::Error;
 use infer::blocks::BlockType;
 use infer::gguf::{Array, File, PartFault, Texts, Value, Writer};
-use infer::model::{Architecture, Model, ModelFault, RopePairs};
+use infer::model::{Architecture, KvFormat, Model, ModelFault, RopePairs};
 use infer::reference::{CacheFormat, Reference};
 use infer::synthetic::Recipe;
 
@@ -354,7 +354,10 @@ fn bytes_are_counted() {
     assert_eq!(untied.bytes_per_token(), tiny.bytes_per_token());
     let gpt2 = model(&Recipe::tiny_gpt2());
     assert_eq!(gpt2.bytes_per_token(), gpt2.weight_bytes() - 4 * 256 * 512 + 4 * 256 + 2 * 256);
-    assert_eq!(tiny.shape().kv_bytes(usize::MAX / 64), None);
+    assert_eq!(tiny.shape().kv_bytes(KvFormat::F16, usize::MAX / 64), None);
+    // 2 layers, key and value of 2 heads: 64 integers and 2 scales each.
+    assert_eq!(tiny.shape().kv_bytes(KvFormat::Q8_0, 100), Some(2 * 2 * 2 * (64 + 2 * 2) * 100));
+    assert_eq!(tiny.shape().kv_bytes_read(KvFormat::F16, 100), 2 * 2 * 128 * 2 * 100);
     // 2 of 8 experts; the embedding is not the output matrix.
     let experts = model(&Recipe::tiny_qwen3moe());
     let unread = 2 * (2 * 6 * 3 * 256 * 256 + 512 * 256 - 256);
@@ -395,6 +398,13 @@ fn results_depend_on_every_tensor_and_on_the_order_of_tokens() {
         let exact = logits(&model(recipe), CacheFormat::Exact, &tokens);
         let rounding = distance(&right[3], &exact[3]);
         assert!(rounding > 0.0 && rounding < 2e-3, "{:?}: {rounding:e}", recipe.architecture);
+        // Scales of 32 components and 7 bits: an eighth to a twentieth of the precision of halves.
+        let integers = distance(&logits(&model(recipe), CacheFormat::Q8_0, &tokens)[3], &exact[3]);
+        assert!((1e-3..2e-2).contains(&integers), "{:?}: {integers:e}", recipe.architecture);
+        println!(
+            "{:?}: keys and values in halves {rounding:e}, in integers {integers:e}",
+            recipe.architecture
+        );
         let turned = logits(&model(recipe), CacheFormat::Half, &[200, 3, 41, 7]);
         assert!(distance(&turned[3], &right[3]) > 1e-3, "{:?}", recipe.architecture);
 

@@ -14,7 +14,7 @@ use orin_cli::{ExitStatus, Output, Progress, Stop, UsageError, stdout, within};
 use serde_json::{Value, json};
 use tegra_hcq::DeviceKind;
 
-use super::device::{DeviceOptions, LayersOption, Loaded, ORIN_BANDWIDTH, bytes_at};
+use super::device::{Contexts, DeviceOptions, KvOption, LayersOption, Loaded, ORIN_BANDWIDTH, bytes_at};
 use super::rival::{BatchSample, BatchTest, Rival, Sample, Tool, rival};
 use super::{ModelOption, refused};
 
@@ -49,6 +49,9 @@ pub(crate) struct Options {
     /// How the layers of a token are computed; not with --batch, which has a graph
     #[arg(long, conflicts_with = "batch", value_name = "WAY", default_value = "fastest")]
     layers: LayersOption,
+    /// How keys and values are stored
+    #[arg(long, value_name = "FORMAT", default_value = "f16")]
+    kv: KvOption,
     /// Repetitions
     #[arg(short, value_name = "N", default_value_t = 5, value_parser = within(1..=1000_usize))]
     r: usize,
@@ -164,7 +167,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let stop = Stop::on_signals()?;
     let session = if options.batch.is_empty() { options.layers.session() } else { SessionOptions::default() };
     let most = options.batch.iter().copied().max().unwrap_or(1);
-    let mut loaded = Loaded::with(&device, &model, context, (most, &session))?;
+    let contexts = Contexts { sessions: most, positions: context, kv: options.kv.into() };
+    let mut loaded = Loaded::with(&device, &model, contexts, &session)?;
     let measured = measure(options, &model, &mut loaded, &stop)?;
     let bandwidth = options.device.bandwidth(device.info());
     let is_sim = device.info().kind == DeviceKind::Sim;
@@ -338,7 +342,7 @@ fn report(
     if !measured.decode.ours.is_empty() {
         let mut test = measured.decode.json(&format!("decode {}", options.n));
         let rate = median(&measured.decode.ours);
-        let bytes = bytes_at(model, options.depth as f64 + options.n as f64 / 2.0);
+        let bytes = bytes_at(model, options.kv.into(), options.depth as f64 + options.n as f64 / 2.0);
         test["us_per_token"] = json!(1e6 / rate);
         test["us_median"] = json!(1e6 * median(&measured.steps));
         test["us_p99"] = json!(1e6 * share(&measured.steps, 0.99));
@@ -358,7 +362,7 @@ fn report(
         tests.push(test);
     }
     let info = loaded.engine.device().info();
-    let bytes = bytes_at(model, options.depth as f64 + options.n as f64 / 2.0);
+    let bytes = bytes_at(model, options.kv.into(), options.depth as f64 + options.n as f64 / 2.0);
     let computed = json!({
         "bandwidth_gb_per_s": ORIN_BANDWIDTH,
         "read_bytes": bytes.round(),

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use infer::decode::{Engine, Layers, Memory, Session, SessionOptions};
-use infer::model::Model;
+use infer::decode::{Engine, EngineOptions, Layers, Memory, Session, SessionOptions};
+use infer::model::{KvFormat, Model};
 use orin_cli::profile::DEVICE;
 use orin_cli::{Progress, UsageError};
 use tegra_hcq::{Device, DeviceKind, DeviceName, Properties};
@@ -72,6 +72,35 @@ impl LayersOption {
     }
 }
 
+/// How contexts store keys and values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum KvOption {
+    /// Halves
+    #[default]
+    F16,
+    /// 8-bit integers with a scale for 32 of them: about half the memory
+    #[value(name = "q8_0")]
+    Q8_0,
+}
+
+impl From<KvOption> for KvFormat {
+    fn from(option: KvOption) -> Self {
+        match option {
+            KvOption::F16 => Self::F16,
+            KvOption::Q8_0 => Self::Q8_0,
+        }
+    }
+}
+
+/// The contexts of a model.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Contexts {
+    pub(super) sessions: usize,
+    /// Of each session.
+    pub(super) positions: usize,
+    pub(super) kv: KvFormat,
+}
+
 /// A model that is ready to run.
 pub(super) struct Loaded {
     pub(super) engine: Engine,
@@ -82,28 +111,29 @@ pub(super) struct Loaded {
 }
 
 impl Loaded {
-    /// Copies a model to a device, and makes sessions of `context` positions.
-    pub(super) fn new(device: &Device, model: &Model, context: usize, sessions: usize) -> Result<Self> {
-        Self::with(device, model, context, (sessions, &SessionOptions::default()))
+    /// Copies a model to a device, and makes sessions.
+    pub(super) fn new(device: &Device, model: &Model, contexts: Contexts) -> Result<Self> {
+        Self::with(device, model, contexts, &SessionOptions::default())
     }
 
     /// As [`Loaded::new`], with options of the sessions.
     pub(super) fn with(
         device: &Device,
         model: &Model,
-        context: usize,
-        (sessions, options): (usize, &SessionOptions),
+        Contexts { sessions, positions, kv }: Contexts,
+        options: &SessionOptions,
     ) -> Result<Self> {
         let start = Instant::now();
-        let memory = Memory::on(device, model, context).map_err(refused)?.sessions(sessions as u64);
+        let memory = Memory::on(device, model, positions, kv).map_err(refused)?.sessions(sessions as u64);
         memory.check(device)?;
         let progress = Progress::new("loading");
-        let engine = Engine::load(device, model, context, |done, all| {
-            progress.set(&format!("loading {} of {}", megabytes(done), megabytes(all)));
-        })
-        .map_err(refused)?;
+        let engine =
+            Engine::load_with(device, model, positions, &EngineOptions::default().kv(kv), |done, all| {
+                progress.set(&format!("loading {} of {}", megabytes(done), megabytes(all)));
+            })
+            .map_err(refused)?;
         let sessions = (0..sessions)
-            .map(|_| engine.session_with(context, options).map_err(refused))
+            .map(|_| engine.session_with(positions, options).map_err(refused))
             .collect::<Result<_>>()?;
         Ok(Self { engine, sessions, memory, time: start.elapsed() })
     }
@@ -115,7 +145,7 @@ pub(super) fn context(asked: Option<usize>, model: &Model) -> usize {
 }
 
 /// Bytes that a token at `position` reads: weights, keys and values.
-pub(super) fn bytes_at(model: &Model, position: f64) -> f64 {
-    let one = model.shape().kv_bytes(1).unwrap_or(0);
-    model.bytes_per_token() as f64 + one as f64 * position
+pub(super) fn bytes_at(model: &Model, kv: KvFormat, position: f64) -> f64 {
+    // CAST: positions are below 2^31.
+    model.bytes_per_token() as f64 + model.shape().kv_bytes_read(kv, position.round() as usize) as f64
 }

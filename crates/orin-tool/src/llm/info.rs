@@ -12,7 +12,7 @@ use infer::tokenizer::Tokenizer;
 use orin_cli::{ExitStatus, UsageError, stdout, within};
 use serde_json::{Map, Value, json};
 
-use super::device::{ORIN_BANDWIDTH, context};
+use super::device::{KvOption, ORIN_BANDWIDTH, context};
 use super::{ModelOption, megabytes};
 
 /// Options of the command.
@@ -35,6 +35,9 @@ pub(crate) struct Options {
     /// Contexts for which memory is computed, as a server has them
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = within(1..=32_u64))]
     parallel: u64,
+    /// How keys and values are stored
+    #[arg(long, value_name = "FORMAT", default_value = "f16")]
+    kv: KvOption,
     /// Bandwidth of the memory for which the limit of the speed is computed, in GB/s
     #[arg(long, value_name = "GB/S", default_value_t = ORIN_BANDWIDTH)]
     bandwidth: f64,
@@ -72,7 +75,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     add_shape(&mut rows, &model);
     add_formats(&mut rows, &model);
     add_texts(&mut rows, &model);
-    let memory = Memory::of(&model, context).map_err(super::refused)?.sessions(options.parallel);
+    let memory =
+        Memory::of(&model, context, options.kv.into()).map_err(super::refused)?.sessions(options.parallel);
     add_needs(&mut rows, &model, (memory, context), options);
     rows.insert("boards".to_owned(), boards(&model, options));
     let mut out = stdout();
@@ -97,8 +101,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 fn boards(model: &Model, options: &Options) -> Value {
     let (most, token) = (model.shape().context, model.bytes_per_token());
     let fits = |memory: u64, context: usize| {
-        let needed = Memory::of(model, context).map(|needed| needed.sessions(options.parallel).total());
-        needed.is_ok_and(|needed| needed <= memory)
+        let needed = Memory::of(model, context, options.kv.into());
+        needed.is_ok_and(|needed| needed.sessions(options.parallel).total() <= memory)
     };
     let board = |(name, gib, bandwidth): (&str, u64, f64)| {
         let whole = gib << 30;
@@ -251,8 +255,7 @@ fn add_needs(
 ) {
     let mut row = |name: &str, value: Value| rows.insert(name.to_owned(), value);
     let (token, bandwidth) = (model.bytes_per_token(), options.bandwidth);
-    // `Shape::admit` has refused contexts beyond the model's, whose bytes fit 64 bits.
-    let cache = model.shape().kv_bytes(context).unwrap_or(usize::MAX);
+    let cache = model.shape().kv_bytes_read(options.kv.into(), context);
     row("weights_bytes", json!(memory.weights));
     row("contexts", json!(options.parallel));
     row("cache_positions", json!(context));

@@ -5,11 +5,11 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use cubin::FileKind;
-use infer::model::Model;
+use infer::model::{KvFormat, Model};
 use infer::reference::{CacheFormat, Reference};
 use orin_cli::{ExitStatus, Output, Progress, Stop, UsageError};
 
-use super::device::{DeviceOptions, Loaded};
+use super::device::{Contexts, DeviceOptions, Loaded};
 use super::{ModelOption, refused};
 use crate::files;
 
@@ -102,7 +102,8 @@ fn exact(model: &Model, tokens: &[u32], stop: &Stop) -> Result<Option<Vec<u8>>> 
 /// The logits of a device; `None` if interrupted.
 fn on_device(options: &DeviceOptions, model: &Model, tokens: &[u32], stop: &Stop) -> Result<Option<Vec<u8>>> {
     let device = options.open()?;
-    let mut loaded = Loaded::new(&device, model, tokens.len(), 1)?;
+    let contexts = Contexts { sessions: 1, positions: tokens.len(), kv: KvFormat::F16 };
+    let mut loaded = Loaded::new(&device, model, contexts)?;
     let session = &mut loaded.sessions[0];
     let progress = Progress::new("computing");
     let mut logits = vec![0.0_f32; model.shape().vocabulary];

@@ -12,7 +12,7 @@ use infer::tokenizer::{Controls, Decoder, Tokenizer};
 use orin_cli::{ExitStatus, Stop, UsageError, plain_stdout, warn, within};
 use tegra_hcq::{Device, DeviceKind};
 
-use super::device::{DeviceOptions, LayersOption, Loaded, bytes_at, context};
+use super::device::{Contexts, DeviceOptions, KvOption, LayersOption, Loaded, bytes_at, context};
 use super::{ModelOption, megabytes, refused};
 
 /// Options of the command.
@@ -47,6 +47,9 @@ pub(crate) struct Options {
     /// How the layers of a token are computed
     #[arg(long, value_name = "WAY", default_value = "fastest")]
     layers: LayersOption,
+    /// How keys and values are stored
+    #[arg(long, value_name = "FORMAT", default_value = "f16")]
+    kv: KvOption,
     #[command(flatten)]
     device: DeviceOptions,
 }
@@ -171,7 +174,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     // The request has been checked; now memory is used.
     let device = options.device.open()?;
     warn(format_args!("device   {}", described(&device)));
-    let mut loaded = Loaded::with(&device, &model, context, (1, &options.layers.session()))?;
+    let contexts = Contexts { sessions: 1, positions: context, kv: options.kv.into() };
+    let mut loaded = Loaded::with(&device, &model, contexts, &options.layers.session())?;
     loaded.sessions[0].set_sampling(&sampling)?;
     match &format {
         Some(format) if options.prompt.is_none() => {
@@ -249,7 +253,8 @@ impl Run<'_> {
         for (made, token) in session.tokens(limit)?.enumerate() {
             let token = token?;
             self.statistics.made += 1;
-            self.statistics.bytes += bytes_at(self.model, (tokens.len() + made) as f64);
+            let position = (tokens.len() + made) as f64;
+            self.statistics.bytes += bytes_at(self.model, self.options.kv.into(), position);
             if self.tokenizer.is_stop(token) || self.stop.is_requested() {
                 break;
             }

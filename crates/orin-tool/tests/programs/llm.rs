@@ -11,7 +11,7 @@ use std::time::Duration;
 use infer::chat::{Format, Message, Role};
 use infer::decode::{Engine, Memory};
 use infer::gguf::Writer;
-use infer::model::Model;
+use infer::model::{KvFormat, Model};
 use infer::reference::{CacheFormat, Reference};
 use infer::synthetic::Recipe;
 use infer::tokenizer::{Controls, Tokenizer};
@@ -53,7 +53,7 @@ fn info_names_shape_formats_memory_and_speed() {
     let arguments = ["info", "--model", "tiny.gguf", "--json", "--ctx", "100", "--bandwidth", "1000"];
     let json: Value = serde_json::from_slice(&orin(folder.path(), &arguments).stdout).unwrap();
     let model = Model::open(folder.path().join("tiny.gguf")).unwrap();
-    let memory = Memory::of(&model, 100).unwrap();
+    let memory = Memory::of(&model, 100, KvFormat::F16).unwrap();
     assert_eq!(json["weights_bytes"], memory.weights);
     assert_eq!(json["cache_bytes"], 2 * 2 * 128 * 2 * 100);
     assert_eq!(json["memory_bytes"], memory.total());

@@ -19,8 +19,8 @@ pub(super) const RING: usize = 64;
 
 /// Memory of a session.
 pub(super) struct Buffers {
-    /// Keys of all layers, then values: layer, head, position, column.
-    _cache: Buffer<u16>,
+    /// Keys of all layers, then values, then the scales of both: layer, head, position, column.
+    _cache: Buffer<u8>,
     /// Vectors, at the places of [`Inner::places`].
     pub(super) scratch: Buffer<u8>,
     pub(super) logits: Range<usize>,
@@ -46,8 +46,9 @@ impl Buffers {
     /// Allocates everything. Returns also the addresses, and that of the context's tokens.
     pub(super) fn new(engine: &Inner, context: usize, ahead: Ahead) -> Result<(Self, Addresses, u64)> {
         let (shape, device) = (&engine.shape, &engine.device);
-        let half = shape.kv_bytes(context).ok_or(Error::TooLarge(context))? / 4;
-        let cache = device.alloc::<u16>(2 * half)?.named("keys and values");
+        let cache = shape.kv_bytes(engine.kv, context).ok_or(Error::TooLarge(context))?;
+        let cache = device.alloc::<u8>(cache)?.named("keys and values");
+        let components = shape.layers.len() * shape.kv_width() * context;
         let (places, end) = engine.places();
         let history = end;
         let scratch = device.alloc_zeroed::<u8>(end + context * 4)?.named("vectors of a session");
@@ -64,7 +65,9 @@ impl Buffers {
         at.position = state.gpu_va();
         at.keys = cache.gpu_va();
         // CAST: usize is at most 64 bits.
-        at.values = cache.gpu_va() + half as u64 * 2;
+        let part = (components * engine.kv.component_bytes()) as u64;
+        at.values = at.keys + part;
+        at.scales = if engine.kv.scale_bytes(1) > 0 { at.values + part } else { 0 };
         let token_ring = device.alloc_for::<u64>(RING, MemoryUse::ReadBack)?.named("produced tokens");
         // PANIC: only memory of `MemoryUse::Device` may be invisible.
         let ring_address = token_ring.cpu_address()?.expect("memory for reading back is visible");

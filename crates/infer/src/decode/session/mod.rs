@@ -187,7 +187,7 @@ impl Session {
                 values: at.values,
                 position: at.position,
                 context: at.context,
-                scales: 0,
+                scales: at.scales,
                 unused: 0,
             },
             buffers,

@@ -4,7 +4,7 @@ use super::device;
 use crate::blocks::BlockType;
 use crate::decode::{Batch, BatchOptions, Engine, Memory, Sampling, Session, SessionOptions};
 use crate::error::Error;
-use crate::model::Model;
+use crate::model::{KvFormat, Model};
 use crate::reference::{CacheFormat, Reference};
 use crate::synthetic::Recipe;
 
@@ -292,7 +292,7 @@ fn thin() -> Model {
 fn sessions_share_the_memory_of_prompts() {
     let (model, device) = (thin(), device());
     let engine = Engine::load(&device, &model, 1024, |_, _| ()).unwrap();
-    let prompts = Memory::on(&device, &model, 1024).unwrap().prompts;
+    let prompts = Memory::on(&device, &model, 1024, KvFormat::F16).unwrap().prompts;
     let options = SessionOptions::default().prompt_batch(1);
     let mut used = device.memory_usage().in_use;
     let mut more = || {
@@ -313,7 +313,7 @@ fn sessions_share_the_memory_of_prompts() {
 #[test]
 fn sessions_and_a_batch_take_the_memory_that_was_stated() {
     let (model, device) = (thin(), device());
-    let stated = Memory::on(&device, &model, 1024).unwrap().sessions(3).total();
+    let stated = Memory::on(&device, &model, 1024, KvFormat::F16).unwrap().sessions(3).total();
     let start = device.memory().unwrap().available;
     let engine = Engine::load(&device, &model, 1024, |_, _| ()).unwrap();
     let mut batch = engine.batch(3).unwrap();

@@ -9,7 +9,7 @@ use tegra_hcq::{Device, DeviceKind};
 use super::{Engine, Memory, Sampling, SessionOptions};
 use crate::blocks::BlockType;
 use crate::error::Error;
-use crate::model::Model;
+use crate::model::{KvFormat, Model};
 use crate::reference::{CacheFormat, Reference};
 use crate::synthetic::Recipe;
 
@@ -291,7 +291,7 @@ fn what_does_not_fit_is_refused() {
     assert_eq!(session.tokens(100).unwrap().count(), 2, "the context is full then");
     assert!(session.tokens(1).unwrap().next().is_none());
 
-    let needed = Memory::of(&model, 8).unwrap();
+    let needed = Memory::of(&model, 8, KvFormat::F16).unwrap();
     let error = Error::Memory { needed: Memory { weights: 3 << 30, ..needed }, free: 1 << 30 };
     assert!(error.to_string().contains("3072 for weights"), "{error}");
     assert!(error.to_string().contains("1024 MB are free"), "{error}");

@@ -5,9 +5,9 @@ use std::time::Duration;
 use super::device;
 use crate::blocks::BlockType;
 use crate::decode::persistent::Persistent;
-use crate::decode::{Engine, Layers, Sampling, Session, SessionOptions};
+use crate::decode::{Engine, EngineOptions, Layers, Sampling, Session, SessionOptions};
 use crate::error::Error;
-use crate::model::Model;
+use crate::model::{KvFormat, Model};
 use crate::synthetic::Recipe;
 
 fn options() -> SessionOptions {
@@ -83,6 +83,11 @@ fn models_without_a_kernel_are_refused() {
         let error = load(&recipe).session_with(64, &options()).unwrap_err();
         assert!(matches!(&error, Error::Persistent(reason) if reason.contains(words)), "{error}");
     }
+    let model = Model::from_bytes(small(Recipe::tiny_llama(), BlockType::F16).to_bytes().unwrap()).unwrap();
+    let integers = EngineOptions::default().kv(KvFormat::Q8_0);
+    let engine = Engine::load_with(&device(), &model, 64, &integers, |_, _| ()).unwrap();
+    let error = engine.session_with(64, &options()).unwrap_err();
+    assert!(matches!(&error, Error::Persistent(reason) if reason.contains("values are in Q8_0")), "{error}");
 }
 
 #[test]
@@ -91,7 +96,7 @@ fn a_block_that_waits_in_vain_ends_the_launch() {
     let (inner, device) = (&engine.inner, engine.device());
     let (places, end) = inner.places();
     let memory = device.alloc_zeroed::<u8>(end).unwrap();
-    let cache = device.alloc_zeroed::<u8>(engine.shape().kv_bytes(64).unwrap()).unwrap();
+    let cache = device.alloc_zeroed::<u8>(engine.shape().kv_bytes(KvFormat::F16, 64).unwrap()).unwrap();
     let position = device.alloc_zeroed::<u32>(1).unwrap();
     let mut at = places.moved(memory.gpu_va());
     (at.context, at.position, at.keys, at.values) = (64, position.gpu_va(), cache.gpu_va(), cache.gpu_va());

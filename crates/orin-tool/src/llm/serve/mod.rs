@@ -23,7 +23,7 @@ use infer::tokenizer::Tokenizer;
 use orin_cli::{ExitStatus, Stop, UsageError, warn, within};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::device::{DeviceOptions, Loaded, context};
+use super::device::{Contexts, DeviceOptions, KvOption, Loaded, context};
 use super::{ModelOption, megabytes, refused};
 use work::Worker;
 
@@ -59,6 +59,9 @@ pub(crate) struct Options {
     /// Positions of the context [default: 4096, or the model's if it is shorter]
     #[arg(long, value_name = "N", value_parser = within(1..=1_usize << 30))]
     ctx: Option<usize>,
+    /// How keys and values are stored
+    #[arg(long, value_name = "FORMAT", default_value = "f16")]
+    kv: KvOption,
     #[command(flatten)]
     device: DeviceOptions,
 }
@@ -105,7 +108,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let listener = TcpListener::bind(address).map_err(|error| UsageError(format!("{address}: {error}")))?;
     let stop = Stop::on_signals()?;
     let device = options.device.open()?;
-    let mut loaded = Loaded::new(&device, &model, context, options.parallel)?;
+    let contexts = Contexts { sessions: options.parallel, positions: context, kv: options.kv.into() };
+    let mut loaded = Loaded::new(&device, &model, contexts)?;
     let name = options.model.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let format = Format::of(model.file()).map_err(|error| error.to_string());
     let facts = Facts { name, tokenizer, format, context, vocabulary: model.shape().vocabulary };
