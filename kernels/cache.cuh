@@ -1,5 +1,5 @@
-// Keys and values in a cache of 8-bit integers, of which 32 neighbouring columns share a scale, a half: the precision of
-// Q8_0. Integers and scales are apart, so both are read aligned; the scales of a key and of the value of the same
+// Keys and values in a cache of 8-bit integers, of which 32 neighbouring columns share a scale, a half: the precision
+// of Q8_0. Integers and scales are apart, so both are read aligned; the scales of a key and of the value of the same
 // position are neighbours. Include after the integer types.
 #pragma once
 

@@ -105,8 +105,8 @@ pub(super) struct Inner {
     pub(super) weights: Weights,
     /// For vectors that leave the device.
     pub(super) output_norm: Normaliser,
-    /// Rotation of each pair of each of the model's rotations from one position to the next, in turns, and the factor of
-    /// cosine and sine.
+    /// Rotation of each pair of each of the model's rotations from one position to the next, in turns, and the factor
+    /// of cosine and sine.
     pub(super) frequencies: Vec<[f64; 2]>,
     /// By format.
     product: [Kernel; BlockType::ALL.len()],

@@ -3,9 +3,9 @@
 //! [`Engine::load`] packs a model's weights for the kernels and copies them to the device; on an Orin, whose GPU uses
 //! the machine's memory, this is the only copy. A [`Session`] has a context: keys and values of its tokens in halves,
 //! or 8-bit integers ([`EngineOptions::kv`]), and three recorded graphs. One appends a token of a prompt, one chooses a
-//! token and appends it, one makes logits. Token, position and the state of the random numbers are in device memory, so
-//! the graphs never change: the CPU replays them ahead of the GPU, and reads tokens from a ring in memory that both see.
-//! A produced token costs no system call and no allocation.
+//! token and appends it, one makes logits. Token, position and the state of the random numbers are in device memory,
+//! so the graphs never change: the CPU replays them ahead of the GPU, and reads tokens from a ring in memory that both
+//! see. A produced token costs no system call and no allocation.
 //!
 //! A layer takes five launches: norm and the product of queries, keys and values; attention with rotation and the
 //! append to the cache; the attention's output; norm and the first products of the feed-forward network; its last

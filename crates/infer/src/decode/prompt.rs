@@ -379,8 +379,8 @@ impl Run<'_> {
             unused: 0,
         };
         let grid = (word(self.source.count.div_ceil(ATTEND_TILE))?, word(shape.heads)?);
-        // The queries, and two tiles of keys and values, which have 32 positions if heads have more than 128 columns. If
-        // keys and values are integers, one of them is in this form.
+        // The queries, and two tiles of keys and values, which have 32 positions if heads have more than 128 columns.
+        // If keys and values are integers, one of them is in this form.
         let head = self.engine.prompt.head;
         let span = if head > 128 { 32 } else { 64 };
         let tiles = 2 * span * (head * 2 + self.engine.kv.row_bytes(head));

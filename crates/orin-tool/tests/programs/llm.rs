@@ -57,11 +57,11 @@ fn info_names_shape_formats_memory_and_speed() {
     assert_eq!(json["weights_bytes"], memory.weights);
     assert_eq!(json["cache_bytes"], 2 * 2 * 128 * 2 * 100);
     assert_eq!(json["memory_bytes"], memory.total());
-    let several = orin(folder.path(), &[&arguments[..], &["--parallel", "4"]].concat());
+    let several = orin(folder.path(), &[&arguments[..], &["--parallel", "4", "--kv", "q8_0"]].concat());
     let several: Value = serde_json::from_slice(&several.stdout).unwrap();
-    assert_eq!(several["cache_bytes"], 4 * memory.cache);
+    assert_eq!(several["cache_bytes"], 4 * 2 * 2 * 2 * (64 + 2 * 2) * 100);
     assert_eq!(several["prompts_bytes"], json["prompts_bytes"]);
-    let four = memory.sessions(4);
+    let four = Memory::of(&model, 100, KvFormat::Q8_0).unwrap().sessions(4);
     let printed = ["queues_bytes", "other_bytes", "memory_bytes"].map(|row| several[row].as_u64().unwrap());
     assert_eq!(printed, [four.queues, four.others, four.total()]);
     let limit = 1e12 / model.bytes_per_token() as f64;
