@@ -7,6 +7,7 @@ use std::time::Duration;
 use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program};
 
 use super::experts::ExpertKernels;
+use super::kv::EngineOptions;
 use super::memory::Memory;
 use super::pack::{Place, Unit};
 use super::places::Addresses;
@@ -15,7 +16,7 @@ use super::weights::{self, Packed, Weights};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::{cubins, word, words};
-use crate::model::{Activation, KvFormat, MOST_CONTEXT, Model, NormKind, RopePairs, Shape};
+use crate::model::{Activation, KvFormat, Model, NormKind, RopePairs, Shape};
 use crate::parameters::{
     ActivationCode, AttentionParams, Epilogue, ProductParams, Prologue, Rotation, SampleParams,
 };
@@ -70,30 +71,6 @@ pub(super) const MAX_CHUNKS: usize = 256;
 #[derive(Clone, Debug)]
 pub struct Engine {
     pub(super) inner: Arc<Inner>,
-}
-
-/// Options of an engine.
-///
-/// ```
-/// use infer::decode::EngineOptions;
-/// use infer::model::KvFormat;
-///
-/// assert_eq!(EngineOptions::default().kv(KvFormat::Q8_0).kv, KvFormat::Q8_0);
-/// ```
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct EngineOptions {
-    /// How the contexts of all sessions store keys and values, halves by default.
-    pub kv: KvFormat,
-}
-
-impl EngineOptions {
-    /// Sets how contexts store keys and values.
-    #[must_use]
-    pub fn kv(mut self, format: KvFormat) -> Self {
-        self.kv = format;
-        self
-    }
 }
 
 /// State that the sessions of an engine share.
@@ -440,22 +417,6 @@ impl Inner {
         };
         // CAST: a few bytes per component of a head.
         Ok((kind, word(rope.components)?, pairs as u64 * 8))
-    }
-
-    /// Newest positions that a token sees in a layer: at least 1, and at most those of any context.
-    pub(super) fn window(&self, number: usize) -> Result<u32> {
-        word(self.shape.layers[number].window.unwrap_or(MOST_CONTEXT).clamp(1, MOST_CONTEXT))
-    }
-
-    /// GPU addresses of a layer's keys, values and scales; without scales, that of the scales is 0.
-    pub(super) fn cache(&self, at: &Addresses, number: usize) -> [u64; 3] {
-        let (shape, kv) = (&self.shape, self.kv);
-        // CAST: usize is at most 64 bits.
-        let rows = (number * shape.kv_heads) as u64 * u64::from(at.context);
-        let before = rows * (shape.head_size * kv.component_bytes()) as u64;
-        // Those of key and value are neighbours.
-        let scales = rows * 2 * kv.scale_bytes(shape.head_size) as u64;
-        [at.keys + before, at.values + before, at.scales + scales]
     }
 
     /// Parameters of the attention of a layer.

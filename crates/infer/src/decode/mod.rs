@@ -29,6 +29,7 @@
 mod batch;
 mod engine;
 mod experts;
+mod kv;
 pub(crate) mod memory;
 mod needs;
 pub(crate) mod pack;
@@ -44,7 +45,8 @@ mod tests;
 mod weights;
 
 pub use batch::{Batch, BatchOptions, Slot};
-pub use engine::{Ahead, Engine, EngineOptions};
+pub use engine::{Ahead, Engine};
+pub use kv::EngineOptions;
 pub use memory::Memory;
 pub use sampling::{MAX_WINDOW, Sampling};
 pub use session::{Layers, Session, SessionOptions, Tokens};
