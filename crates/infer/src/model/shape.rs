@@ -269,11 +269,11 @@ impl Shape {
         rows.checked_mul(format.row_bytes(self.head_size))
     }
 
-    /// Bytes of keys and values that a token at `position` reads: windows limit them.
+    /// Bytes of keys and values that a token at `position` reads, at most [`usize::MAX`]: windows limit them.
     pub fn kv_bytes_read(&self, format: KvFormat, position: usize) -> usize {
         let seen = |layer: &LayerShape| layer.window.map_or(position, |window| window.min(position));
-        let rows: usize = self.layers.iter().map(seen).sum();
-        rows * 2 * self.kv_heads * format.row_bytes(self.head_size)
+        let rows = self.layers.iter().map(seen).fold(0, usize::saturating_add);
+        rows.saturating_mul(2 * self.kv_heads).saturating_mul(format.row_bytes(self.head_size))
     }
 
     /// Refuses a prompt that does not fit: `prompt` tokens in a context of `context`, of which at least one must
