@@ -11,8 +11,8 @@
 #define OUTPUT_F16 1
 #define OUTPUT_BF16 2
 
-// Ends a tile, whose sums are in shared memory in rows of BN + 8.
-template <int THREADS, int BM, int BN>
+// Ends a tile, whose sums are in shared memory in rows of PITCH.
+template <int THREADS, int BM, int BN, int PITCH = BN + 8>
 static __device__ void store_tile(const DenseParams& p, u32 shared, u32 row, u32 column, u8* c, const float* bias)
 {
     u32 to_column = column + threadIdx.x % BN;
@@ -22,7 +22,7 @@ static __device__ void store_tile(const DenseParams& p, u32 shared, u32 row, u32
     u32 line = threadIdx.x / BN, lines = p.m - row < BM ? p.m - row : BM;
 #pragma unroll 4
     for (; line < lines; line += THREADS / BN) {
-        float v = __uint_as_float(load4(shared + (line * (BN + 8) + threadIdx.x % BN) * 4)) * p.scale + of_column;
+        float v = __uint_as_float(load4(shared + (line * PITCH + threadIdx.x % BN) * 4)) * p.scale + of_column;
         u64 at = (u64)(row + line) * p.c_row + to_column;
         if (p.output == OUTPUT_F32) {
             float* to = (float*)c + at;

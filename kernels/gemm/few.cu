@@ -39,11 +39,6 @@ static __device__ uint4 load16(u32 from)
     return v;
 }
 
-static __device__ void store4(u32 to, float v)
-{
-    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
-}
-
 // What the threads of a block share about the vectors.
 struct Table {
     // What is added to the address of a place to have a vector's.

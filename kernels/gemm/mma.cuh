@@ -60,6 +60,11 @@ static __device__ void store16(u32 to, uint4 v)
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 
+static __device__ void store4(u32 to, float a)
+{
+    asm volatile("st.shared.f32 [%0], %1;" ::"r"(to), "f"(a) : "memory");
+}
+
 static __device__ void store8(u32 to, float a, float b)
 {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a), "f"(b) : "memory");

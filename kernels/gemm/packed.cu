@@ -28,8 +28,6 @@
 // Half rows of weights of a thread, and rows between them.
 #define READS (2 * BN / THREADS)
 #define READ_STEP (THREADS / 2)
-// Outputs of a thread that are on their way together.
-#define OUTPUTS 8
 
 template <class F, int M_TILES>
 struct Work {
@@ -178,39 +176,7 @@ struct Work {
                 store8(shared + (first + half * 8 * PITCH + j * 8) * 4, sum[half / 2][j][half % 2 * 2],
                        sum[half / 2][j][half % 2 * 2 + 1]);
         __syncthreads();
-        bool pairs = p.after == AFTER_PAIR;
-        u32 width = pairs ? BN / 2 : BN, column = threadIdx.x % width, to = (pairs ? row / 2 : row) + column;
-        u32 from = pairs ? 2 * column : column, end = p.m - vector < BM ? p.m - vector : BM;
-        if (to >= (pairs ? p.rows / 2 : p.rows))
-            return;
-        float first_bias = bias ? bias[row + from] : 0.0f, second_bias = bias && pairs ? bias[row + from + 1] : 0.0f;
-        // All loads before the stores: the compiler does not know that they are of other memory.
-        const u32 step = THREADS / width;
-#pragma unroll 1
-        for (u32 start = threadIdx.x / width; start < end; start += OUTPUTS * step) {
-            float *rows[OUTPUTS], factor[OUTPUTS], other[OUTPUTS];
-#pragma unroll
-            for (int n = 0; n < OUTPUTS; ++n) {
-                u32 i = start + n * step, valid = vector + (i < end ? i : start);
-                u64 element = (u64)valid * p.output_row + to;
-                rows[n] = output + element;
-                factor[n] = factors ? factors[valid] : 1.0f;
-                other[n] = p.after == AFTER_ADD    ? *rows[n]
-                           : p.after == AFTER_GATE ? gate[element]
-                                                   : 0.0f;
-            }
-#pragma unroll
-            for (int n = 0; n < OUTPUTS; ++n) {
-                u32 i = start + n * step;
-                if (i >= end)
-                    break;
-                u32 place = shared + (i * PITCH + from) * 4;
-                float v = fmaf(__uint_as_float(load4(place)), factor[n], first_bias), next = 0.0f;
-                if (pairs)
-                    next = fmaf(__uint_as_float(load4(place + 4)), factor[n], second_bias);
-                *rows[n] = result(p.after, p.activation, v, next, other[n]);
-            }
-        }
+        store_results<AFTER_ANY, THREADS, BN, BM, PITCH>(p, shared, vector, row, factors, bias, gate, output);
     }
 };
 

@@ -7,7 +7,7 @@
 //! | words | contents |
 //! |---|---|
 //! | 0, 1 | address of the first element |
-//! | 2 | rank - 1 (bits 4 to 6), element (7 to 10), swizzle (13, 14), bytes that a read fetches into L2 (17, 18) |
+//! | 2 | rank - 1 (bits 4 to 6), element (7 to 10), swizzle (13, 14), rounding (16), L2 fetch of a read (17, 18) |
 //! | 3 to 6 | distances along the second to fifth axis, in units of 16 bytes |
 //! | 7 | 4 more bits of each distance |
 //! | 8 to 12 | extents - 1 |
@@ -31,6 +31,8 @@ const UNIT: u64 = 16;
 const END: (u64, u64) = (1 << 48, 1 << 40);
 /// Largest extent of a box.
 const MAX_BOX: u32 = 256;
+/// Singles are rounded to 11 bits, to nearest.
+const ROUND: u32 = 1 << 16;
 /// A read fetches 256 bytes into the L2 cache.
 const PROMOTE_256: u32 = 3 << 17;
 
@@ -58,6 +60,8 @@ pub enum Element {
     F64,
     /// Upper half of a single.
     Bf16,
+    /// Single, which copies to shared memory round to 11 bits.
+    Tf32,
 }
 
 impl Element {
@@ -67,7 +71,7 @@ impl Element {
         match self {
             Self::U8 => 1,
             Self::U16 | Self::F16 | Self::Bf16 => 2,
-            Self::U32 | Self::I32 | Self::F32 => 4,
+            Self::U32 | Self::I32 | Self::F32 | Self::Tf32 => 4,
             Self::U64 | Self::I64 | Self::F64 => 8,
         }
     }
@@ -81,7 +85,7 @@ impl Element {
             Self::U64 => 4,
             Self::I64 => 5,
             Self::F16 => 6,
-            Self::F32 => 7,
+            Self::F32 | Self::Tf32 => 7,
             Self::F64 => 9,
             Self::Bf16 => 10,
         }
@@ -231,6 +235,9 @@ impl TensorMap {
         }
         // CAST: at most 4.
         words[2] = ((axes.len() - 1) as u32) << 4 | element.code() << 7 | swizzled << 13 | PROMOTE_256;
+        if element == Element::Tf32 {
+            words[2] |= ROUND;
+        }
         words[16] = box_bytes;
         words[18] = repeats;
         Ok(Self(words))
@@ -327,6 +334,7 @@ mod tests {
             (Element::F32, 0x6390, 0x2000),
             (Element::F64, 0x6490, 0x4000),
             (Element::Bf16, 0x6510, 0x1000),
+            (Element::Tf32, 0x1_6390, 0x2000),
         ] {
             let map = TensorMap::new(element, VA, &[columns, rows], Swizzle::Bytes128).unwrap();
             let changes = [(2, flags), (3, 0x1000), (13, 0xf00_0000), (16, bytes)];

@@ -547,9 +547,9 @@ typedef struct tegra_hcq_fault {
 } tegra_hcq_fault;
 
 /**
- * Sizes and kinds of a product of matrices: `out = scale * a * b + bias` for `batch` pairs of matrices that follow each
- * other. All are row major, without gaps between rows: `a` has `m` rows of `k` elements, `out` has `m` rows of `n`
- * elements.
+ * Sizes and kinds of a product of matrices: `out = scale * a * b + bias` for `batch` pairs of matrices that follow
+ * each other. All are row major, without gaps between rows: `a` has `m` rows of `k` elements, `out` has `m` rows of
+ * `n` elements.
  */
 typedef struct tegra_hcq_product {
   /**

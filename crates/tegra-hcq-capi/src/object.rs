@@ -8,8 +8,13 @@ use tegra_hcq::{Buffer, Device, Graph, GraphBuilder, Kernel, NodeId, Program, Qu
 
 use crate::fence::FenceObject;
 use crate::fork::Use;
-use crate::gemm::Kernels;
+#[cfg(feature = "gemm")]
+pub(crate) use crate::product::Kernels;
 use crate::profile::ProfileObject;
+
+/// A library without products of matrices has no kernels for them.
+#[cfg(not(feature = "gemm"))]
+pub(crate) type Kernels = core::convert::Infallible;
 
 /// Kind of an object, part of its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

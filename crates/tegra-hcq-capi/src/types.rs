@@ -140,9 +140,9 @@ pub enum tegra_hcq_precision {
     Tf32 = 1,
 }
 
-/// Sizes and kinds of a product of matrices: `out = scale * a * b + bias` for `batch` pairs of matrices that follow each
-/// other. All are row major, without gaps between rows: `a` has `m` rows of `k` elements, `out` has `m` rows of `n`
-/// elements.
+/// Sizes and kinds of a product of matrices: `out = scale * a * b + bias` for `batch` pairs of matrices that follow
+/// each other. All are row major, without gaps between rows: `a` has `m` rows of `k` elements, `out` has `m` rows of
+/// `n` elements.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct tegra_hcq_product {

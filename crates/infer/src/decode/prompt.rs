@@ -263,6 +263,7 @@ impl Inner {
             columns: place.columns,
             tiles: Arg::U64(self.weights.address(place)),
             input: Arg::U64(from.vectors),
+            vectors_at: from.vectors,
             factors: Arg::U64(from.factors),
             bias: Arg::U64(matrix.bias),
             gate: Arg::U64(0),

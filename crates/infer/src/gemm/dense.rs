@@ -123,7 +123,6 @@ impl Dense {
         };
         let transposed = usize::from(form == Form::Columns);
         let kernel = &self.kernels[element][transposed][kind];
-        // The large tiles have the same size there.
         let hopper = self.hopper.as_ref().filter(|_| kind == 0);
         let hopper = hopper.and_then(|hopper| hopper.of(element, shape, [a_va, b_va]));
         let argument = |factor| match factor {
@@ -136,16 +135,18 @@ impl Dense {
         };
         let bias = bias.map_or(Arg::U64(0), Arg::from);
         let shared = STAGES * ROW * (tile.rows + tile.columns);
-        let [tiles, batch, shared] = words_with_tile([tile.count(shape), batch, shared])?;
+        let blocks = hopper.as_ref().map_or_else(|| tile.count(shape), |wide| wide.blocks);
+        let [tiles, batch, shared] = words_with_tile([blocks, batch, shared])?;
         let (grid, parameters) = ((tiles, 1, batch).into(), Arg::Bytes(bytemuck::bytes_of(&parameters)));
         let [a, b] = [a, b].map(argument);
         // SAFETY: the buffers have the lengths that the kernels access for these sizes: checked above. The maps end
         // where the factors end.
         unsafe {
-            if let Some((kernel, maps)) = &hopper {
-                let [a_map, b_map] = maps.each_ref().map(|map| Arg::Bytes(bytemuck::bytes_of(map.words())));
+            if let Some(wide) = &hopper {
+                let [a_map, b_map] =
+                    wide.maps.each_ref().map(|map| Arg::Bytes(bytemuck::bytes_of(map.words())));
                 let arguments = [a_map, b_map, a, b, out, bias, parameters];
-                to.launch(kernel, grid, hopper::THREADS.into(), hopper::SHARED_BYTES, &arguments)?;
+                to.launch(wide.kernel, grid, wide.threads.into(), hopper::SHARED_BYTES, &arguments)?;
             } else {
                 to.launch(kernel, grid, tile.threads.into(), shared, &[a, b, out, bias, parameters])?;
             }

@@ -3,33 +3,34 @@
 //!
 //! [`Dense`] multiplies two matrices of halves, bfloat16 numbers or floats, one pair or a batch of them:
 //! `out = scale * a * b + bias`, or that added to `out`. C programs call it by `tegra_hcq_queue_multiply`, Python
-//! programs by `tegra_hcq.matmul`. [`Gemm`] has it, and [`Gemm::multiply_packed`] for vectors and [`PackedWeights`], in
-//! the block formats of GGUF files.
+//! programs by `tegra_hcq.matmul`. [`Gemm`] has it, and [`Gemm::multiply_packed`] for vectors and [`PackedWeights`],
+//! in the block formats of GGUF files.
 //!
 //! **Sizes.** `a` is `m` x `k`, `out` is `m` x `n`, both row major; `b` is `k` x `n` ([`Form::Rows`]) or `n` x `k`
 //! ([`Form::Columns`], as BLAS calls it transposed). Rows follow each other without gaps: there are no leading
-//! dimensions, a slice of a buffer is a matrix. Batches follow each other, too. Sizes need not be multiples of anything,
-//! and are below 2^31; rows that begin at multiples of 16 bytes are fastest. A transposed `a` has no form: exchange the
-//! factors, which transposes the result.
+//! dimensions, a slice of a buffer is a matrix. Batches follow each other, too. Sizes need not be multiples of
+//! anything, and are below 2^31; rows that begin at multiples of 16 bytes are fastest. A transposed `a` has no
+//! form: exchange the factors, which transposes the result.
 //!
-//! **Accuracy.** Sums are in 32-bit floats, and rounded to the elements of the target at the end. Products of halves and
-//! of bfloat16 numbers are exact. Tensor cores do not multiply 32-bit floats. [`Precision::Full`] splits each float into
-//! two numbers of 11 bits (TF32) and adds three products: each product of two floats has about 22 bits, and the range of
-//! floats; those below 2^-100 have 11 bits. [`Precision::Tf32`] rounds each float to 11 bits, to nearest, and takes one
-//! product.
+//! **Accuracy.** Sums are in 32-bit floats, and rounded to the elements of the target at the end. Products of
+//! halves and of bfloat16 numbers are exact. Tensor cores do not multiply 32-bit floats. [`Precision::Full`] splits
+//! each float into two numbers of 11 bits (TF32) and adds three products: each product of two floats has about 22
+//! bits, and the range of floats; those below 2^-100 have 11 bits. [`Precision::Tf32`] rounds each float to 11
+//! bits, to nearest, and takes one product.
 //!
-//! **Determinism.** Sums have a fixed order, which depends on the sizes, the form, the addresses' alignment and the GPU:
-//! the same factors give the same bits on every run.
+//! **Determinism.** Sums have a fixed order, which depends on the sizes, the form, the addresses' alignment and the
+//! GPU: the same factors give the same bits on every run.
 //!
-//! **Order.** A product is a launch of a [`Launcher`]: a queue runs it after its earlier work, a graph records it. It
-//! needs no memory beside its operands.
+//! **Order.** A product is a launch of a [`Launcher`](crate::Launcher): a queue runs it after its earlier work, a
+//! graph records it. It needs no memory beside its operands.
 //!
-//! Packed weights become halves on their way to the tensor cores; F32 and BF16 weights stay floats. A block has 128 rows
-//! of weights and 128, 64 or 32 vectors. If there are at most 32 vectors and shared memory has room for their columns
-//! (2,048 halves on an Orin), a block has all vectors instead, and its 16 warps have 16 rows each.
+//! Packed weights become halves on their way to the tensor cores; F32 and BF16 weights stay floats. A block has 128
+//! rows of weights and 128, 64 or 32 vectors. If there are at most 32 vectors and shared memory has room for their
+//! columns (2,048 halves on an Orin), a block has all vectors instead, and its 16 warps have 16 rows each.
 //!
-//! On an H100, large products of halves and bfloat16 use its own instructions, with the same tiles and 192 KiB of
-//! shared memory.
+//! On an H100, large products of halves, bfloat16 and TF32 use its own instructions, with tiles of the same size
+//! and 192 KiB of shared memory; so do products of over 64 vectors with packed weights that become halves, in tiles
+//! of 256 vectors and 128 rows, 128 and 128, or 128 and 64.
 //!
 //! | elements | tile of a block | threads | shared memory | sums |
 //! |---|---|---|---|---|
@@ -43,6 +44,7 @@ mod hopper;
 pub(crate) mod packed;
 #[cfg(test)]
 mod tests;
+mod wide;
 
 use tegra_hcq::{Device, Kernel, Program, Slice, SliceMut};
 
@@ -192,7 +194,7 @@ impl Shape {
 pub struct Dense {
     /// By element, form and size.
     kernels: [[[Kernel; 3]; 2]; 4],
-    /// For halves and bfloat16 on SM 9.0.
+    /// For SM 9.0.
     hopper: Option<HopperKernels>,
     /// Large tiles from which a product uses them: most of the GPU's SMs have one then.
     enough: usize,

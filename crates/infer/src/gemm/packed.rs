@@ -3,6 +3,7 @@
 use tegra_hcq::{Arg, Buffer, Device, Kernel, Program, Slice, SliceMut};
 
 use super::few::{self, FewKernels, Sums};
+use super::wide::WideKernels;
 use super::{Factor, Gemm};
 use crate::blocks::BlockType;
 use crate::decode::pack::{self, Rows, Unit};
@@ -33,6 +34,8 @@ pub(crate) struct PackedCall<'a> {
     pub(crate) columns: usize,
     pub(crate) tiles: Arg<'a>,
     pub(crate) input: Arg<'a>,
+    /// The address of the input.
+    pub(crate) vectors_at: u64,
     pub(crate) factors: Arg<'a>,
     pub(crate) bias: Arg<'a>,
     pub(crate) gate: Arg<'a>,
@@ -101,6 +104,8 @@ pub(crate) struct PackedKernels {
     kernels: Formats<{ TILE_VECTORS.len() }>,
     /// For few vectors.
     pub(crate) few: FewKernels,
+    /// For many, on SM 9.0.
+    wide: Option<WideKernels>,
     sms: usize,
 }
 
@@ -111,6 +116,7 @@ impl PackedKernels {
         // CAST: usize has at least 32 bits.
         Ok(Self {
             kernels: Formats::load(&program, "packed", TILE_VECTORS, &wanted)?,
+            wide: WideKernels::load(device, &wanted)?,
             few: FewKernels::load(device, wanted)?,
             sms: device.info().sm_count.max(1) as usize,
         })
@@ -134,6 +140,12 @@ impl PackedKernels {
     ///
     /// As for [`Launcher::launch`]: the addresses lead to memory of the sizes that the call gives.
     pub(crate) unsafe fn launch(&self, to: &mut dyn Launcher, call: &PackedCall<'_>) -> Result<()> {
+        if let Some(wide) = &self.wide {
+            // SAFETY: the caller's promise is passed on.
+            if unsafe { wide.launch(to, call, self.sms)? } {
+                return Ok(());
+            }
+        }
         let parameters = call.parameters()?;
         let variant = self.variant(call.vectors, call.rows);
         let vectors = TILE_VECTORS[variant];
@@ -259,6 +271,7 @@ impl Gemm {
             columns,
             tiles: Arg::from(&weights.tiles),
             input: argument,
+            vectors_at: address,
             factors: Arg::U64(0),
             bias: bias.map_or(Arg::U64(0), Arg::from),
             gate: Arg::U64(0),
