@@ -20,9 +20,7 @@ def random(*shape: int, dtype: str = "float32") -> np.ndarray:
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 @pytest.mark.parametrize("a_shape, b_shape", [((5, 7), (7, 3)), ((2, 5, 7), (2, 7, 3)), ((2, 5, 7), (7, 3))])
-def test_products_are_numpy_s(
-    device: Device, dtype: str, a_shape: tuple[int, ...], b_shape: tuple[int, ...]
-) -> None:
+def test_products_are_numpy_s(device: Device, dtype: str, a_shape: tuple[int, ...], b_shape: tuple[int, ...]) -> None:
     a, b, bias = random(*a_shape, dtype=dtype), random(*b_shape, dtype=dtype), random(3)
     left, right, of_bias = map(device.from_numpy, (a, b, bias))
     expected = a.astype(np.float64) @ b.astype(np.float64)

@@ -41,7 +41,7 @@ def matmul(
     same buffers give the same bits.
 
     :param b: with two dimensions for all matrices of ``a``, or with as many as ``a``
-    :param out: float16, bfloat16 or float32; a new buffer with ``a``'s elements by default. It overlaps no other operand
+    :param out: float16, bfloat16 or float32, by default a new buffer with ``a``'s elements; overlaps no other operand
     :param bias: ``n`` of float32, added to each row
     :param transpose_b: ``b`` has shape ``(..., n, k)``, like the weights of a layer
     :param accumulate: add the product to the elements that ``out`` has
