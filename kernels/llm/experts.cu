@@ -3,7 +3,8 @@
 //
 // `first_*` chooses, and makes the hidden vectors: those of a vector's experts in the order of their numbers.
 // `second_*` multiplies them and adds the results with their weights, in the same order. With several sequences,
-// `seconds_*` stores the results, and `combine` adds them.
+// `seconds_*` stores the results, and `combine` adds them. Rows of a prompt are computed in the same way, up to
+// MAX_SEQUENCES together, after `prepare_*`.
 //
 // A warp multiplies whole rows: a band of an expert at a time. So the bits of a row's sum depend neither on the other
 // experts nor on the other vectors.
@@ -27,6 +28,18 @@ template <class T>
 static __device__ T* at(u8* memory, T* place)
 {
     return (T*)(memory + (u64)place);
+}
+
+// The address of `place` for vector `v`: in the memory of its sequence, or of rows of `bytes` bytes.
+template <class T>
+static __device__ T* of_vector(const ExpertsParams& e, u8* memory, u32 v, T* place, u64 bytes)
+{
+    return at(memory, place) + (e.sequences ? 0 : v * bytes / sizeof(T));
+}
+
+static __device__ u32 vectors_of(const ExpertsParams& e)
+{
+    return e.sequences ? e.sequences->count : e.vectors;
 }
 
 // ---- The choice ----
@@ -117,11 +130,11 @@ struct Many {
 template <class Choose>
 static __device__ void make_plan(const ExpertsParams& e, Plan& plan, Choose choose)
 {
-    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, vectors = e.sequences->count;
+    u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, vectors = vectors_of(e);
     for (u32 i = threadIdx.x; i < MAX_EXPERTS; i += THREADS)
         plan.masks[i] = 0;
     if (threadIdx.x < vectors)
-        plan.memory[threadIdx.x] = e.sequences->list[threadIdx.x].vectors;
+        plan.memory[threadIdx.x] = e.sequences ? e.sequences->list[threadIdx.x].vectors : 0;
     __syncthreads();
 #pragma unroll 1
     for (u32 v = warp; v < vectors; v += WARPS) {
@@ -228,7 +241,8 @@ struct Walk {
     }
 };
 
-// The sums of a band with `count` vectors: those of a pair of rows at `sums`, of the next vector `distance` elements on.
+// The sums of a band with `count` vectors: those of a pair of rows at `sums`, of the next vector `distance` elements
+// on.
 template <class F, int VECTORS, class W>
 static __device__ void multiply(const Layout& l, Ring<STAGES>& ring, W& walk, const u8* const (&vectors)[VECTORS],
                                 u32 count, float2* sums, u32 distance)
@@ -398,9 +412,9 @@ static __device__ void firsts(const ExpertsParams& e)
     let_next_begin();
     wait_for_previous();
     make_plan(e, plan, [&](u32 v) {
-        Chosen chosen(at(plan.memory[v], e.logits), e.experts, e.used);
+        Chosen chosen(of_vector(e, plan.memory[v], v, e.logits, e.experts * 4), e.experts, e.used);
         if (blockIdx.x == 0)
-            chosen.store(at(plan.memory[v], e.choices), e.used);
+            chosen.store(of_vector(e, plan.memory[v], v, e.choices, e.used * sizeof(Choice)), e.used);
         return chosen.expert;
     });
     Many work = {plan};
@@ -413,7 +427,8 @@ static __device__ void firsts(const ExpertsParams& e)
             mask = plan.list[entry].vectors, expert = plan.list[entry].expert;
 #pragma unroll
             for (int n = 0; n < GROUP; ++n)
-                vectors[n] = (const u8*)at(plan.memory[users.vector[n]], p.input);
+                vectors[n] = (const u8*)of_vector(e, plan.memory[users.vector[n]], users.vector[n], p.input,
+                                                  e.input_bytes);
             return users.count;
         },
         [&](u32 n) {
@@ -423,7 +438,8 @@ static __device__ void firsts(const ExpertsParams& e)
                 rest &= rest - 1;
             u32 vector = __ffs(rest) - 1;
             u32 slot = slot_of(e, plan, vector, expert);
-            return (u8*)at(plan.memory[vector], p.output) + (u64)slot * e.hidden_bytes;
+            float* first = of_vector(e, plan.memory[vector], vector, p.output, e.used * e.hidden_bytes);
+            return (u8*)first + (u64)slot * e.hidden_bytes;
         });
 }
 
@@ -530,7 +546,9 @@ static __device__ void seconds(const ExpertsParams& e)
     ring.init((u8*)dynamic + warp * STAGES * 8 * F::BYTES, 0, false);
     let_next_begin();
     wait_for_previous();
-    make_plan(e, plan, [&](u32 v) { return at(plan.memory[v], e.choices)[lane < e.used ? lane : 0].expert; });
+    make_plan(e, plan, [&](u32 v) {
+        return of_vector(e, plan.memory[v], v, e.choices, e.used * sizeof(Choice))[lane < e.used ? lane : 0].expert;
+    });
     Many work = {plan};
     ManyPlaces<F> places(work, p.rows);
     Walk<F, ManyPlaces<F>> walk(e, l, places, lane);
@@ -546,10 +564,12 @@ static __device__ void seconds(const ExpertsParams& e)
         const u8* vectors[GROUP];
 #pragma unroll
         for (int n = 0; n < GROUP; ++n) {
-            u8* memory = plan.memory[users.vector[n]];
-            vectors[n] = (const u8*)at(memory, p.input) + (u64)users.slot[n] * e.hidden_bytes;
+            u32 vector = users.vector[n], slot = users.slot[n];
+            const float* input = of_vector(e, plan.memory[vector], vector, p.input, e.used * e.hidden_bytes);
+            float* output = of_vector(e, plan.memory[vector], vector, p.output, (u64)e.used * p.rows * 4);
+            vectors[n] = (const u8*)input + (u64)slot * e.hidden_bytes;
             if (lane == n)
-                targets[warp][n] = at(memory, p.output) + (u64)users.slot[n] * p.rows;
+                targets[warp][n] = output + (u64)slot * p.rows;
         }
         multiply<F, GROUP>(l, ring, walk, vectors, users.count, sums[warp][0], F::PAIRS);
         __syncwarp();
@@ -565,24 +585,36 @@ static __device__ void seconds(const ExpertsParams& e)
     }
 }
 
-// Adds the results of the experts that a vector uses: `input` has those of a sequence. Grid (parts of a vector,
-// sequences).
+// Adds the results of the experts that a vector uses. Grid (parts of a vector, vectors).
 extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_constant__ ExpertsParams e)
 {
     const ProductParams& p = e.product;
     let_next_begin();
     wait_for_previous();
-    u32 row = blockIdx.x * THREADS + threadIdx.x;
-    if (blockIdx.y >= e.sequences->count || row >= p.rows)
+    u32 row = blockIdx.x * THREADS + threadIdx.x, v = blockIdx.y;
+    if (v >= vectors_of(e) || row >= p.rows)
         return;
-    u8* memory = e.sequences->list[blockIdx.y].vectors;
-    const Choice* choices = at(memory, e.choices);
-    const float* from = at(memory, p.input);
-    float value = at(memory, p.other)[row];
+    u8* memory = e.sequences ? e.sequences->list[v].vectors : 0;
+    const Choice* choices = of_vector(e, memory, v, e.choices, e.used * sizeof(Choice));
+    const float* from = of_vector(e, memory, v, p.input, (u64)e.used * p.rows * 4);
+    float value = of_vector(e, memory, v, p.other, p.rows * 4)[row];
 #pragma unroll 1
     for (u32 n = 0; n < e.used; ++n)
         value = fmaf(choices[n].weight, from[(u64)n * p.rows + row], value);
-    at(memory, p.output)[row] = value;
+    of_vector(e, memory, v, p.output, p.rows * 4)[row] = value;
+}
+
+// Brings rows into the form of a product's vector. Grid (rows).
+template <class F>
+static __device__ void prepare(const ExpertsParams& e)
+{
+    __shared__ float scratch[2 * WARPS];
+    ProductParams p = e.product;
+    p.input += (u64)blockIdx.x * p.columns;
+    Quads quads;
+    quads.load_norm(p);
+    quads.load_vector(p, Settled());
+    before<F>(p, (u8*)p.output + (u64)blockIdx.x * e.input_bytes, scratch, quads, Settled());
 }
 
 #define KERNEL(name, format, work)                                                                                    \
@@ -597,6 +629,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) combine(const __grid_const
     KERNEL(second_##name, format, second)                                                                             \
     KERNEL(seconds_##name, format, seconds)
 
+KERNEL(prepare_rounded, Q6K, prepare)
+KERNEL(prepare_units, F16, prepare)
+KERNEL(prepare_plain, F32, prepare)
 FORMAT(f32, F32)
 FORMAT(f16, F16)
 FORMAT(bf16, BF16)

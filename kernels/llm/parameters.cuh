@@ -417,13 +417,14 @@ static_assert(sizeof(Choice) == 8, "size of Choice");
 // The products of the experts that one vector uses, or one of each sequence.
 struct ExpertsParams {
     // The matrices of all experts, one after another; `rows` are those of one. For several sequences, `input`,
-    // `other` and `output` are places in the memory of a sequence. Batches are not used.
+    // `other` and `output` are places in the memory of a sequence; for rows, they are the first row's. Batches are
+    // not used.
     ProductParams product;
     // The router's numbers, one per expert.
     const float* logits;
     // Those of each vector, the largest number first.
     Choice* choices;
-    // Null for one vector.
+    // Null for one vector, and for rows.
     const SequenceTable* sequences;
     // Bytes from an expert's matrix to the next.
     u64 expert_bytes;
@@ -434,6 +435,9 @@ struct ExpertsParams {
     u32 experts;
     // Experts that a vector uses.
     u32 used;
+    // Number of rows, and bytes from the input of the first products to that of the next row.
+    u32 vectors;
+    u32 input_bytes;
 };
 AT(ExpertsParams, product, 0);
 AT(ExpertsParams, logits, 144);
@@ -444,7 +448,9 @@ AT(ExpertsParams, hidden_bytes, 176);
 AT(ExpertsParams, form, 180);
 AT(ExpertsParams, experts, 184);
 AT(ExpertsParams, used, 188);
-static_assert(sizeof(ExpertsParams) == 192, "size of ExpertsParams");
+AT(ExpertsParams, vectors, 192);
+AT(ExpertsParams, input_bytes, 196);
+static_assert(sizeof(ExpertsParams) == 200, "size of ExpertsParams");
 
 // The attention of one token of each sequence. Grid (as for one, chunks, sequences).
 struct BatchAttentionParams {

@@ -1,7 +1,7 @@
 //! The feed-forward networks of models with experts: the launches of `kernels/llm/experts.cu`.
 
 use bytemuck::bytes_of;
-use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program};
+use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program, Queue};
 
 use super::engine::{
     BLOCK, Inner, ProductCall, STAGES, WARPS, of_format, of_formats, rounds, tiles_bytes, vector_bytes,
@@ -13,7 +13,7 @@ use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::{cubins, word, words};
 use crate::model::{Experts, Model, Shape};
-use crate::parameters::{Choice, Epilogue, ExpertsParams, HiddenForm, Prologue};
+use crate::parameters::{Choice, Epilogue, ExpertsParams, HiddenForm, MAX_SEQUENCES, Prologue};
 
 /// Most experts of a layer, and most that a token uses.
 const MOST: usize = 256;
@@ -35,6 +35,38 @@ pub(super) fn sizes(shape: &Shape) -> [usize; 4] {
     [count * 4, used * size_of::<Choice>(), used * hidden, used * shape.width * 4]
 }
 
+/// GPU addresses of the experts' vectors of a prompt: each has a row per token.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ExpertRows {
+    pub(super) router: u64,
+    choices: u64,
+    hidden: u64,
+    partial: u64,
+    prepared: u64,
+}
+
+impl ExpertRows {
+    /// The rows at addresses that `next` makes of their bytes.
+    pub(super) fn new(shape: &Shape, next: impl FnMut(usize) -> u64) -> Self {
+        let [router, choices, hidden, partial] = sizes(shape);
+        let prepared = BlockType::ALL.map(|block| vector_bytes(block, shape.width)).into_iter().max();
+        let bytes = [router, choices, hidden, partial, prepared.unwrap_or(0)];
+        let [router, choices, hidden, partial, prepared] = bytes.map(next);
+        Self { router, choices, hidden, partial, prepared }
+    }
+}
+
+/// The launches for several vectors.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    /// Brings vectors into the form of the first products.
+    Prepare,
+    First,
+    Second,
+    /// Adds the results.
+    Combine,
+}
+
 /// Kernels by format: of one vector, and of several sequences.
 #[derive(Debug)]
 pub(super) struct ExpertKernels {
@@ -43,6 +75,8 @@ pub(super) struct ExpertKernels {
     firsts: [Kernel; BlockType::ALL.len()],
     seconds: [Kernel; BlockType::ALL.len()],
     combine: Kernel,
+    /// The forms of rows: rounded, in units, plain.
+    prepare: [Kernel; 3],
 }
 
 impl ExpertKernels {
@@ -66,6 +100,11 @@ impl ExpertKernels {
             firsts: of_formats(&program, "firsts")?,
             seconds: of_formats(&program, "seconds")?,
             combine: program.kernel("combine")?,
+            prepare: [
+                program.kernel("prepare_rounded")?,
+                program.kernel("prepare_units")?,
+                program.kernel("prepare_plain")?,
+            ],
         }))
     }
 }
@@ -127,6 +166,7 @@ impl Inner {
             form: form(down) as u32,
             experts,
             used,
+            ..ExpertsParams::default()
         })
     }
 
@@ -156,6 +196,17 @@ impl Inner {
             output: at.x,
             other: at.x,
             packed_output: false,
+        }
+    }
+
+    /// A part of the work for several vectors.
+    fn part<'a>(&'a self, at: &Addresses, number: usize, part: Part) -> ProductCall<'a> {
+        let (first, second) = (self.first_experts(at, number), self.second_experts(at, number));
+        match part {
+            Part::Prepare => ProductCall { output: at.prepared, ..first },
+            Part::First => ProductCall { input: at.prepared, ..first },
+            Part::Second => ProductCall { output: at.partial, ..second },
+            Part::Combine => ProductCall { input: at.partial, ..second },
         }
     }
 
@@ -198,6 +249,56 @@ impl Inner {
         Ok(())
     }
 
+    /// The launches for `count` tokens of a prompt: up to [`MAX_SEQUENCES`] of them read the weights together.
+    pub(super) fn launch_experts_of_prompt(
+        &self,
+        queue: &mut Queue,
+        (x, rows): (u64, ExpertRows),
+        number: usize,
+        count: usize,
+    ) -> Result<()> {
+        let (kernels, Experts { count: experts, used }) = self.experts();
+        let (up, down) = matrices(&self.weights.layers[number]);
+        let (up, down) = (up.place, down.place);
+        let (hidden, prepared) = (vector_bytes(down.block, down.columns), vector_bytes(up.block, up.columns));
+        let mut launch =
+            |kernel: &Kernel, grid: [usize; 2], first: usize, vectors: usize, part: Part, tiles| {
+                // CAST: usize is at most 64 bits.
+                let row = |address: u64, bytes: usize| address + (first * bytes) as u64;
+                let at = Addresses {
+                    x: row(x, down.rows / experts * 4),
+                    prepared: row(rows.prepared, prepared),
+                    router: row(rows.router, experts * 4),
+                    choices: row(rows.choices, used * size_of::<Choice>()),
+                    hidden: row(rows.hidden, used * hidden),
+                    partial: row(rows.partial, used * (down.rows / experts) * 4),
+                    ..Addresses::default()
+                };
+                let call = self.part(&at, number, part);
+                let mut parameters = self.experts_product(&at, &call, down.block, 0)?;
+                [parameters.vectors, parameters.input_bytes] = words([vectors, prepared])?;
+                let (grid, arguments) = (words(grid)?, [Arg::Bytes(bytes_of(&parameters))]);
+                // SAFETY: as for other products of a prompt; choices are below the number of experts.
+                unsafe {
+                    queue.launch_with_shared(kernel, (grid[0], grid[1]), BLOCK, word(tiles)?, &arguments)?
+                };
+                Ok::<(), Error>(())
+            };
+        // CAST: the forms are numbered as the kernels.
+        launch(&kernels.prepare[form(up.block) as usize], [count, 1], 0, count, Part::Prepare, 0)?;
+        for first in (0..count).step_by(MAX_SEQUENCES) {
+            let vectors = MAX_SEQUENCES.min(count - first);
+            for (kernels, block, part) in
+                [(&kernels.firsts, up.block, Part::First), (&kernels.seconds, down.block, Part::Second)]
+            {
+                let (kernel, tiles) = (of_format(kernels, block), tiles_bytes(block, STAGES));
+                launch(kernel, [self.sms, 1], first, vectors, part, tiles)?;
+            }
+        }
+        let blocks = self.shape.width.div_ceil(BLOCK as usize);
+        launch(&kernels.combine, [blocks, count], 0, count, Part::Combine, 0)
+    }
+
     /// The launches for up to `size` sequences, whose table is at `sequences`. The rounded vectors are in
     /// [`Addresses::prepared`].
     pub(super) fn launch_experts_of_batch(
@@ -208,13 +309,11 @@ impl Inner {
         (sequences, size): (u64, usize),
     ) -> Result<()> {
         let (kernels, _) = self.experts();
-        let up = ProductCall { input: at.prepared, ..self.first_experts(at, number) };
-        let down = self.second_experts(at, number);
-        let block = down.matrix.place.block;
-        let apart = ProductCall { output: at.partial, ..self.second_experts(at, number) };
-        for (call, kernels) in [(&up, &kernels.firsts), (&apart, &kernels.seconds)] {
+        let block = self.second_experts(at, number).matrix.place.block;
+        for (part, kernels) in [(Part::First, &kernels.firsts), (Part::Second, &kernels.seconds)] {
+            let call = self.part(at, number, part);
             let own = call.matrix.place.block;
-            let parameters = self.experts_product(at, call, block, sequences)?;
+            let parameters = self.experts_product(at, &call, block, sequences)?;
             let (grid, shared) = (word(self.sms)?, word(tiles_bytes(own, STAGES))?);
             let arguments = [Arg::Bytes(bytes_of(&parameters))];
             // SAFETY: as for other products of a batch; choices are below the number of experts.
@@ -222,8 +321,7 @@ impl Inner {
                 graph.launch_with_shared(of_format(kernels, own), grid, BLOCK, shared, &arguments)?;
             }
         }
-        let sum = ProductCall { input: at.partial, ..down };
-        let parameters = self.experts_product(at, &sum, block, sequences)?;
+        let parameters = self.experts_product(at, &self.part(at, number, Part::Combine), block, sequences)?;
         let arguments = [Arg::Bytes(bytes_of(&parameters))];
         let grid: [u32; 2] = words([self.shape.width.div_ceil(BLOCK as usize), size])?;
         // SAFETY: as above.

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 use tegra_hcq::{Arg, Buffer, Device, Dim3, Fence, Kernel, Program, Queue};
 
 use super::engine::{Inner, TIMEOUT};
+use super::experts::ExpertRows;
 use super::memory::Sizes;
 use super::places::Addresses;
 use super::weights::{self, Packed};
@@ -153,6 +154,7 @@ struct Vectors {
     queries: u64,
     hidden: u64,
     gate: u64,
+    experts: ExpertRows,
 }
 
 /// The layout of a batch of `tokens` tokens from `base` on, and its end.
@@ -177,8 +179,14 @@ fn layout(shape: &Shape, tokens: usize, base: u64) -> (Vectors, u64) {
         end = (start + (tokens * row_bytes) as u64).next_multiple_of(256);
         start
     };
-    let (hidden, gate) = (next(shape.ffn * 4), next(shape.ffn * 4));
-    let vectors = Vectors { x, rotation, factors, rounded, qkv, attended, queries: halves, hidden, gate };
+    let (mut hidden, mut gate, mut experts) = (0, 0, ExpertRows::default());
+    if shape.experts.is_some() {
+        experts = ExpertRows::new(shape, next);
+    } else {
+        (hidden, gate) = (next(shape.ffn * 4), next(shape.ffn * 4));
+    }
+    let queries = halves;
+    let vectors = Vectors { x, rotation, factors, rounded, qkv, attended, queries, hidden, gate, experts };
     (vectors, end.max(attention_end))
 }
 
@@ -189,7 +197,7 @@ pub(super) fn tokens(shape: &Shape, context: usize, sizes: Sizes, wanted: usize)
     // CAST: a few MiB.
     let most = sizes.prompts / per_token as usize;
     let most = if most > TILE { most / TILE * TILE } else { most };
-    let tokens = if shape.experts.is_some() { 0 } else { wanted.min(context).min(most) };
+    let tokens = wanted.min(context).min(most);
     if tokens < FEWEST { 0 } else { tokens }
 }
 
@@ -412,6 +420,13 @@ impl Run<'_> {
             self.product(&layer.output, Epilogue::Add, v.x, shape.width)?;
 
             let norm = Some(layer.feed_forward_norm);
+            if let Some(router) = &layer.router {
+                self.round(v.x, norm, router)?;
+                self.product(router, Epilogue::Store, v.experts.router, router.place.rows)?;
+                let (experts, count) = ((v.x, v.experts), self.source.count);
+                engine.launch_experts_of_prompt(self.queue, experts, number, count)?;
+                continue;
+            }
             match &layer.up {
                 weights::Up::Pairs(up) | weights::Up::Plain(up) => {
                     let pairs = matches!(layer.up, weights::Up::Pairs(_));

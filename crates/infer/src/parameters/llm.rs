@@ -250,15 +250,16 @@ gpu_structs! { TABLE:
     }
 
     /// The products of the experts that one vector uses, or one of each sequence.
-    struct ExpertsParams, 192 bytes {
+    struct ExpertsParams, 200 bytes {
         /// The matrices of all experts, one after another; `rows` are those of one. For several sequences, `input`,
-        /// `other` and `output` are places in the memory of a sequence. Batches are not used.
+        /// `other` and `output` are places in the memory of a sequence; for rows, they are the first row's. Batches are
+        /// not used.
         0 => product: ProductParams;
         /// The router's numbers, one per expert.
         144 => logits: u64 as "const float*";
         /// Those of each vector, the largest number first.
         152 => choices: u64 as "Choice*";
-        /// Null for one vector.
+        /// Null for one vector, and for rows.
         160 => sequences: u64 as "const SequenceTable*";
         /// Bytes from an expert's matrix to the next.
         168 => expert_bytes: u64;
@@ -269,6 +270,9 @@ gpu_structs! { TABLE:
         184 => experts: u32;
         /// Experts that a vector uses.
         188 => used: u32;
+        /// Number of rows, and bytes from the input of the first products to that of the next row.
+        192 => vectors: u32;
+        196 => input_bytes: u32;
     }
 
     /// The attention of one token of each sequence. Grid (as for one, chunks, sequences).

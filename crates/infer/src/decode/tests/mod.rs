@@ -373,6 +373,13 @@ fn prompts_in_batches_agree_with_64_bit_floats_in_every_architecture() {
         println!("{}: {error:e}", recipe.architecture);
         assert!(error < 1e-3, "{}: {error:e}", recipe.architecture);
     }
+    // More tokens than share weights.
+    for block in [BlockType::Q8_0, BlockType::F16] {
+        let experts = Recipe { experts: [5, 2], ..small(Recipe::tiny_qwen3moe(), block) };
+        let error = prompt_error(&experts, 40);
+        println!("experts in {block}: {error:e}");
+        assert!(error < 1e-3, "experts in {block}: {error:e}");
+    }
 }
 
 #[test]
