@@ -9,7 +9,8 @@
 //!
 //! A layer takes five launches: norm and the product of queries, keys and values; attention with rotation and the
 //! append to the cache; the attention's output; norm and the first products of the feed-forward network; its last
-//! product. Files that mix formats in one of these steps take one launch more, and models with experts one for the router.
+//! product. Files that mix formats in one of these steps take one launch more, and models with experts one for the
+//! router.
 //!
 //! With [`Layers::Persistent`], one launch computes all layers and the logits: its blocks wait for each other
 //! at a counter between the phases, and copy later weights meanwhile. The results have the same bits.
