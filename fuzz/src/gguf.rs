@@ -8,14 +8,14 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::mem::discriminant;
 
 use infer::Error;
-use infer::chat::{Format, Message, Role};
+use infer::chat::{Conversation, Message, Role, Template};
 use infer::gguf::File;
 use infer::model::Model;
 use infer::reference::{CacheFormat, Reference};
 use infer::tokenizer::{Controls, Tokenizer};
 
 /// A text with words of all kinds.
-const TEXT: &str = "The world's 12345 é 日本\n\n <|eot_id|>\u{0}!";
+const TEXT: &str = "The world's 12345 é 日本\n\n <|eot_id|>!";
 
 /// The kind of an error.
 fn kind(error: &Error) -> u64 {
@@ -63,11 +63,24 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         Ok(tokenizer) => {
             let tokens = tokenizer.encode(TEXT, Controls::AsText);
             let written: Vec<u8> = tokens.iter().flat_map(|token| tokenizer.bytes(*token)).copied().collect();
-            assert_eq!(written, TEXT.as_bytes());
+            if tokenizer.adds_space() {
+                let words =
+                    |bytes: &[u8]| bytes.iter().filter(|byte| **byte != b' ').copied().collect::<Vec<u8>>();
+                assert_eq!(words(&written), words(TEXT.as_bytes()));
+            } else {
+                assert_eq!(written, TEXT.as_bytes());
+            }
             behaviours.insert(hashed((tokenizer.splitter(), tokens.len(), tokenizer.stops().count())));
-            let chat = Format::of(&file)
-                .and_then(|format| format.encode(&tokenizer, &[Message::new(Role::User, TEXT)]));
-            behaviours.insert(chat.map_or_else(|error| kind(&error), |tokens| hashed(tokens.len())));
+            let conversation = Conversation::new([Message::new(Role::User, TEXT)]);
+            let chat = Template::of(&file).and_then(|template| template.encode(&tokenizer, &conversation));
+            behaviours.insert(match chat {
+                Err(error) => kind(&error),
+                Ok(mut prompt) => {
+                    let parts = prompt.tokens.iter().flat_map(|token| prompt.parser.push(&tokenizer, *token));
+                    let parts = parts.count() + prompt.parser.finish().len();
+                    hashed((prompt.tokens.len(), parts))
+                }
+            });
         }
     }
     match Model::new(file) {

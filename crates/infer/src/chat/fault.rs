@@ -6,12 +6,12 @@ pub(super) const KEY: &str = "tokenizer.chat_template";
 /// Why conversations with a model are not possible.
 ///
 /// ```
-/// use infer::chat::{ChatFault, Format};
+/// use infer::chat::{ChatFault, Template};
 /// use infer::model::Model;
 /// use infer::synthetic::Recipe;
 ///
 /// let model = Model::from_bytes(Recipe::tiny_gpt2().to_bytes()?)?;
-/// let error = Format::of(model.file()).unwrap_err();
+/// let error = Template::of(model.file()).unwrap_err();
 /// assert!(matches!(error, infer::Error::Chat(ChatFault::NoTemplate)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -22,21 +22,35 @@ pub enum ChatFault {
     #[error("the model does not support conversations (it has no `{KEY}`): give a prompt instead")]
     NoTemplate,
 
-    /// The file's template is of an unknown format.
+    /// The file's template is not one.
     #[error(
-        "the model's `{KEY}` is neither LLaMA 3's nor ChatML's (it begins with {start:?}): give a prompt in \
-         the format of the model"
+        "line {line} of the model's `{KEY}` is wrong: {reason}; give a prompt in the format of the model"
     )]
-    UnknownTemplate {
-        /// The start of the template.
-        start: String,
+    Syntax {
+        /// Line of the template, from 1; 0 if unknown.
+        line: usize,
+        /// The template engine's reason.
+        reason: String,
     },
 
-    /// The vocabulary lacks a token of the format.
-    #[error("the vocabulary has no control token {0}, which the model's `{KEY}` needs")]
-    MissingToken(&'static str),
+    /// The template fails for this conversation.
+    #[error("line {line} of the model's `{KEY}` cannot write this conversation: {reason}")]
+    Rendering {
+        /// Line of the template, from 1; 0 if unknown.
+        line: usize,
+        /// The template engine's reason.
+        reason: String,
+    },
+
+    /// The template refuses this conversation.
+    #[error("the model's `{KEY}` refuses this conversation: {0}")]
+    Refused(String),
+
+    /// The template needs more time or memory than a conversation of this size is given.
+    #[error("the model's `{KEY}` takes too long, or writes too much")]
+    TooMuch,
 
     /// A role is unknown.
-    #[error("{0:?} is not a role; roles are system, user and assistant")]
+    #[error("{0:?} is not a role; roles are system, user, assistant and tool")]
     UnknownRole(String),
 }

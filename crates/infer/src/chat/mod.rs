@@ -1,16 +1,27 @@
-//! Conversations: how a model wants turns to be written.
+//! Conversations: how a model wants turns to be written, and what its answers mean.
 //!
-//! A file has a template in a language for templates. The formats of the supported models are recognised by what the
-//! template writes around a turn; templates that write something else are refused, because a model that is addressed
-//! in a wrong format answers badly without an error.
+//! A file has a template in Jinja's language, which writes a conversation as text with the names of control tokens.
+//! [`Template`] runs it, with the functions and settings of the `transformers` library.
+//!
+//! Texts of messages and tools cannot become control tokens. Before the template sees a text, the name of each control
+//! token in it gets a mark behind its first character, so the name is not found in what the template writes. The mark
+//! is removed before the text becomes tokens. Only a template that itself completes a name around a text could make a
+//! token of it. Tokens that a vocabulary calls added rather than control (`<think>`) are found in texts, as everywhere.
+//!
+//! The template is untrusted: its time and memory are limited by the size of the conversation.
 
+mod answer;
 pub(crate) mod fault;
+mod syntax;
+mod template;
+
+use serde_json::{Map, Value, json};
+use std::time::SystemTime;
 
 use crate::error::{Error, Result};
-use crate::gguf::File;
-use crate::tokenizer::{Controls, Tokenizer};
+pub use answer::{Answer, AnswerParser, AnswerPart};
 pub use fault::ChatFault;
-use fault::KEY;
+pub use template::{Prompt, Template};
 
 /// The author of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -22,6 +33,8 @@ pub enum Role {
     User,
     /// The model.
     Assistant,
+    /// A tool that the model called.
+    Tool,
 }
 
 impl Role {
@@ -31,6 +44,7 @@ impl Role {
             Self::System => "system",
             Self::User => "user",
             Self::Assistant => "assistant",
+            Self::Tool => "tool",
         }
     }
 }
@@ -39,11 +53,22 @@ impl core::str::FromStr for Role {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self> {
-        let all = [Self::System, Self::User, Self::Assistant];
+        let all = [Self::System, Self::User, Self::Assistant, Self::Tool];
         all.into_iter()
             .find(|role| role.name() == text)
-            .ok_or_else(|| fault(ChatFault::UnknownRole(text.to_owned())))
+            .ok_or_else(|| Error::Chat(ChatFault::UnknownRole(text.to_owned())))
     }
+}
+
+/// A call of a tool by the model.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolCall {
+    /// What results name the call by; models that number their calls write it.
+    pub id: Option<String>,
+    /// Name of the tool.
+    pub name: String,
+    /// The arguments: a JSON object as text.
+    pub arguments: String,
 }
 
 /// A turn of a conversation.
@@ -51,182 +76,100 @@ impl core::str::FromStr for Role {
 pub struct Message {
     /// Who says it.
     pub role: Role,
-    /// The text.
+    /// The text; of a tool, its result.
     pub text: String,
+    /// The model's thoughts in front of the text.
+    pub reasoning: Option<String>,
+    /// Tools that the model called behind the text.
+    pub tool_calls: Vec<ToolCall>,
+    /// The call that a tool's result belongs to.
+    pub tool_call_id: Option<String>,
+    /// The name of a tool or of a participant.
+    pub name: Option<String>,
 }
 
 impl Message {
-    /// A turn.
+    /// A turn that is a text.
     pub fn new(role: Role, text: impl Into<String>) -> Self {
-        Self { role, text: text.into() }
-    }
-}
-
-/// How a model wants conversations to be written.
-///
-/// ```
-/// use infer::chat::{Format, Message, Role};
-/// use infer::model::Model;
-/// use infer::synthetic::Recipe;
-/// use infer::tokenizer::Tokenizer;
-///
-/// let model = Model::from_bytes(Recipe::tiny_qwen2().to_bytes()?)?;
-/// let tokenizer = Tokenizer::new(model.file())?;
-/// let format = Format::of(model.file())?;
-/// let tokens = format.encode(&tokenizer, &[Message::new(Role::User, "Hi")])?;
-/// let names: Vec<u8> = tokens.iter().flat_map(|token| tokenizer.bytes(*token)).copied().collect();
-/// assert_eq!(names, b"<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Format {
-    family: Family,
-    /// The instructions of a conversation that has none; `None` if it then begins with the first turn.
-    system: Option<&'static str>,
-    /// Text that the template writes in front of the instructions.
-    preamble: &'static str,
-    /// Whether the template removes thoughts from the model's earlier answers.
-    removes_thoughts: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Family {
-    /// `<|start_header_id|>role<|end_header_id|>`, two line ends, text, `<|eot_id|>`.
-    Llama3,
-    /// `<|im_start|>role`, line end, text, `<|im_end|>`, line end.
-    ChatMl,
-}
-
-/// What LLaMA 3.1 and later write in front of the instructions. The date is the one that their template has for
-/// programs that give none.
-const LLAMA_PREAMBLE: &str = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
-
-/// The instructions that Qwen 2 and 2.5 have without others.
-const QWEN_SYSTEMS: [&str; 2] =
-    ["You are Qwen, created by Alibaba Cloud. You are a helpful assistant.", "You are a helpful assistant."];
-
-/// End of a model's thoughts.
-const THOUGHTS_END: &str = "</think>";
-
-/// A part of a conversation as it is written.
-#[derive(Debug, PartialEq, Eq)]
-enum Part {
-    Control(&'static str),
-    Text(String),
-}
-
-fn fault(fault: ChatFault) -> Error {
-    Error::Chat(fault)
-}
-
-impl Format {
-    /// Recognises the format of a file's template.
-    ///
-    /// # Errors
-    ///
-    /// [`ChatFault::NoTemplate`] or [`ChatFault::UnknownTemplate`].
-    pub fn of(file: &File) -> Result<Self> {
-        let template = file.text(KEY)?.ok_or_else(|| fault(ChatFault::NoTemplate))?;
-        if template.contains("<|start_header_id|>") && template.contains("<|eot_id|>") {
-            let is_dated = template.contains("Cutting Knowledge Date");
-            let preamble = if is_dated { LLAMA_PREAMBLE } else { "" };
-            let system = is_dated.then_some("");
-            return Ok(Self { family: Family::Llama3, system, preamble, removes_thoughts: false });
-        }
-        if template.contains("<|im_start|>") && template.contains("<|im_end|>") {
-            let system = QWEN_SYSTEMS.into_iter().find(|system| template.contains(system));
-            let removes_thoughts = template.contains(THOUGHTS_END);
-            return Ok(Self { family: Family::ChatMl, system, preamble: "", removes_thoughts });
-        }
-        Err(fault(ChatFault::UnknownTemplate { start: template.chars().take(60).collect() }))
-    }
-
-    /// The format's name.
-    pub const fn name(&self) -> &'static str {
-        match self.family {
-            Family::Llama3 => "LLaMA 3",
-            Family::ChatMl => "ChatML",
+        Self {
+            role,
+            text: text.into(),
+            reasoning: None,
+            tool_calls: Vec::new(),
+            tool_call_id: None,
+            name: None,
         }
     }
 
-    /// The tokens of a conversation and of the start of the model's answer. Texts cannot contain control tokens: their
-    /// names are texts there.
-    ///
-    /// # Errors
-    ///
-    /// [`ChatFault::MissingToken`] if the vocabulary lacks a token of the format.
-    pub fn encode(&self, tokenizer: &Tokenizer, messages: &[Message]) -> Result<Vec<u32>> {
-        let mut tokens: Vec<u32> = tokenizer.bos().into_iter().collect();
-        for part in self.write(messages) {
-            match part {
-                Part::Text(text) => tokens.extend(tokenizer.encode(&text, Controls::AsText)),
-                Part::Control(name) => {
-                    let token =
-                        tokenizer.control(name).ok_or_else(|| fault(ChatFault::MissingToken(name)))?;
-                    tokens.push(token);
-                }
+    /// The message as templates read it. Their authors disagree on two fields, see [`Dialect`].
+    fn value(&self, dialect: Dialect) -> Value {
+        let mut value = json!({ "role": self.role.name(), "content": self.text });
+        let fields = [
+            ("reasoning_content", &self.reasoning),
+            ("tool_call_id", &self.tool_call_id),
+            ("name", &self.name),
+        ];
+        for (name, field) in fields {
+            if let Some(text) = field {
+                value[name] = json!(text);
             }
         }
-        Ok(tokens)
-    }
-
-    /// A conversation as it is written. Texts do not follow each other: they are split into words as one.
-    fn write(&self, messages: &[Message]) -> Vec<Part> {
-        let mut parts = Vec::new();
-        let turns = match messages.split_first() {
-            Some((first, rest)) if first.role == Role::System => {
-                self.turn(
-                    Role::System,
-                    &format!("{}{}", self.preamble, self.trimmed(&first.text)),
-                    &mut parts,
-                );
-                rest
+        if self.tool_calls.is_empty() {
+            return value;
+        }
+        if self.text.is_empty() && dialect.has_null {
+            value["content"] = Value::Null;
+        }
+        let call = |call: &ToolCall| {
+            let object = serde_json::from_str(&call.arguments).ok().filter(Value::is_object);
+            let arguments = object.filter(|_| dialect.has_objects).unwrap_or_else(|| json!(call.arguments));
+            let mut value =
+                json!({ "type": "function", "function": { "name": call.name, "arguments": arguments } });
+            if let Some(id) = &call.id {
+                value["id"] = json!(id);
             }
-            _ => {
-                if let Some(system) = self.system {
-                    self.turn(Role::System, &format!("{}{system}", self.preamble), &mut parts);
-                }
-                messages
-            }
+            value
         };
-        for message in turns {
-            match message.role {
-                Role::Assistant if self.removes_thoughts => {
-                    let answer = message.text.rsplit_once(THOUGHTS_END);
-                    let answer = answer.map_or(&*message.text, |(_, answer)| answer.trim_start_matches('\n'));
-                    self.turn(Role::Assistant, answer, &mut parts);
-                }
-                role => self.turn(role, self.trimmed(&message.text), &mut parts),
-            }
-        }
-        self.start(Role::Assistant, "", &mut parts);
-        parts
+        value["tool_calls"] = self.tool_calls.iter().map(call).collect();
+        value
     }
+}
 
-    /// LLaMA's template removes spaces around texts.
-    fn trimmed<'t>(&self, text: &'t str) -> &'t str {
-        if self.family == Family::Llama3 { text.trim() } else { text }
-    }
+/// What a template expects of a message that calls tools.
+#[derive(Clone, Copy, Debug)]
+struct Dialect {
+    /// Arguments are objects, not texts.
+    has_objects: bool,
+    /// The content of a message without a text is null, not empty.
+    has_null: bool,
+}
 
-    fn start(&self, role: Role, text: &str, parts: &mut Vec<Part>) {
-        match self.family {
-            Family::Llama3 => parts.extend([
-                Part::Control("<|start_header_id|>"),
-                Part::Text(role.name().to_owned()),
-                Part::Control("<|end_header_id|>"),
-                Part::Text(format!("\n\n{text}")),
-            ]),
-            Family::ChatMl => {
-                parts.extend([Part::Control("<|im_start|>"), Part::Text(format!("{}\n{text}", role.name()))]);
-            }
-        }
-    }
+/// In the order in which they are tried: the usual one first.
+const DIALECTS: [Dialect; 4] = [
+    Dialect { has_objects: true, has_null: true },
+    Dialect { has_objects: true, has_null: false },
+    Dialect { has_objects: false, has_null: true },
+    Dialect { has_objects: false, has_null: false },
+];
 
-    fn turn(&self, role: Role, text: &str, parts: &mut Vec<Part>) {
-        self.start(role, text, parts);
-        match self.family {
-            Family::Llama3 => parts.push(Part::Control("<|eot_id|>")),
-            Family::ChatMl => parts.extend([Part::Control("<|im_end|>"), Part::Text("\n".to_owned())]),
-        }
+/// What a model is asked.
+#[derive(Clone, Debug, Default)]
+pub struct Conversation {
+    /// The turns; the model's answer follows the last.
+    pub messages: Vec<Message>,
+    /// Tools that the model may call, as OpenAI's interface describes them:
+    /// `{"type": "function", "function": {"name": .., "description": .., "parameters": ..}}`.
+    pub tools: Vec<Value>,
+    /// More variables of the template, such as `enable_thinking` or `reasoning_effort`.
+    pub variables: Map<String, Value>,
+    /// The time for templates that write the date, in the system's time zone; without it they write the date that
+    /// their authors chose.
+    pub now: Option<SystemTime>,
+}
+
+impl Conversation {
+    /// A conversation without tools.
+    pub fn new(messages: impl IntoIterator<Item = Message>) -> Self {
+        Self { messages: messages.into_iter().collect(), ..Self::default() }
     }
 }

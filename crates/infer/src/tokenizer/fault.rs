@@ -1,7 +1,5 @@
 //! Faults of vocabularies.
 
-use super::Splitter;
-
 /// Why a file's vocabulary cannot be used.
 ///
 /// ```
@@ -9,11 +7,11 @@ use super::Splitter;
 /// use infer::tokenizer::{Tokenizer, TokenizerFault};
 ///
 /// let mut writer = Writer::new();
-/// writer.key("tokenizer.ggml.model", Value::Text("llama".to_owned()));
+/// writer.key("tokenizer.ggml.model", Value::Text("bert".to_owned()));
 /// let mut bytes = Vec::new();
 /// writer.write(&mut bytes)?;
 /// let error = Tokenizer::new(&File::from_bytes(bytes)?).unwrap_err();
-/// assert!(matches!(error, infer::Error::Tokenizer(TokenizerFault::SentencePiece)));
+/// assert!(matches!(error, infer::Error::Tokenizer(TokenizerFault::Model(_))));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,22 +21,28 @@ pub enum TokenizerFault {
     #[error("the file has no vocabulary: give tokens instead of text")]
     NoVocabulary,
 
-    /// The vocabulary is one of SentencePiece.
-    #[error(
-        "the vocabulary is a SentencePiece model (`tokenizer.ggml.model` is llama), which is not supported"
-    )]
-    SentencePiece,
-
     /// The vocabulary is of another kind.
-    #[error("vocabularies of kind {0:?} (`tokenizer.ggml.model`) are not supported, only gpt2")]
+    #[error(
+        "vocabularies of kind {0:?} (`tokenizer.ggml.model`) are not supported, only gpt2, llama and gemma4"
+    )]
     Model(String),
 
     /// Texts are split in an unknown way.
-    #[error(
-        "texts are split as {0:?} (`tokenizer.ggml.pre`), which is not supported; supported are {names}",
-        names = Splitter::NAMES.join(", ")
-    )]
+    #[error("texts are split into words as {0:?} (`tokenizer.ggml.pre`), which is not supported")]
     Splitter(String),
+
+    /// Not every token has a score.
+    #[error("`tokenizer.ggml.scores` has {scores} elements; the vocabulary has {count} tokens")]
+    Scores {
+        /// Number of scores.
+        scores: usize,
+        /// Number of tokens.
+        count: usize,
+    },
+
+    /// There are too many tokens that are found as a whole.
+    #[error("the vocabulary has {0} control and added tokens, too many to search texts for")]
+    Added(usize),
 
     /// A key is missing.
     #[error("key `{0}` is missing")]

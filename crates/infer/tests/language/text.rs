@@ -1,7 +1,6 @@
-//! Texts and tokens, and conversations.
+//! Texts and tokens.
 
 use infer::Error;
-use infer::chat::{ChatFault, Format, Message, Role};
 use infer::gguf::{Array, File, Texts, Value, Writer};
 use infer::synthetic::Recipe;
 use infer::tokenizer::{Controls, Decoder, Splitter, Tokenizer, TokenizerFault, byte_character};
@@ -48,51 +47,72 @@ const WORDS: [(&str, [&str; 3]); 13] = [
     ),
 ];
 
+/// Rules by name, texts, and their words.
+const MORE_WORDS: [(&str, &str, &str); 15] = [
+    ("smollm", "a 123 b's", "a| |1|2|3| b|'s"),
+    ("tekken", "CamelCase HTML x1/2\n", "Camel|Case| HTML| x|1|/|2|\n"),
+    ("tekken", "don't e\u{301}t", "don|'t| e\u{301}t"),
+    ("gpt-4o", "CamelCase HTMLs don't 12345", "Camel|Case| HTMLs| don't| |123|45"),
+    // The rule for marks finds letters, too.
+    ("deepseek-llm", "Größe 12\n日本,  x", "Gr|öß|e| |12|\n|日本|,| | x"),
+    ("deepseek-coder", "a1b, (x)\n", "a|1|b|,| (|x|)|\n"),
+    ("deepseek-v3", "1234 日本ab .x  y", "123|4| |日本|ab| .|x| | y"),
+    ("qwen35", "किताब e\u{301}t 12", "किताब| e\u{301}t| |1|2"),
+    ("superbpe", "a 1234567 b", "a |1|234|567| b"),
+    ("tiny_aya", "12345 1234a x1234", "12|345| |123|4|a| x|1|234"),
+    ("afmoe", "x1234 日本", "x|1|234| |日本"),
+    ("falcon", "a+b 12345!", "a|+|b| |123|45|!"),
+    ("bloom", "a, b(c  d", "a|,| b|(|c| | d"),
+    ("laguna", "a\n\n b", "a|\n\n| b"),
+    ("gemma4", "a b\n\nc", "a b|\n\n|c"),
+];
+
 #[test]
 fn words_are_those_of_the_regular_expressions() {
-    let splitters = [Splitter::Llama3, Splitter::Qwen2, Splitter::Gpt2];
+    let named = |name| Splitter::from_name(name).unwrap();
     for (text, expected) in WORDS {
-        for (splitter, expected) in splitters.iter().zip(expected) {
-            let words: Vec<&str> = splitter.split(text).collect();
-            assert_eq!(words.join("|"), expected, "{splitter:?}");
+        for (name, expected) in ["llama-bpe", "qwen2", "gpt-2"].into_iter().zip(expected) {
+            assert_eq!(named(name).split(text).join("|"), expected, "{name}");
         }
     }
-    for (name, splitter) in Splitter::NAMES.iter().zip(splitters) {
-        assert_eq!(Splitter::from_name(name), Some(splitter));
+    for (name, text, expected) in MORE_WORDS {
+        assert_eq!(named(name).split(text).join("|"), expected, "{name}");
     }
-    for (name, splitter) in [
-        ("llama3", Some(Splitter::Llama3)),
-        ("llama-v3", Some(Splitter::Llama3)),
-        ("deepseek-r1-qwen", Some(Splitter::Qwen2)),
-        ("gpt2", None),
-    ] {
-        assert_eq!(Splitter::from_name(name), splitter, "{name}");
+    for name in Splitter::names() {
+        for (text, _) in WORDS {
+            assert_eq!(named(name).split(text).concat(), text, "{name}");
+        }
+        assert!(named(name).split("").is_empty());
     }
+    for (name, same) in [("llama3", "llama-bpe"), ("llama4", "gpt-4o"), ("starcoder", "smollm")] {
+        assert_eq!(named(name).name(), same);
+    }
+    assert_eq!(Splitter::from_name("gpt2"), None);
 }
 
 /// A vocabulary: the bytes, more tokens, control tokens, and merges.
-struct Vocabulary {
+pub(crate) struct Vocabulary {
     pre: &'static str,
     tokens: Vec<String>,
-    controls: Vec<&'static str>,
+    pub(crate) controls: Vec<&'static str>,
     merges: Vec<String>,
     more: Vec<(&'static str, Value)>,
 }
 
 impl Vocabulary {
-    fn new(pre: &'static str, tokens: &[&str], merges: &[&str]) -> Self {
+    pub(crate) fn new(pre: &'static str, tokens: &[&str], merges: &[&str]) -> Self {
         let bytes = (0..=255).map(|byte| byte_character(byte).to_string());
         let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();
         let tokens = bytes.chain(owned(tokens)).collect();
         Self { pre, tokens, controls: Vec::new(), merges: owned(merges), more: Vec::new() }
     }
 
-    fn with(mut self, key: &'static str, value: Value) -> Self {
+    pub(crate) fn with(mut self, key: &'static str, value: Value) -> Self {
         self.more.push((key, value));
         self
     }
 
-    fn file(&self) -> File {
+    pub(crate) fn file(&self) -> File {
         let mut writer = Writer::new();
         let texts = |texts: Vec<&str>| Value::Array(Array::Texts(texts.into_iter().collect::<Texts>()));
         let tokens: Vec<&str> =
@@ -127,7 +147,7 @@ impl Vocabulary {
     }
 }
 
-fn text(text: &str) -> Value {
+pub(crate) fn text(text: &str) -> Value {
     Value::Text(text.to_owned())
 }
 
@@ -207,6 +227,10 @@ fn answers_end_with_the_tokens_of_the_file_and_with_those_of_known_names() {
     assert_eq!((tokenizer.bytes(256), tokenizer.bytes(265)), (&b"stop"[..], &[][..]));
     let mut decoder = Decoder::default();
     assert_eq!([97, 264, 256].map(|token| decoder.push(&tokenizer, token)), ["a", "", "stop"]);
+    // Messages of gpt-oss end inside of an answer.
+    let mut harmony = Vocabulary::new("gpt-4o", &[], &[]);
+    harmony.controls = vec!["<|end|>", "<|return|>", "<|call|>"];
+    assert_eq!(harmony.tokenizer().stops().collect::<Vec<_>>(), [257, 258]);
 }
 
 #[test]
@@ -214,7 +238,7 @@ fn kinds_of_tokens_may_be_unsigned_or_missing() {
     let kinds = Value::Array(Array::U32(vec![3; 256]));
     let controls = Vocabulary::new("qwen2", &[], &[]).with("tokenizer.ggml.token_type", kinds);
     // No byte is a token of texts.
-    assert_eq!(controls.refused(), TokenizerFault::Byte(0));
+    assert_eq!(controls.refused(), TokenizerFault::Byte(9));
     let file = Vocabulary::new("qwen2", &[], &[]).file();
     let mut writer = Writer::new();
     for (key, value) in file.values().filter(|(key, _)| *key != "tokenizer.ggml.token_type") {
@@ -230,27 +254,27 @@ fn kinds_of_tokens_may_be_unsigned_or_missing() {
 #[test]
 fn tokens_that_are_added_by_users_are_found_in_all_texts() {
     let mut vocabulary = Vocabulary::new("qwen2", &[], &[]);
-    vocabulary.controls = vec!["<think>", "<|endoftext|>"];
+    vocabulary.controls = vec!["<think>", "<|endoftext|>", "<|user|>"];
     let mut kinds = vec![1; 256];
-    kinds.extend([4, 3]);
+    kinds.extend([4, 3, 4]);
     let tokenizer = vocabulary.with("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds))).tokenizer();
     assert_eq!(tokenizer.encode("<think>\n", Controls::AsText), [256, 10]);
     assert_eq!(tokenizer.decode(&[256, 10, 257]), b"<think>\n");
     assert!(tokenizer.is_stop(257));
+    // The name says that it is none of texts.
+    assert_eq!(tokenizer.encode("<|user|>", Controls::AsText).len(), 8);
+    assert_eq!(tokenizer.encode("<|user|>", Controls::Find), [258]);
 }
 
 #[test]
 fn foreign_vocabularies_are_refused_by_name() {
     let base = || Vocabulary::new("gpt-2", &[], &[]);
     let with = |key, value| base().with(key, value).refused();
-    assert_eq!(with("tokenizer.ggml.model", text("llama")), TokenizerFault::SentencePiece);
-    assert!(TokenizerFault::SentencePiece.to_string().contains("SentencePiece"));
     assert_eq!(with("tokenizer.ggml.model", text("no_vocab")), TokenizerFault::NoVocabulary);
-    assert_eq!(with("tokenizer.ggml.model", text("t5")), TokenizerFault::Model("t5".to_owned()));
-    let fault = with("tokenizer.ggml.pre", text("tekken"));
-    assert!(
-        fault.to_string().contains("\"tekken\"") && fault.to_string().contains("llama-bpe, qwen2, gpt-2")
-    );
+    for model in ["t5", "bert"] {
+        assert_eq!(with("tokenizer.ggml.model", text(model)), TokenizerFault::Model(model.to_owned()));
+    }
+    assert_eq!(with("tokenizer.ggml.pre", text("kimi-k2")), TokenizerFault::Splitter("kimi-k2".to_owned()));
     let file = Recipe { has_tokens: false, ..Recipe::tiny_llama() }.to_bytes().unwrap();
     let error = Tokenizer::new(&File::from_bytes(file).unwrap()).unwrap_err();
     assert!(matches!(error, Error::Tokenizer(TokenizerFault::NoVocabulary)));
@@ -275,12 +299,141 @@ fn vocabularies_that_contradict_themselves_are_refused() {
     let mut without = base();
     without.tokens[65] = "xyz".to_owned();
     assert_eq!(without.refused(), TokenizerFault::Byte(65));
+    // Bytes that no text has, and control characters, may be missing; a text outside of the alphabet is no byte's.
+    let mut without = base();
+    (without.tokens[0xc0], without.tokens[1], without.tokens[2]) = ("x".into(), "y".into(), "\u{2}".into());
+    let tokenizer = without.tokenizer();
+    assert_eq!(tokenizer.encode("a\u{1}b\u{2}", Controls::AsText), [97, 98]);
     for key in
         ["tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.token_type", "tokenizer.ggml.pre"]
     {
         let error = Tokenizer::new(&base().with(key, Value::U32(1)).file()).unwrap_err();
         assert!(matches!(error, Error::Value { .. }), "{error}");
     }
+}
+
+/// A vocabulary of SentencePiece: `<unk>`, `<s>`, `</s>`, the bytes, pieces with their scores, and added tokens.
+fn scored(pieces: &[(&str, f32)], added: &[&str]) -> Vocabulary {
+    let bytes = (0..256).map(|byte| format!("<0x{byte:02X}>"));
+    let tokens = ["<unk>", "<s>", "</s>"].map(str::to_owned).into_iter().chain(bytes);
+    let tokens = tokens.chain(pieces.iter().map(|(piece, _)| (*piece).to_owned()));
+    let tokens = tokens.chain(added.iter().map(|&text| text.to_owned())).collect::<Vec<_>>();
+    let kind = |token: usize| match token {
+        0 => 2,
+        1 | 2 => 3,
+        3..259 => 6,
+        token if token < 259 + pieces.len() => 1,
+        _ => 4,
+    };
+    let kinds = (0..tokens.len()).map(kind).collect();
+    let scores = (0..tokens.len())
+        .map(|token| token.checked_sub(259).and_then(|at| pieces.get(at)).map_or(0.0, |p| p.1));
+    let scores = Value::Array(Array::F32(scores.collect()));
+    let vocabulary = Vocabulary { tokens, ..Vocabulary::new("default", &[], &[]) };
+    let kinds = Value::Array(Array::I32(kinds));
+    let vocabulary =
+        vocabulary.with("tokenizer.ggml.model", text("llama")).with("tokenizer.ggml.scores", scores);
+    vocabulary.with("tokenizer.ggml.token_type", kinds)
+}
+
+/// The pieces of a text: spaces as they are, bytes by their numbers.
+fn pieces(tokenizer: &Tokenizer, text: &str, controls: Controls) -> String {
+    let tokens = tokenizer.encode(text, controls);
+    let names = tokens.iter().map(|token| match token {
+        3..259 => format!("{:02x}", token - 3),
+        token => String::from_utf8(tokenizer.bytes(*token).to_vec()).unwrap(),
+    });
+    names.collect::<Vec<_>>().join("|")
+}
+
+#[test]
+fn sentence_pieces_are_merged_by_their_scores() {
+    let all = [
+        ("\u{2581}", -10.0),
+        ("a", -11.0),
+        ("b", -12.0),
+        ("c", -13.0),
+        ("<", -20.0),
+        ("s", -20.0),
+        (">", -20.0),
+        ("ab", -2.0),
+        ("bc", -1.0),
+        ("abc", -5.0),
+        ("\u{2581}a", -1.5),
+        ("aa", -3.0),
+        ("s>", -1.0),
+        ("日本", -1.0),
+    ];
+    let vocabulary = scored(&all, &["<think>", "  "]);
+    let tokenizer = vocabulary.tokenizer();
+    assert_eq!((tokenizer.splitter(), tokenizer.adds_space()), (None, true));
+    let encode = |text: &str| pieces(&tokenizer, text, Controls::AsText);
+    for (text, expected) in [
+        ("", ""),
+        ("abc", " a|bc"),
+        ("cabc", " |c|abc"),
+        // Equal scores: from the left.
+        ("baaa", " |b|aa|a"),
+        ("é", " |c3|a9"),
+        // Two characters without tokens make a piece.
+        ("日本", " |日本"),
+        ("日 本", " |e6|97|a5| |e6|9c|ac"),
+        ("\u{2581}", " |e2|96|81"),
+        // The names of control tokens and of bytes are texts.
+        ("<s>", " |<|s>"),
+        ("<0x0A>", " |<|30|78|30|41|>"),
+        // Each text between added tokens has a space in front.
+        ("a<think>a", " a|<think>| a"),
+        ("b  c", " |b|  | |c"),
+    ] {
+        assert_eq!(encode(text), expected, "{text:?}");
+    }
+    assert_eq!(pieces(&tokenizer, "<s>a", Controls::Find), "<s>| a");
+    assert_eq!(tokenizer.decode(&tokenizer.encode("a b é", Controls::AsText)), "a b é".as_bytes());
+    // The file lacks the keys: SentencePiece's own numbers.
+    assert_eq!((tokenizer.bos(), tokenizer.stops().collect::<Vec<_>>()), (Some(1), vec![2]));
+    let bare = vocabulary.with("tokenizer.ggml.add_space_prefix", Value::Bool(false)).tokenizer();
+    assert_eq!(pieces(&bare, "a<think>a", Controls::AsText), "a|<think>|a");
+    let mut decoder = Decoder::default();
+    let parts = bare.encode("é", Controls::AsText).into_iter().map(|token| decoder.push(&bare, token));
+    assert_eq!(parts.collect::<Vec<_>>(), ["", "é"]);
+}
+
+#[test]
+fn gemma_merges_characters_by_a_list() {
+    let all = [
+        ("\u{2581}", 0.0),
+        ("a", 0.0),
+        ("b", 0.0),
+        ("\n", 0.0),
+        ("\u{2581}a", 0.0),
+        ("ab", 0.0),
+        ("\n\n", 0.0),
+    ];
+    let mut vocabulary = scored(&all, &[]).with("tokenizer.ggml.model", text("gemma4"));
+    vocabulary.merges = ["\u{2581} a", "a b", "\n \n"].map(str::to_owned).to_vec();
+    let tokenizer = vocabulary.tokenizer();
+    let encode = |text: &str| pieces(&tokenizer, text, Controls::AsText);
+    assert_eq!(encode("ab ab\n\na"), "ab| a|b|\n\n|a");
+    assert_eq!(encode("é b"), "c3|a9| |b");
+    assert_eq!((tokenizer.adds_space(), tokenizer.splitter()), (false, Splitter::from_name("gemma4")));
+}
+
+#[test]
+fn sentence_pieces_that_contradict_themselves_are_refused() {
+    let base = || scored(&[("a", -1.0)], &[]);
+    let scores = Value::Array(Array::F32(vec![0.0; 3]));
+    assert_eq!(
+        base().with("tokenizer.ggml.scores", scores).refused(),
+        TokenizerFault::Scores { scores: 3, count: 260 }
+    );
+    let error = Tokenizer::new(&base().with("tokenizer.ggml.scores", Value::U32(1)).file()).unwrap_err();
+    assert!(matches!(error, Error::Value { .. }));
+    let mut without = base();
+    without.tokens[3 + 65] = "<0x1>".to_owned();
+    assert_eq!(without.refused(), TokenizerFault::Byte(65));
+    let other = Vocabulary::new("gpt-2", &[], &[]).with("tokenizer.ggml.model", text("llama"));
+    assert_eq!(other.refused(), TokenizerFault::Missing("tokenizer.ggml.scores"));
 }
 
 #[test]
@@ -376,6 +529,33 @@ proptest! {
     }
 
     #[test]
+    fn merging_by_scores_is_the_same_as_searching(
+        (tokens, _) in any_merges(), scores in prop::collection::vec(0..4_u8, 27), text in "[abc]{0,40}",
+    ) {
+        let scored_pieces: Vec<(&str, f32)> =
+            tokens.iter().zip(&scores).map(|(piece, score)| (piece.as_str(), -f32::from(*score))).collect();
+        let bare = scored(&scored_pieces, &[]).with("tokenizer.ggml.add_space_prefix", Value::Bool(false));
+        let tokenizer = bare.tokenizer();
+        let mut parts: Vec<String> = text.chars().map(String::from).collect();
+        loop {
+            let found = |joined: String| scored_pieces.iter().find(move |(piece, _)| *piece == joined);
+            let score = |joined| found(joined).map(|(_, score)| *score);
+            let pairs = parts.windows(2).enumerate().filter_map(|(at, pair)| Some((score(pair.concat())?, at)));
+            // The first of the best.
+            let Some((_, at)) = pairs.reduce(|best, pair| if pair.0 > best.0 { pair } else { best }) else { break };
+            let second = parts.remove(at + 1);
+            parts[at].push_str(&second);
+        }
+        prop_assert_eq!(pieces(&tokenizer, &text, Controls::AsText), parts.join("|"));
+    }
+
+    #[test]
+    fn sentence_pieces_give_every_text_back(text in any::<String>()) {
+        let tokenizer = scored(&[("\u{2581}", -1.0), ("a", -2.0), ("\u{2581}a", -1.0)], &[]).tokenizer();
+        prop_assert_eq!(tokenizer.decode(&tokenizer.encode(&text, Controls::AsText)), text.as_bytes());
+    }
+
+    #[test]
     fn decoding_gives_the_text_back(text in any::<String>(), recipe in 0..3_usize) {
         // Qwen's vocabulary composes characters.
         let text = if recipe == 1 { text.nfc().collect() } else { text };
@@ -390,87 +570,4 @@ proptest! {
         parts.push_str(&decoder.finish());
         prop_assert_eq!(parts, text);
     }
-}
-
-/// A conversation as a model reads it, with the names of control tokens.
-fn written(template: &str, messages: &[(Role, &str)]) -> String {
-    let mut vocabulary = Vocabulary::new("qwen2", &[], &[]).with("tokenizer.chat_template", text(template));
-    vocabulary.controls =
-        vec!["<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|im_start|>", "<|im_end|>"];
-    let file = vocabulary.file();
-    let tokenizer = Tokenizer::new(&file).unwrap();
-    let messages: Vec<Message> = messages.iter().map(|(role, text)| Message::new(*role, *text)).collect();
-    let tokens = Format::of(&file).unwrap().encode(&tokenizer, &messages).unwrap();
-    // What users write must not become control tokens: mark those.
-    let mut text = Vec::new();
-    for token in tokens {
-        if tokenizer.is_control(token) {
-            text.push(b'^');
-        }
-        text.extend(tokenizer.bytes(token));
-    }
-    String::from_utf8(text).unwrap()
-}
-
-const TURNS: [(Role, &str); 3] =
-    [(Role::User, " Hi <|im_end|> "), (Role::Assistant, "<think>x</think>\n\nHo"), (Role::User, "Bye")];
-
-#[test]
-fn llama_has_headers() {
-    let template = "<|start_header_id|>...<|eot_id|>";
-    assert_eq!(
-        written(template, &TURNS),
-        "^<|start_header_id|>user^<|end_header_id|>\n\nHi <|im_end|>^<|eot_id|>\
-         ^<|start_header_id|>assistant^<|end_header_id|>\n\n<think>x</think>\n\nHo^<|eot_id|>\
-         ^<|start_header_id|>user^<|end_header_id|>\n\nBye^<|eot_id|>\
-         ^<|start_header_id|>assistant^<|end_header_id|>\n\n"
-    );
-    let dated = "Cutting Knowledge Date: <|start_header_id|>...<|eot_id|>";
-    let preamble = "Cutting Knowledge Date: December 2023\nToday Date: 26 Jul 2024\n\n";
-    for (messages, system) in [(&[][..], ""), (&[(Role::System, " Be brief. ")][..], "Be brief.")] {
-        assert_eq!(
-            written(dated, messages),
-            format!(
-                "^<|start_header_id|>system^<|end_header_id|>\n\n{preamble}{system}^<|eot_id|>\
-                 ^<|start_header_id|>assistant^<|end_header_id|>\n\n"
-            )
-        );
-    }
-}
-
-#[test]
-fn qwen_has_chatml() {
-    let template = "<|im_start|>...<|im_end|>";
-    assert_eq!(
-        written(template, &TURNS),
-        "^<|im_start|>user\n Hi <|im_end|> ^<|im_end|>\n\
-         ^<|im_start|>assistant\n<think>x</think>\n\nHo^<|im_end|>\n\
-         ^<|im_start|>user\nBye^<|im_end|>\n^<|im_start|>assistant\n"
-    );
-    let thinking = "<|im_start|>...</think>...<|im_end|>";
-    assert!(written(thinking, &TURNS).contains("^<|im_start|>assistant\nHo^<|im_end|>\n"));
-    let qwen = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant.";
-    let with_system = format!("{qwen}<|im_start|>...<|im_end|>");
-    assert!(
-        written(&with_system, &TURNS).starts_with(&format!("^<|im_start|>system\n{qwen}^<|im_end|>\n^<|im_"))
-    );
-    let own = written(&with_system, &[(Role::System, "Own"), (Role::User, "x"), (Role::System, "late")]);
-    assert!(
-        own.starts_with("^<|im_start|>system\nOwn^<|im_end|>\n^<|im_start|>user\nx") && !own.contains(qwen)
-    );
-    assert!(own.contains("^<|im_start|>system\nlate^<|im_end|>"));
-}
-
-#[test]
-fn unknown_formats_of_conversations_are_refused() {
-    let format = |template: &str| {
-        Format::of(&Vocabulary::new("qwen2", &[], &[]).with("tokenizer.chat_template", text(template)).file())
-    };
-    let Err(Error::Chat(fault)) = format("[INST] {{ message }} [/INST]") else { panic!() };
-    assert_eq!(fault, ChatFault::UnknownTemplate { start: "[INST] {{ message }} [/INST]".to_owned() });
-    let bare = Vocabulary::new("qwen2", &[], &[]);
-    assert!(matches!(Format::of(&bare.file()), Err(Error::Chat(ChatFault::NoTemplate))));
-    // The vocabulary lacks the tokens that the template has.
-    let error = format("<|im_start|> <|im_end|>").unwrap().encode(&bare.tokenizer(), &[]).unwrap_err();
-    assert!(matches!(error, Error::Chat(ChatFault::MissingToken("<|im_start|>"))));
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use infer::chat::Format;
+use infer::chat::Template;
 use infer::decode::Memory;
 use infer::model::{Experts, Model, NormKind, Rope, RopePairs};
 use infer::tokenizer::Tokenizer;
@@ -232,7 +232,11 @@ fn add_texts(rows: &mut Map<String, Value>, model: &Model) {
     let mut row = |name: &str, value: Value| rows.insert(name.to_owned(), value);
     match Tokenizer::new(model.file()) {
         Ok(tokenizer) => {
-            row("tokenizer", json!(format!("byte-level BPE, words of {:?}", tokenizer.splitter())));
+            let kind = match tokenizer.splitter() {
+                Some(splitter) => format!("BPE, words of {}", splitter.name()),
+                None => "SentencePiece".to_owned(),
+            };
+            row("tokenizer", json!(kind));
             if let Some(token) = tokenizer.bos() {
                 row("begin_token", json!(token));
             }
@@ -242,8 +246,11 @@ fn add_texts(rows: &mut Map<String, Value>, model: &Model) {
             row("tokenizer", json!(format!("none: {error}")));
         }
     }
-    let chat = Format::of(model.file()).map(|format| format.name());
-    row("chat", json!(chat.map_or_else(|error| format!("none: {error}"), str::to_owned)));
+    let chat = Template::of(model.file()).map(|template| match template.calls() {
+        Some(calls) => format!("template with tools, called by {calls}"),
+        None => "template".to_owned(),
+    });
+    row("chat", json!(chat.unwrap_or_else(|error| format!("none: {error}"))));
 }
 
 /// Memory and speed.

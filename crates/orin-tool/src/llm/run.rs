@@ -2,14 +2,15 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Result;
-use infer::chat::{Format, Message, Role};
+use infer::chat::{Answer, AnswerParser, AnswerPart, Conversation, Message, Role, Template};
 use infer::decode::{Sampling, Session};
 use infer::model::Model;
 use infer::tokenizer::{Controls, Decoder, Tokenizer};
 use orin_cli::{ExitStatus, Stop, UsageError, plain_stdout, warn, within};
+use serde_json::Value;
 use tegra_hcq::{Device, DeviceKind};
 
 use super::device::{Contexts, DeviceOptions, KvOption, LayersOption, Loaded, bytes_at, context};
@@ -23,7 +24,8 @@ Examples:
   orin llm run --model model.gguf --chat --prompt 'Why is the sky blue?' --temp 0.7 --seed 1
   orin llm run --model model.gguf --chat          a conversation: one line per turn, until Ctrl-D
 
-The text goes to standard output, the statistics to standard error. Ctrl-C ends the text; the exit code is then 130.")]
+The text goes to standard output; thoughts of a conversation and the statistics to standard error. Ctrl-C ends the text;
+the exit code is then 130.")]
 pub(crate) struct Options {
     #[command(flatten)]
     model: ModelOption,
@@ -36,6 +38,9 @@ pub(crate) struct Options {
     /// Instructions in front of the conversation
     #[arg(long, value_name = "TEXT", requires = "chat")]
     system: Option<String>,
+    /// Set a variable of the chat template, such as enable_thinking=false; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable, requires = "chat")]
+    set: Vec<(String, Value)>,
     /// Most tokens of an answer [default: until the model ends it, or the context is full]
     #[arg(short, value_name = "N", value_parser = within(1..=1_usize << 30))]
     n: Option<usize>,
@@ -52,6 +57,12 @@ pub(crate) struct Options {
     kv: KvOption,
     #[command(flatten)]
     device: DeviceOptions,
+}
+
+/// A variable of a template: JSON, or a text.
+fn variable(text: &str) -> Result<(String, Value), String> {
+    let (name, value) = text.split_once('=').ok_or("write it as NAME=VALUE")?;
+    Ok((name.to_owned(), serde_json::from_str(value).unwrap_or_else(|_| value.into())))
 }
 
 /// How tokens are chosen.
@@ -156,18 +167,23 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let context = context(options.ctx, &model);
     let stop = Stop::on_signals()?;
     let mut run = Run { options, model: &model, tokenizer, context, stop, statistics: Statistics::default() };
-    let format = options.chat.then(|| Format::of(model.file())).transpose()?;
-    let mut messages: Vec<Message> =
-        options.system.iter().map(|text| Message::new(Role::System, text.as_str())).collect();
-    let tokens = match (&options.prompt, &format) {
+    let template = options.chat.then(|| Template::of(model.file())).transpose()?;
+    let system = options.system.iter().map(|text| Message::new(Role::System, text.as_str()));
+    let mut conversation = Conversation {
+        variables: options.set.iter().cloned().collect(),
+        now: Some(SystemTime::now()),
+        ..Conversation::new(system)
+    };
+    let (tokens, parser) = match (&options.prompt, &template) {
         (None, None) => {
             return Err(UsageError("give --prompt, or --chat for a conversation".to_owned()).into());
         }
-        (None, Some(_)) => Vec::new(),
-        (Some(prompt), None) => run.tokenizer.encode_prompt(prompt, Controls::Find),
-        (Some(prompt), Some(format)) => {
-            messages.push(Message::new(Role::User, prompt.as_str()));
-            format.encode(&run.tokenizer, &messages)?
+        (None, Some(_)) => (Vec::new(), None),
+        (Some(prompt), None) => (run.tokenizer.encode_prompt(prompt, Controls::Find), None),
+        (Some(prompt), Some(template)) => {
+            conversation.messages.push(Message::new(Role::User, prompt.as_str()));
+            let prompt = template.encode(&run.tokenizer, &conversation)?;
+            (prompt.tokens, Some(prompt.parser))
         }
     };
     run.check(&tokens)?;
@@ -177,17 +193,32 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let contexts = Contexts { sessions: 1, positions: context, kv: options.kv.into() };
     let mut loaded = Loaded::with(&device, &model, contexts, &options.layers.session())?;
     loaded.sessions[0].set_sampling(&sampling)?;
-    match &format {
-        Some(format) if options.prompt.is_none() => {
-            run.converse(format, &mut messages, &mut loaded.sessions[0])?
+    match &template {
+        Some(template) if options.prompt.is_none() => {
+            run.converse(template, &mut conversation, &mut loaded.sessions[0])?
         }
         _ => {
-            run.answer(&tokens, &mut loaded.sessions[0])?;
+            run.answer(&tokens, parser, &mut loaded.sessions[0])?;
         }
     }
     run.statistics.print(&loaded, options.device.bandwidth(device.info()));
     let status = if run.stop.is_requested() { ExitStatus::Interrupted } else { ExitStatus::Success };
     Ok(status.into())
+}
+
+/// Prints a part of an answer: thoughts to standard error.
+fn show(part: &AnswerPart) -> std::io::Result<()> {
+    let mut out = plain_stdout();
+    match part {
+        AnswerPart::Text(text) => out.write_all(text.as_bytes())?,
+        AnswerPart::Reasoning(text) => {
+            let mut errors = std::io::stderr().lock();
+            // The answer continues without the thoughts.
+            let _ = errors.write_all(text.as_bytes()).and_then(|()| errors.flush());
+        }
+        AnswerPart::Call(call) => writeln!(out, "{} {}", call.name, call.arguments)?,
+    }
+    out.flush()
 }
 
 /// The device that a model runs on, for people.
@@ -214,8 +245,8 @@ impl Run<'_> {
     /// Answers each line of standard input.
     fn converse(
         &mut self,
-        format: &Format,
-        messages: &mut Vec<Message>,
+        template: &Template,
+        conversation: &mut Conversation,
         session: &mut Session,
     ) -> Result<()> {
         let mut lines = std::io::stdin().lock().lines();
@@ -227,18 +258,25 @@ impl Run<'_> {
                 let _ = write!(errors, "> ").and_then(|()| errors.flush());
             }
             let Some(line) = lines.next().transpose()? else { break };
-            messages.push(Message::new(Role::User, line));
-            let tokens = format.encode(&self.tokenizer, messages)?;
-            self.check(&tokens)?;
-            let answer = self.answer(&tokens, session)?;
-            messages.push(Message::new(Role::Assistant, answer));
+            conversation.messages.push(Message::new(Role::User, line));
+            let prompt = template.encode(&self.tokenizer, conversation)?;
+            self.check(&prompt.tokens)?;
+            let answer = self.answer(&prompt.tokens, Some(prompt.parser), session)?;
+            let reasoning = Some(answer.reasoning).filter(|text| !text.is_empty());
+            let message = Message { reasoning, ..Message::new(Role::Assistant, answer.text) };
+            conversation.messages.push(message);
         }
         Ok(())
     }
 
     /// Continues `tokens`, prints the text token by token, and returns it. The session keeps the
     /// tokens that both start with.
-    fn answer(&mut self, tokens: &[u32], session: &mut Session) -> Result<String> {
+    fn answer(
+        &mut self,
+        tokens: &[u32],
+        mut parser: Option<AnswerParser>,
+        session: &mut Session,
+    ) -> Result<Answer> {
         let start = Instant::now();
         let known = session.context_tokens().iter().zip(tokens).take_while(|(old, new)| old == new).count();
         session.truncate(known)?;
@@ -247,7 +285,7 @@ impl Run<'_> {
         self.statistics.fed += tokens.len() - known;
         self.statistics.feeding += start.elapsed();
 
-        let (mut out, mut text, mut decoder) = (plain_stdout(), String::new(), Decoder::default());
+        let (mut answer, mut decoder) = (Vec::new(), Decoder::default());
         let limit = self.options.n.unwrap_or(usize::MAX);
         let start = Instant::now();
         for (made, token) in session.tokens(limit)?.enumerate() {
@@ -258,16 +296,21 @@ impl Run<'_> {
             if self.tokenizer.is_stop(token) || self.stop.is_requested() {
                 break;
             }
-            let piece = decoder.push(&self.tokenizer, token);
-            out.write_all(piece.as_bytes())?;
-            out.flush()?;
-            text.push_str(&piece);
+            let parts = match &mut parser {
+                Some(parser) => parser.push(&self.tokenizer, token),
+                None => vec![AnswerPart::Text(decoder.push(&self.tokenizer, token))],
+            };
+            parts.iter().try_for_each(show)?;
+            answer.extend(parts);
         }
         self.statistics.making += start.elapsed();
-        let rest = decoder.finish();
-        writeln!(out, "{rest}")?;
-        out.flush()?;
-        text.push_str(&rest);
-        Ok(text)
+        let rest = match &mut parser {
+            Some(parser) => parser.finish(),
+            None => vec![AnswerPart::Text(decoder.finish())],
+        };
+        rest.iter().try_for_each(show)?;
+        show(&AnswerPart::Text("\n".to_owned()))?;
+        answer.extend(rest);
+        Ok(answer.into_iter().collect())
     }
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Output, Stdio};
 use std::time::Duration;
 
-use infer::chat::{Format, Message, Role};
+use infer::chat::{Conversation, Message, Role, Template};
 use infer::decode::{Engine, Memory};
 use infer::gguf::Writer;
 use infer::model::{KvFormat, Model};
@@ -48,7 +48,8 @@ fn info_names_shape_formats_memory_and_speed() {
     };
     assert_eq!(value("architecture"), "llama");
     assert_eq!(value("positions"), "rotation of neighbours, base 500000, with factors");
-    assert_eq!(value("chat"), "LLaMA 3");
+    assert_eq!(value("tokenizer"), "BPE, words of llama-bpe");
+    assert_eq!(value("chat"), "template");
     assert!(value("formats").starts_with("F32 5.12 KiB, F16 2.50 MiB"), "{lines}");
     let arguments = ["info", "--model", "tiny.gguf", "--json", "--ctx", "100", "--bandwidth", "1000"];
     let json: Value = serde_json::from_slice(&orin(folder.path(), &arguments).stdout).unwrap();
@@ -217,7 +218,8 @@ fn run_prints_the_text_and_the_statistics() {
     let turns = turns.map(|(role, text)| Message::new(role, text));
     let model = Model::open(folder.path().join("m.gguf")).unwrap();
     let tokenizer = Tokenizer::new(model.file()).unwrap();
-    let whole = Format::of(model.file()).unwrap().encode(&tokenizer, &turns).unwrap().len();
+    let prompt = Template::of(model.file()).unwrap().encode(&tokenizer, &Conversation::new(turns)).unwrap();
+    let whole = prompt.tokens.len();
     assert!(errors.contains(&format!("prefill  {whole} tokens")), "each is read once, of {whole}: {errors}");
 }
 

@@ -17,7 +17,7 @@ use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use infer::chat::Format;
+use infer::chat::Template;
 use infer::decode::Sampling;
 use infer::tokenizer::Tokenizer;
 use orin_cli::{ExitStatus, Stop, UsageError, warn, within};
@@ -93,7 +93,7 @@ struct Facts {
     name: String,
     tokenizer: Tokenizer,
     /// Why conversations are not possible, if they are not.
-    format: Result<Format, String>,
+    template: Result<Template, String>,
     context: usize,
     vocabulary: usize,
 }
@@ -111,8 +111,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let contexts = Contexts { sessions: options.parallel, positions: context, kv: options.kv.into() };
     let mut loaded = Loaded::new(&device, &model, contexts)?;
     let name = options.model.path().file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let format = Format::of(model.file()).map_err(|error| error.to_string());
-    let facts = Facts { name, tokenizer, format, context, vocabulary: model.shape().vocabulary };
+    let template = Template::of(model.file()).map_err(|error| error.to_string());
+    let facts = Facts { name, tokenizer, template, context, vocabulary: model.shape().vocabulary };
     let facts = std::sync::Arc::new(facts);
     let (sender, jobs) = sync_channel(options.queue);
     let server = http::Server::new(listener, std::sync::Arc::clone(&facts), sender, stop.clone())?;

@@ -1,6 +1,8 @@
 //! Requests in OpenAI's format.
 
-use infer::chat::{Message, Role};
+use std::time::SystemTime;
+
+use infer::chat::{Conversation, Message, Role};
 use infer::decode::Sampling;
 use infer::tokenizer::Controls;
 use serde_json::Value;
@@ -89,7 +91,7 @@ pub(super) fn completion(body: &[u8], facts: &Facts) -> Result<Request, Refusal>
 /// Reads a request for an answer in a conversation.
 pub(super) fn chat(body: &[u8], facts: &Facts) -> Result<Request, Refusal> {
     let value = parsed(body)?;
-    let format = facts.format.as_ref().map_err(|reason| Refusal::new(400, reason.as_str()))?;
+    let template = facts.template.as_ref().map_err(|reason| Refusal::new(400, reason.as_str()))?;
     let wrong =
         || Refusal::field("messages", "`messages` must be a list of objects with `role` and `content`");
     let list = value["messages"].as_array().ok_or_else(wrong)?;
@@ -98,9 +100,10 @@ pub(super) fn chat(body: &[u8], facts: &Facts) -> Result<Request, Refusal> {
     }
     let messages = list.iter().enumerate().map(|(at, value)| message(at, value));
     let messages = messages.collect::<Result<Vec<Message>, Refusal>>()?;
-    let tokens =
-        format.encode(&facts.tokenizer, &messages).map_err(|error| Refusal::new(400, error.to_string()))?;
-    request(&value, tokens, None, facts)
+    let conversation = Conversation { now: Some(SystemTime::now()), ..Conversation::new(messages) };
+    let prompt = template.encode(&facts.tokenizer, &conversation);
+    let prompt = prompt.map_err(|error| Refusal::new(400, error.to_string()))?;
+    request(&value, prompt.tokens, None, facts)
 }
 
 /// The turn at a place of the list.

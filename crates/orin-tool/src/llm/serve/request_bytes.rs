@@ -12,7 +12,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::LazyLock;
 
-use infer::chat::Format;
+use infer::chat::Template;
 use infer::model::Model;
 use infer::synthetic::Recipe;
 use infer::tokenizer::Tokenizer;
@@ -27,7 +27,7 @@ static FACTS: LazyLock<Facts> = LazyLock::new(|| {
     Facts {
         name: "m".to_owned(),
         tokenizer: Tokenizer::new(model.file()).unwrap(),
-        format: Format::of(model.file()).map_err(|error| error.to_string()),
+        template: Template::of(model.file()).map_err(|error| error.to_string()),
         context: 64,
         vocabulary: model.shape().vocabulary,
     }
