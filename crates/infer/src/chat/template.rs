@@ -20,8 +20,8 @@ use crate::tokenizer::Tokenizer;
 /// Key of a second template, which is for conversations with tools.
 const TOOLS_KEY: &str = "tokenizer.chat_template.tool_use";
 
-/// Instructions that any conversation may take, and more for each byte of its texts. An instruction's price is also that
-/// of 64 bytes of memory or output.
+/// Instructions that any conversation may take, and more for each byte of its texts. 64 bytes of memory or output have
+/// the price of an instruction.
 const FUEL: u64 = 1 << 19;
 const FUEL_PER_BYTE: u64 = 4;
 
@@ -97,6 +97,8 @@ fn environment() -> Environment<'static> {
         None => minijinja::escape_formatter(out, state, value),
         Some(_) => write!(Paid { out, state }, "{value}").map_err(|_| ErrorKind::OutOfFuel.into()),
     });
+    // Python's `None` is not: `tools is iterable and tools | length > 0`.
+    environment.add_test("iterable", |value: &Jinja| !value.is_none() && value.try_iter().is_ok());
     environment.add_filter("string", string);
     environment.add_filter("tojson", to_json);
     environment.add_function(

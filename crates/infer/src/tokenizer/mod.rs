@@ -346,7 +346,7 @@ impl Tokenizer {
     /// their tokens may give a text back in another form. Some vocabularies lack control characters of ASCII, or
     /// characters above U+3FFFF, which are left out.
     pub fn encode(&self, text: &str, controls: Controls) -> Vec<u32> {
-        self.encode_parts(text, controls, |text| Cow::Borrowed(text))
+        self.encode_parts(text, controls, Cow::Borrowed)
     }
 
     /// The tokens of a text whose parts between added tokens are changed first.

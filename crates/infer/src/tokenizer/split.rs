@@ -80,7 +80,7 @@ impl Compiled {
                     let digits = &text[found.range()];
                     let count = digits.chars().count();
                     for (number, (at, _)) in digits.char_indices().enumerate() {
-                        if (count - number) % 3 == 0 {
+                        if (count - number).is_multiple_of(3) {
                             push(found.start() + at);
                         }
                     }

@@ -114,6 +114,7 @@ fn templates_have_the_functions_of_transformers() {
             "{\n \"b\": \"é<'&>\",\n \"a\": [\n  1,\n  2.5,\n  true,\n  null,\n  {},\n  []\n ]\n}",
         ),
         ("{{ tools[0] | tojson(sort_keys=true) }}", r#"{"a": [1, 2.5, true, null, {}, []], "b": "é<'&>"}"#),
+        ("{{ none is iterable }} {{ 'a' is iterable }} {{ 1 is iterable }}", "False True False"),
         ("{{ strftime_now('%Y') }}", "1971"),
         ("{{ messages[0].content.strip().split(',')[-1] }}", "b"),
         ("{{ messages[0]['content'].startswith(' ') }} {{ none }}", "True None"),
