@@ -1,11 +1,10 @@
 //! `orin llm`, on random models.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Child, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use infer::chat::{Conversation, Message, Role, Template};
@@ -16,7 +15,7 @@ use infer::reference::{CacheFormat, Reference};
 use infer::synthetic::Recipe;
 use infer::tokenizer::{Controls, Tokenizer};
 use orin_cli::testing::Program;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use tegra_hcq::{Device, DeviceKind};
 use tempfile::TempDir;
@@ -165,7 +164,7 @@ fn random_models_have_the_shape_and_the_format() {
 }
 
 /// A folder with a model that the software Orin runs quickly.
-fn quick() -> TempDir {
+pub(crate) fn quick() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
     let recipe = Recipe { layers: 1, ffn: 256, ..Recipe::tiny_llama() };
     fs::write(folder.path().join("m.gguf"), recipe.to_bytes().unwrap()).unwrap();
@@ -173,7 +172,7 @@ fn quick() -> TempDir {
 }
 
 /// The text that the library makes of a prompt on the software Orin.
-fn continued(folder: &Path, prompt: &str, count: usize) -> String {
+pub(crate) fn continued(folder: &Path, prompt: &str, count: usize) -> String {
     let model = Model::open(folder.join("m.gguf")).unwrap();
     let tokenizer = Tokenizer::new(model.file()).unwrap();
     let device = Device::open(DeviceKind::Sim).unwrap();
@@ -436,197 +435,4 @@ fn ctrl_c_ends_a_text_with_its_statistics() {
     let output = program.interrupt(&arguments, Signal::INT, Duration::from_millis(500));
     let errors = text(&output.stderr);
     assert!(output.status.code() == Some(130) && errors.contains("decode   "), "{errors}");
-}
-
-/// A server that is ended with the test.
-struct Server {
-    child: Child,
-    address: String,
-}
-
-impl Server {
-    fn start(folder: &Path) -> Self {
-        let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder);
-        let arguments = ["llm", "serve", "-m", "m.gguf", "--device", "sim", "--port", "0", "--ctx", "64"];
-        let mut command = program.command(&arguments);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        let mut errors = BufReader::new(child.stderr.take().unwrap());
-        errors.read_line(&mut line).unwrap();
-        // The rest must have a reader.
-        std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
-        let address = line.trim_end().rsplit_once("http://").unwrap_or_else(|| panic!("{line}")).1.to_owned();
-        Self { child, address }
-    }
-
-    /// Sends bytes; returns what comes back until the server closes the connection.
-    fn raw(&self, request: &str) -> String {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    }
-
-    /// Sends a request; returns the status and the body.
-    fn request(&self, head: &str, body: &str) -> (u16, String) {
-        let length = body.len();
-        let answer = self.raw(&format!(
-            "{head} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\
-             Connection: close\r\n\r\n{body}"
-        ));
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
-    }
-
-    fn post(&self, path: &str, body: &Value) -> (u16, Value) {
-        let (status, body) = self.request(&format!("POST {path}"), &body.to_string());
-        (status, serde_json::from_str(&body).unwrap_or_else(|error| panic!("{error}: {body}")))
-    }
-
-    fn end(mut self) {
-        kill_process(Pid::from_child(&self.child), Signal::INT).unwrap();
-        assert_eq!(self.child.wait().unwrap().code(), Some(130));
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It has ended, unless the test failed.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-#[test]
-fn serve_answers_in_openais_format() {
-    let folder = quick();
-    let want = continued(folder.path(), "The", 3);
-    let server = Server::start(folder.path());
-    let request = json!({ "prompt": "The", "max_tokens": 3, "temperature": 0 });
-    let (status, answer) = server.post("/v1/completions", &request);
-    assert_eq!((status, &answer["choices"][0]["text"]), (200, &json!(want)));
-    assert_eq!(answer["choices"][0]["finish_reason"], "length");
-    assert_eq!(answer["usage"], json!({ "prompt_tokens": 3, "completion_tokens": 3, "total_tokens": 6 }));
-
-    let mut streamed = request.clone();
-    streamed["stream"] = json!(true);
-    let (status, body) = server.request("POST /v1/completions", &streamed.to_string());
-    let parts: Vec<&str> = body.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
-    assert_eq!((status, parts.last()), (200, Some(&"[DONE]")));
-    let parts = parts[..parts.len() - 1].iter().map(|part| serde_json::from_str::<Value>(part).unwrap());
-    let joined: String = parts.map(|part| part["choices"][0]["text"].as_str().unwrap().to_owned()).collect();
-    assert_eq!(joined, want);
-
-    // Requests at the same time get what each gets alone.
-    std::thread::scope(|scope| {
-        let threads: Vec<_> =
-            (0..3).map(|_| scope.spawn(|| server.post("/v1/completions", &request))).collect();
-        for thread in threads {
-            let (status, answer) = thread.join().unwrap();
-            assert_eq!((status, &answer["choices"][0]["text"]), (200, &json!(want)));
-        }
-    });
-
-    let messages = json!([{ "role": "user", "content": "x" }]);
-    let (status, answer) =
-        server.post("/v1/chat/completions", &json!({ "messages": messages, "max_tokens": 1 }));
-    assert_eq!((status, &answer["choices"][0]["message"]["role"]), (200, &json!("assistant")));
-    assert_eq!(server.request("GET /v1/models", "").0, 200);
-    // A program that writes all numbers as floats, and closes its side after the request.
-    let body = r#"{"prompt": "The", "max_tokens": 3.0, "temperature": 0.0, "seed": 1.0, "n": 1.0}"#;
-    let length = body.len();
-    let request = format!(
-        "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-         Content-Length: {length}\r\n\r\n{body}"
-    );
-    let mut stream = TcpStream::connect(&server.address).unwrap();
-    stream.write_all(request.as_bytes()).unwrap();
-    stream.shutdown(std::net::Shutdown::Write).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 200 ") && answer.contains(&json!(want).to_string()), "{answer}");
-    server.end();
-}
-
-#[test]
-fn serve_refuses_what_it_cannot_do() {
-    let folder = quick();
-    let server = Server::start(folder.path());
-    let long = "x".repeat(200);
-    for (body, field) in [
-        (json!({ "prompt": "x", "n": 2 }), json!("n")),
-        (json!({ "prompt": ["x", "y"] }), json!("prompt")),
-        (json!({ "prompt": [1, 512] }), json!("prompt")),
-        (json!({ "prompt": "x", "max_tokens": -1 }), json!("max_tokens")),
-        (json!({ "prompt": "x", "max_tokens": 0 }), json!("max_tokens")),
-        (json!({ "prompt": "x", "temperature": "hot" }), json!("temperature")),
-        (json!({ "prompt": "x", "temperature": -1 }), json!("temperature")),
-        (json!({ "prompt": "x", "temperature": 99 }), json!("temperature")),
-        (json!({ "prompt": "x", "stop": [""] }), json!("stop")),
-        (json!({ "prompt": "x", "stream": 1 }), json!("stream")),
-        (json!({ "prompt": long }), Value::Null),
-        (json!([1]), Value::Null),
-    ] {
-        let (status, answer) = server.post("/v1/completions", &body);
-        assert_eq!((status, &answer["error"]["param"]), (400, &field), "{body}: {answer}");
-    }
-    let (status, answer) = server.request("GET /", "");
-    let answer = format!("{answer:?}");
-    assert!(status == 404 && answer.contains("there are /health, /v1/models"), "{answer}");
-    let part = |part: Value| json!([{ "role": "user", "content": [part] }]);
-    for (messages, words) in [
-        (json!("x"), "must be a list of objects"),
-        (json!([]), "`messages` is empty: give at least one"),
-        (json!([{ "content": "x" }]), "`messages[0]`: it must be an object with `role` and `content`"),
-        (
-            json!([{ "role": "user", "content": "x" }, { "role": "user" }]),
-            "`messages[1]`: `content` is missing",
-        ),
-        (json!([{ "role": "user", "content": null }]), "`content` is missing or null"),
-        (json!([{ "role": "user", "content": 7 }]), "`content` must be a text"),
-        (json!([{ "role": "robot", "content": "x" }]), "user or assistant, not `robot`"),
-        (json!([{ "role": "tool", "content": "4" }]), "tools are not supported"),
-        (json!([{ "role": "assistant", "tool_calls": [{}] }]), "`tool_calls`: tools are not supported"),
-        (
-            part(json!({ "type": "image_url", "image_url": {} })),
-            "parts of type `image_url` are not supported",
-        ),
-        (part(json!({ "type": "text" })), "a part of type `text` has no text"),
-        (part(json!({ "text": "x" })), "a part of `content` has no `type`"),
-    ] {
-        let (status, answer) = server.post("/v1/chat/completions", &json!({ "messages": messages }));
-        assert_eq!((status, &answer["error"]["param"]), (400, &json!("messages")), "{answer}");
-        assert!(answer["error"]["message"].as_str().unwrap().contains(words), "{words}: {answer}");
-    }
-    assert_eq!(server.request("POST /v1/completions", "{").0, 400);
-    assert_eq!(server.request("GET /v1/completions", "").0, 405);
-    assert_eq!(server.request("GET /other", "").0, 404);
-    let head = "Host: localhost\r\nConnection: close\r\n";
-    for (request, status) in [
-        (format!("POST /v1/completions HTTP/1.1\r\n{head}Content-Length: 2\r\n\r\n{{}}"), 415),
-        ("GET /health HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n".to_owned(), 403),
-        (format!("HEAD /health HTTP/1.1\r\n{head}\r\n"), 200),
-        (format!("HEAD /v1/completions HTTP/1.1\r\n{head}\r\n"), 405),
-        (
-            format!(
-                "POST /v1/completions HTTP/1.1\r\n{head}Content-Type: application/json\r\n\
-                 Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{{}}"
-            ),
-            415,
-        ),
-        // Refused without a wait for the body.
-        (
-            format!(
-                "POST /v1/completions HTTP/1.1\r\n{head}Content-Type: application/json\r\n\
-                 Content-Length: 4194305\r\n\r\n"
-            ),
-            413,
-        ),
-    ] {
-        let answer = server.raw(&request);
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{status}: {answer}");
-    }
-    server.end();
 }

@@ -12,6 +12,7 @@ mod dmesg;
 mod exit_codes;
 mod info;
 mod llm;
+mod llm_serve;
 mod new;
 mod profile_kernel;
 mod run;

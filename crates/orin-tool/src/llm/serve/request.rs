@@ -1,13 +1,13 @@
 //! Requests in OpenAI's format.
 
-use std::time::SystemTime;
-
-use infer::chat::{Conversation, Message, Role};
+use infer::chat::AnswerParser;
 use infer::decode::Sampling;
 use infer::tokenizer::Controls;
 use serde_json::Value;
 
-use super::Facts;
+use super::grammar::Constraint;
+use super::reply::Kind;
+use super::{Facts, messages};
 
 /// Why a request is refused, with the field that is wrong.
 #[derive(Debug, PartialEq, Eq)]
@@ -23,13 +23,13 @@ impl Refusal {
         Self { status, text: text.into(), field: None, code: None }
     }
 
-    fn field(field: &'static str, text: impl Into<String>) -> Self {
+    pub(super) fn field(field: &'static str, text: impl Into<String>) -> Self {
         Self { field: Some(field), ..Self::new(400, text) }
     }
 }
 
 /// A request.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub(super) struct Request {
     pub(super) tokens: Vec<u32>,
     pub(super) sampling: Sampling,
@@ -39,6 +39,16 @@ pub(super) struct Request {
     pub(super) streams: bool,
     /// Whether the last part of a stream counts tokens.
     pub(super) counts: bool,
+    /// Number of answers.
+    pub(super) choices: usize,
+    /// Most probable tokens whose log probabilities accompany those of the answer; `None` for no log probabilities.
+    pub(super) logprobs: Option<usize>,
+    /// What the answer has to match.
+    pub(super) constraint: Option<Constraint>,
+    /// What reads the answer of a conversation.
+    pub(super) parser: Option<AnswerParser>,
+    /// Whether the first call of a tool ends the answer.
+    pub(super) one_call: bool,
 }
 
 /// Default tokens of an answer to a text, as OpenAI's interface has it.
@@ -51,20 +61,20 @@ const MOST_STOPS: usize = 16;
 const MOST_STOP_BYTES: usize = 256;
 
 /// Fields whose meaning is not supported, and their neutral values.
-const UNSUPPORTED: [(&str, &[&str]); 12] = [
-    ("n", &["1", "1.0"]),
+const UNSUPPORTED: [(&str, &[&str]); 9] = [
     ("best_of", &["1", "1.0"]),
     ("echo", &["false"]),
-    ("logprobs", &["false", "0", "0.0"]),
-    ("top_logprobs", &["0", "0.0"]),
     ("suffix", &["\"\""]),
     ("logit_bias", &["{}"]),
     ("frequency_penalty", &["0", "0.0"]),
     ("presence_penalty", &["0", "0.0"]),
-    ("tools", &["[]"]),
     ("functions", &["[]"]),
-    ("response_format", &["{\"type\":\"text\"}"]),
+    ("function_call", &["\"none\""]),
+    ("modalities", &["[\"text\"]"]),
 ];
+
+/// Most log probabilities for the place of a token.
+const MOST_LOGPROBS: u64 = 20;
 
 /// Reads a request for the continuation of a text.
 pub(super) fn completion(body: &[u8], facts: &Facts) -> Result<Request, Refusal> {
@@ -75,74 +85,30 @@ pub(super) fn completion(body: &[u8], facts: &Facts) -> Result<Request, Refusal>
     };
     let tokens = match one {
         Value::String(text) => facts.tokenizer.encode_prompt(text, Controls::Find),
-        Value::Array(list) => {
-            let token = |value: &Value| whole(value).and_then(|token| u32::try_from(token).ok());
-            let known = |token: &u32| (*token as usize) < facts.vocabulary;
-            let tokens: Option<Vec<u32>> = list.iter().map(|value| token(value).filter(known)).collect();
-            tokens.ok_or_else(|| {
-                Refusal::field("prompt", "a prompt is one text, or tokens of the vocabulary")
-            })?
-        }
+        Value::Array(list) => tokens(list, facts)
+            .ok_or_else(|| Refusal::field("prompt", "a prompt is one text, or tokens of the vocabulary"))?,
         _ => return Err(Refusal::field("prompt", "`prompt` must be one text, or a list of tokens")),
     };
-    request(&value, tokens, Some(DEFAULT_LIMIT), facts)
+    request(&value, tokens, Kind::Completion, facts)
 }
 
 /// Reads a request for an answer in a conversation.
 pub(super) fn chat(body: &[u8], facts: &Facts) -> Result<Request, Refusal> {
     let value = parsed(body)?;
     let template = facts.template.as_ref().map_err(|reason| Refusal::new(400, reason.as_str()))?;
-    let wrong =
-        || Refusal::field("messages", "`messages` must be a list of objects with `role` and `content`");
-    let list = value["messages"].as_array().ok_or_else(wrong)?;
-    if list.is_empty() {
-        return Err(Refusal::field("messages", "`messages` is empty: give at least one"));
-    }
-    let messages = list.iter().enumerate().map(|(at, value)| message(at, value));
-    let messages = messages.collect::<Result<Vec<Message>, Refusal>>()?;
-    let conversation = Conversation { now: Some(SystemTime::now()), ..Conversation::new(messages) };
+    let conversation = messages::conversation(&value, template)?;
+    let one_call = messages::wants_one_call(&value)?;
     let prompt = template.encode(&facts.tokenizer, &conversation);
     let prompt = prompt.map_err(|error| Refusal::new(400, error.to_string()))?;
-    request(&value, prompt.tokens, None, facts)
+    let request = request(&value, prompt.tokens, Kind::Chat, facts)?;
+    Ok(Request { parser: Some(prompt.parser), one_call, ..request })
 }
 
-/// The turn at a place of the list.
-fn message(at: usize, value: &Value) -> Result<Message, Refusal> {
-    let wrong = |text: String| Refusal::field("messages", format!("`messages[{at}]`: {text}"));
-    let role = match value["role"].as_str() {
-        None => return Err(wrong("it must be an object with `role` and `content`".to_owned())),
-        Some("developer") => Role::System,
-        Some("tool" | "function") => return Err(wrong("tools are not supported".to_owned())),
-        Some(name) => name.parse().map_err(|_| {
-            wrong(format!("`role` must be system, developer, user or assistant, not {}", shown(name)))
-        })?,
-    };
-    let calls = ["tool_calls", "function_call"].into_iter().find(|field| !value[*field].is_null());
-    if let Some(field) = calls {
-        return Err(wrong(format!("`{field}`: tools are not supported")));
-    }
-    let text = match &value["content"] {
-        Value::String(text) => text.clone(),
-        Value::Array(parts) => {
-            let text = |part: &Value| match (part["type"].as_str(), part["text"].as_str()) {
-                (Some("text"), Some(text)) => Ok(text.to_owned()),
-                (Some("text"), None) => Err(wrong("a part of type `text` has no text".to_owned())),
-                (Some(kind), _) => {
-                    Err(wrong(format!("parts of type {} are not supported, only text", shown(kind))))
-                }
-                (None, _) => Err(wrong("a part of `content` has no `type`".to_owned())),
-            };
-            parts.iter().map(text).collect::<Result<Vec<_>, _>>()?.concat()
-        }
-        Value::Null => return Err(wrong("`content` is missing or null; give a text".to_owned())),
-        _ => return Err(wrong("`content` must be a text, or a list of parts of type `text`".to_owned())),
-    };
-    Ok(Message::new(role, text))
-}
-
-/// A word of a request for a message, shortened.
-fn shown(word: &str) -> String {
-    format!("`{}`", word.chars().take(40).collect::<String>())
+/// Tokens that a request gives; `None` if they are others than those of the vocabulary.
+pub(super) fn tokens(list: &[Value], facts: &Facts) -> Option<Vec<u32>> {
+    let token = |value: &Value| whole(value).and_then(|token| u32::try_from(token).ok());
+    let known = |token: &u32| (*token as usize) < facts.vocabulary;
+    list.iter().map(|value| token(value).filter(known)).collect()
 }
 
 /// A whole number, also if it is written as 2.0; `None` if the value is something else.
@@ -154,7 +120,7 @@ fn whole(value: &Value) -> Option<u64> {
     value.as_u64().or_else(|| float().map(|float| float as u64))
 }
 
-fn parsed(body: &[u8]) -> Result<Value, Refusal> {
+pub(super) fn parsed(body: &[u8]) -> Result<Value, Refusal> {
     let value: Value =
         serde_json::from_slice(body).map_err(|error| Refusal::new(400, format!("no JSON: {error}")))?;
     if !value.is_object() {
@@ -170,12 +136,7 @@ fn parsed(body: &[u8]) -> Result<Value, Refusal> {
 }
 
 /// Reads the fields that both kinds of requests have.
-fn request(
-    value: &Value,
-    tokens: Vec<u32>,
-    default_limit: Option<usize>,
-    facts: &Facts,
-) -> Result<Request, Refusal> {
+fn request(value: &Value, tokens: Vec<u32>, kind: Kind, facts: &Facts) -> Result<Request, Refusal> {
     if tokens.is_empty() {
         return Err(Refusal::field("prompt", "the prompt is empty"));
     }
@@ -189,7 +150,9 @@ fn request(
         some => some,
     };
     // CAST: at most `room`.
-    let limit = asked.map_or(default_limit.unwrap_or(room), |limit| limit.min(room as u64) as usize);
+    let limit = asked.map_or(if kind == Kind::Chat { room } else { DEFAULT_LIMIT }, |limit| {
+        limit.min(room as u64) as usize
+    });
     if limit == 0 {
         return Err(Refusal::field("max_tokens", "`max_tokens` must be at least 1"));
     }
@@ -210,15 +173,59 @@ fn request(
         return Err(Refusal::field("temperature", "`temperature` must be 0 to 2"));
     }
     sampling.check().map_err(|error| Refusal::new(400, error.to_string()))?;
-    let flag = |value: &Value, field| {
-        value
-            .as_bool()
-            .or(value.is_null().then_some(false))
-            .ok_or_else(|| Refusal::field(field, format!("`{field}` must be true or false")))
-    };
     let streams = flag(&value["stream"], "stream")?;
     let counts = flag(&value["stream_options"]["include_usage"], "stream_options")?;
-    Ok(Request { tokens, sampling, limit, stops: stops(&value["stop"])?, streams, counts })
+    if !streams && !value["stream_options"].is_null() {
+        return Err(Refusal::field("stream_options", "`stream_options` needs `stream`"));
+    }
+    let choices = integer(value, "n")?.unwrap_or(1);
+    if choices == 0 || choices > facts.parallel as u64 {
+        let text = format!("`n` must be 1 to {}, the server's --parallel", facts.parallel);
+        return Err(Refusal::field("n", text));
+    }
+    let (logprobs, constraint) = (logprobs(value, kind)?, Constraint::of(value)?);
+    let stops = stops(&value["stop"])?;
+    // CAST: at most the number of sessions.
+    let choices = choices as usize;
+    let (parser, one_call) = (None, false);
+    Ok(Request {
+        tokens,
+        sampling,
+        limit,
+        stops,
+        streams,
+        counts,
+        choices,
+        logprobs,
+        constraint,
+        parser,
+        one_call,
+    })
+}
+
+pub(super) fn flag(value: &Value, field: &'static str) -> Result<bool, Refusal> {
+    let wrong = || Refusal::field(field, format!("`{field}` must be true or false"));
+    value.as_bool().or(value.is_null().then_some(false)).ok_or_else(wrong)
+}
+
+/// The number of log probabilities in addition to the answer's own; `None` if none are wanted.
+fn logprobs(value: &Value, kind: Kind) -> Result<Option<usize>, Refusal> {
+    let field = if kind == Kind::Chat { "top_logprobs" } else { "logprobs" };
+    let is_wanted = match kind {
+        Kind::Chat => flag(&value["logprobs"], "logprobs")?,
+        // Some clients send it in the form for conversations.
+        Kind::Completion => value["logprobs"] != Value::Bool(false),
+    };
+    let most = if kind == Kind::Chat || is_wanted { integer(value, field)? } else { None };
+    if most.is_some_and(|most| most > MOST_LOGPROBS) {
+        return Err(Refusal::field(field, format!("`{field}` must be at most {MOST_LOGPROBS}")));
+    }
+    if kind == Kind::Chat && !is_wanted && most.is_some_and(|most| most > 0) {
+        return Err(Refusal::field(field, "`top_logprobs` needs `logprobs`"));
+    }
+    // CAST: at most MOST_LOGPROBS.
+    let most = most.map(|most| most as usize);
+    Ok(if kind == Kind::Chat { is_wanted.then_some(most.unwrap_or(0)) } else { most })
 }
 
 /// A start of the random numbers that differs from request to request.
@@ -227,7 +234,7 @@ fn seed() -> u64 {
     now.map_or(0, |now| u64::from(now.subsec_nanos()) ^ now.as_secs() << 30)
 }
 
-fn integer(value: &Value, field: &'static str) -> Result<Option<u64>, Refusal> {
+pub(super) fn integer(value: &Value, field: &'static str) -> Result<Option<u64>, Refusal> {
     match &value[field] {
         Value::Null => Ok(None),
         number => match whole(number) {

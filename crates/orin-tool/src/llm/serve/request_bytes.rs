@@ -18,6 +18,8 @@ use infer::synthetic::Recipe;
 use infer::tokenizer::Tokenizer;
 
 use super::Facts;
+use super::embeddings::{self, Pooling};
+use super::grammar::{self, Constraint, Grammars};
 use super::request::{Refusal, Request, chat, completion};
 use super::stops::Stops;
 use runner::Behaviour;
@@ -28,8 +30,13 @@ static FACTS: LazyLock<Facts> = LazyLock::new(|| {
         name: "m".to_owned(),
         tokenizer: Tokenizer::new(model.file()).unwrap(),
         template: Template::of(model.file()).map_err(|error| error.to_string()),
+        grammars: Grammars::default(),
+        pooling: Ok(Pooling::Last),
+        text_end: Some(0),
         context: 64,
         vocabulary: model.shape().vocabulary,
+        width: model.shape().width,
+        parallel: 3,
     }
 });
 
@@ -48,12 +55,47 @@ fn checked(read: Result<Request, Refusal>) -> (u64, Vec<String>) {
         }
         Ok(request) => request,
     };
-    let Request { tokens, sampling, limit, stops, streams, counts } = request;
+    let Request { tokens, sampling, limit, stops, streams, counts, choices, logprobs, constraint, .. } =
+        request;
+    assert!((1..=FACTS.parallel).contains(&choices) && logprobs.is_none_or(|most| most <= 20));
+    if let Some(constraint) = &constraint {
+        check_grammar(constraint);
+    }
     assert!(!tokens.is_empty() && tokens.iter().all(|token| (*token as usize) < FACTS.vocabulary));
     assert!(limit > 0 && tokens.len() + limit <= FACTS.context);
     sampling.check().unwrap();
     assert!(stops.len() <= 16 && stops.iter().all(|stop| !stop.is_empty() && stop.len() <= 256));
-    (hashed((stops.len(), streams, counts, sampling.top_k > 0)), stops)
+    let fields = (stops.len(), streams, counts, sampling.top_k > 0, choices, logprobs, constraint.is_some());
+    (hashed(fields), stops)
+}
+
+/// A grammar is refused, or its first mask allows a token and can be advanced by it.
+fn check_grammar(constraint: &Constraint) {
+    let mut matcher = match FACTS.grammars.matcher(&FACTS.tokenizer, constraint) {
+        Err(refusal) => return assert!(refusal.status == 400 && refusal.field.is_some()),
+        Ok(matcher) => matcher,
+    };
+    if let Ok(words) = grammar::mask(&mut matcher, FACTS.vocabulary) {
+        assert_eq!(words.len(), FACTS.vocabulary.div_ceil(32));
+        let token =
+            (0..FACTS.vocabulary as u32).find(|token| words[*token as usize / 32] >> (token % 32) & 1 == 1);
+        token.map(|token| grammar::advance(&mut matcher, token).unwrap());
+    }
+}
+
+/// Checks the texts of a request for embeddings; returns its behaviour.
+fn embedded(body: &[u8]) -> u64 {
+    match embeddings::request(body, &FACTS) {
+        Err(refusal) => {
+            assert!(refusal.status == 400 && !refusal.text.is_empty());
+            hashed((refusal.field, refusal.code))
+        }
+        Ok(request) => {
+            let fits = |text: &Vec<u32>| (1..=FACTS.context).contains(&text.len());
+            assert!(request.texts.iter().all(fits));
+            hashed((request.is_base64, request.texts.len().min(3)))
+        }
+    }
 }
 
 /// Cuts a text into pieces and looks for its stops.
@@ -82,7 +124,8 @@ fn run(body: &[u8]) -> Behaviour {
     for (_, stops) in &read {
         check_stops(&text, stops);
     }
-    read.into_iter().enumerate().map(|(kind, (behaviour, _))| hashed((kind, behaviour))).collect()
+    let kinds = read.into_iter().map(|(behaviour, _)| behaviour).chain([embedded(body)]);
+    kinds.enumerate().map(hashed).collect()
 }
 
 #[test]
