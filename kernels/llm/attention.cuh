@@ -504,9 +504,11 @@ static __device__ void attend(const AttentionParams& p, Desk<HEADS, LANES>& desk
             continue;
         }
         float* part = p.parts + ((u64)(first_head + h) * share.most_chunks + share.chunk) * width;
-        part[2 + of] = sum;
-        if (of == 0)
-            part[0] = top, part[1] = weight;
+        link.store(part + 2 + of, sum, 0);
+        if (of == 0) {
+            link.store(part, top, 0);
+            link.store(part + 1, weight, 0);
+        }
     }
 }
 
@@ -531,6 +533,37 @@ static __device__ void combine(const AttentionParams& p, u32 first_head, u32 hea
     }
 }
 
+// Combines the chunks of a head in their order, at most ATTENTION_WARPS, once all parts are there.
+template <int LANES, class Link>
+static __device__ void gather(const AttentionParams& p, Desk<1, LANES>& desk, u32 head, u32 chunks, u32 most_chunks,
+                              const Link& link)
+{
+    u32 width = p.head_size + 2, of = threadIdx.x;
+    const float* from = p.parts + (u64)head * most_chunks * width;
+    float* parts = desk.made[0][0];
+    __syncthreads();
+#pragma unroll 1
+    for (u32 i = threadIdx.x; i < chunks * width; i += ATTENTION_THREADS) {
+        float v = link.load(from + i);
+        link.complete(v, from + i);
+        parts[i] = v;
+    }
+    __syncthreads();
+    if (of >= p.head_size)
+        return;
+    float top = LOWEST, weight = 0.0f, sum = 0.0f;
+#pragma unroll 1
+    for (u32 c = 0; c < chunks; ++c)
+        top = fmaxf(top, parts[c * width]);
+#pragma unroll 1
+    for (u32 c = 0; c < chunks; ++c) {
+        float factor = exp2f(parts[c * width] - top);
+        weight = fmaf(factor, parts[c * width + 1], weight);
+        sum = fmaf(factor, parts[c * width + 2 + of], sum);
+    }
+    link.store(p.output + head * p.head_size + of, sum / weight, p.next);
+}
+
 // Block `at` of `most_chunks` that have group `group`: one of the key_heads * ceil(heads per key head / HEADS) groups
 // of at most HEADS heads. If the context has fewer chunks than there are blocks, the blocks of a chunk share its heads,
 // unless SHARES says otherwise: with 256 columns, the code for both takes more registers than there are.
@@ -551,6 +584,12 @@ static __device__ void attend_group(const AttentionParams& p, Desk<HEADS, LANES>
     chunk = chunk < MIN_CHUNK ? MIN_CHUNK : chunk;
     u32 chunks = divide(seen + chunk - 1, chunk), sharers = divide(most_chunks, chunks);
     sharers = !SHARES ? 1 : sharers < heads ? sharers : heads;
+    // A later launch may have parts that this one lacks.
+    if constexpr (Link::WAITS) {
+        u32 width = p.head_size + 2;
+        if (threadIdx.x < width)
+            link.clear(p.parts + ((u64)first_head * most_chunks + at) * width + threadIdx.x, p.next);
+    }
     if (at >= chunks * sharers)
         return;
     share.chunks = chunks;
@@ -577,6 +616,11 @@ static __device__ void attend_group(const AttentionParams& p, Desk<HEADS, LANES>
     }
     if (chunks == 1)
         return;
+    if constexpr (Link::WAITS) {
+        if (share.chunk == 0)
+            gather(p, desk, first_head, chunks, most_chunks, link);
+        return;
+    }
 
     // The last block combines.
     __threadfence();

@@ -44,7 +44,8 @@ struct Shared {
     Bench bench;
     // Barriers of the tiles.
     u64 landed[WARPS][MAX_PLACES];
-    Layout layouts[KINDS][WARPS];
+    Bands bands[KINDS];
+    Portion portions[KINDS][WARPS];
     // The block's first batch, and the number of batches.
     u32 starts[KINDS], batches[KINDS];
     Parked parked[WARPS];
@@ -101,6 +102,12 @@ struct Exchange {
         put((u32*)at, __float_as_uint(v), ABSENT, next);
     }
 
+    // Makes a word absent for the next launch.
+    __device__ void clear(float* at, long long next) const
+    {
+        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"((u64)at + next), "r"(ABSENT) : "memory");
+    }
+
     // Of a rounded vector.
     __device__ void store_word(u32* at, u32 v, long long next) const { put(at, v, ABSENT_ROUNDED, next); }
 
@@ -143,7 +150,8 @@ struct Chain {
     __device__ void enter(const DecodeParams& d, const Shared& s, u32 warp)
     {
         u32 kind = products[product].kind;
-        range.enter(products[product].product.tiles, s.layouts[kind][warp], batch, batch < s.batches[kind]);
+        const u8* tiles = products[product].product.tiles;
+        range.enter(tiles, s.bands[kind], s.portions[kind][warp], batch, batch < s.batches[kind]);
     }
 
     // Goes to the next batch or product that has tiles for the warp.
@@ -292,7 +300,9 @@ static __device__ void decode(const DecodeParams& d)
         u32 kind = threadIdx.x / WARPS;
         const DecodeKind& of = d.kinds[kind];
         const ProductParams& p = d.products[of.product].product;
-        s.layouts[kind][threadIdx.x % WARPS] = Layout::of<F>(p, threadIdx.x % WARPS, of.format);
+        Layout l = Layout::of<F>(p, threadIdx.x % WARPS, of.format);
+        s.portions[kind][threadIdx.x % WARPS] = l;
+        s.bands[kind] = l;
         s.starts[kind] = blockIdx.x + (blockIdx.x < of.first ? gridDim.x : 0) - of.first;
         s.batches[kind] = p.batches;
     }
@@ -336,6 +346,7 @@ static __device__ void decode(const DecodeParams& d)
     }
     for (u32 i = threadIdx.x; i < d.layers; i += THREADS) {
         move(d, half, attentions[i].qkv);
+        move(d, half, attentions[i].parts);
         attentions[i].next = move(d, half, attentions[i].output) ? next : 0;
     }
     __syncthreads();
@@ -379,7 +390,8 @@ static __device__ void decode(const DecodeParams& d)
             }
             __syncthreads();
         };
-        consume<F>(p, s.layouts[kind][warp], start, parity, memory, s.bench, ring, chain.lane, link, fill, refill, pump);
+        consume<F>(p, s.bands[kind], s.portions[kind][warp], start, parity, memory, s.bench, ring, chain.lane, link, fill,
+                   refill, pump);
         ready = true;
     }
     end(d);

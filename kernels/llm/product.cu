@@ -72,7 +72,7 @@ static __device__ void product(const ProductParams& p)
         __syncthreads();
     };
     u32 parity = 0;
-    consume<F>(p, l, blockIdx.x, parity, memory, bench, ring, stream.lane, Settled(), fill,
+    consume<F>(p, l, l, blockIdx.x, parity, memory, bench, ring, stream.lane, Settled(), fill,
                [&](u32 to) { stream.copy(p, l, ring, to); }, [] {});
     fetch_ahead(p.ahead, p.ahead_bytes, blockIdx.x, gridDim.x);
 }

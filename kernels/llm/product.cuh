@@ -216,19 +216,31 @@ static __device__ void put_group(const ProductParams& p, u32 group, float v, con
 
 // ---- The kernel ----
 
-// The tiles of a band, and the share of a warp in each batch.
-struct Layout {
+// The tiles of a band and of a batch.
+struct Bands {
     // Steps of a row, units of the last one, bytes of its tile and of all tiles.
     u32 steps, last_units, last_bytes, band_bytes;
-    // The warp's first band and step in a batch, and number of tiles.
+    // Warps that have tiles, and tiles and bands of a batch.
+    u32 active, tiles, bands;
+    // The number of the format among several, and bytes of a whole tile.
+    u32 format, tile_bytes;
+
+    // The warp that has a tile of a batch.
+    __device__ u32 owner(u32 tile) const
+    {
+        return divide((tile + 1) * active - 1, tiles);
+    }
+};
+
+// The tiles of a warp in each batch.
+struct Portion {
+    // The first band and step in a batch, and number of tiles.
     u32 band, step, count;
     // The number of the warp's part of its first band; of the others, it has part 0.
     u32 part;
-    // Warps that have tiles, and tiles and bands of a batch.
-    u32 active, tiles, bands;
-    // The number of the format among those of F, and bytes of a whole tile.
-    u32 format, tile_bytes;
+};
 
+struct Layout : Bands, Portion {
     template <class F>
     static __device__ Layout of(const ProductParams& p, u32 warp, u32 format = 0)
     {
@@ -250,12 +262,6 @@ struct Layout {
         l.step = start - l.band * l.steps;
         l.part = warp - l.owner(l.band * l.steps);
         return l;
-    }
-
-    // The warp that has a tile of a batch.
-    __device__ u32 owner(u32 tile) const
-    {
-        return divide((tile + 1) * active - 1, tiles);
     }
 };
 
@@ -413,12 +419,12 @@ struct Range {
     // Of mixed formats: the size of other tiles.
     u32 tile_bytes;
 
-    __device__ void enter(const u8* tiles, const Layout& l, u32 batch, bool exists)
+    __device__ void enter(const u8* tiles, const Bands& l, const Portion& own, u32 batch, bool exists)
     {
-        left = exists ? l.count : 0;
+        left = exists ? own.count : 0;
         tile_bytes = Formats<F>::MIXED ? l.tile_bytes : 8 * F::BYTES;
-        at = tiles + ((u64)batch * l.bands + l.band) * l.band_bytes + l.step * tile_bytes;
-        step = l.step, steps = l.steps, last_bytes = l.last_bytes;
+        at = tiles + ((u64)batch * l.bands + own.band) * l.band_bytes + own.step * tile_bytes;
+        step = own.step, steps = l.steps, last_bytes = l.last_bytes;
     }
 
     // Starts the copy of the next tile to place `to`. The last batch may go on after the last row.
@@ -445,7 +451,7 @@ struct Stream {
 
     __device__ Stream(const ProductParams& p, const Layout& l, u32 lane) : batch(blockIdx.x), lane(lane)
     {
-        range.enter(p.tiles, l, batch, batch < p.batches);
+        range.enter(p.tiles, l, l, batch, batch < p.batches);
     }
 
     // Starts the copy of the next tile to place `to`.
@@ -456,7 +462,7 @@ struct Stream {
             range.copy(ring, to, p.tiles_end, lane);
             if (range.left == 0) {
                 batch += gridDim.x;
-                range.enter(p.tiles, l, batch, batch < p.batches);
+                range.enter(p.tiles, l, l, batch, batch < p.batches);
             }
         }
         ring.commit();
@@ -485,7 +491,7 @@ static __device__ void flush(float a, float b, float2* to, u32 distance, u32 lan
 
 // The last part of a pair of rows.
 template <u32 PAIRS>
-static __device__ u32 last_part(u32 pair, const Layout& l)
+static __device__ u32 last_part(u32 pair, const Bands& l)
 {
     u32 band = pair / PAIRS;
     return l.owner((band + 1) * l.steps - 1) - l.owner(band * l.steps);
@@ -584,8 +590,9 @@ struct Bench {
 // vector to `memory`, for all warps; what does not depend on the vector comes before it. `copy(to)` starts the copy of
 // the warp's next tile to place `to`, or makes a note of it; `pump()` comes before the wait for a tile.
 template <class F, class R, class Link, class Fill, class Copy, class Pump>
-static __device__ void consume(const ProductParams& p, const Layout& l, u32 start, u32& parity, const u8* memory,
-                               Bench& bench, R& ring, u32 lane, const Link& link, Fill fill, Copy copy, Pump pump)
+static __device__ void consume(const ProductParams& p, const Bands& l, const Portion& own_tiles, u32 start, u32& parity,
+                               const u8* memory, Bench& bench, R& ring, u32 lane, const Link& link, Fill fill,
+                               Copy copy, Pump pump)
 {
     const u32 place_bytes = 8 * F::BYTES, across = 32 / F::PAIRS;
     u32 warp = threadIdx.x / 32, thread = threadIdx.x % ENDING, number = threadIdx.x / ENDING;
@@ -601,7 +608,7 @@ static __device__ void consume(const ProductParams& p, const Layout& l, u32 star
 #pragma unroll 1
         for (u32 in_round = 0; in_round < ROUND && first + in_round * gridDim.x < batches; ++in_round) {
             Parts& parts = bench.parts[parity][in_round];
-            u32 band = l.band, part = l.part, step = l.step, left = l.count;
+            u32 band = own_tiles.band, part = own_tiles.part, step = own_tiles.step, left = own_tiles.count;
             Weights<F> weights;
             auto read = [&] {
                 pump();

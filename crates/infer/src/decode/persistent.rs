@@ -8,7 +8,7 @@
 use tegra_hcq::{Arg, Buffer, GraphBuilder, Kernel, Program};
 
 use super::engine::{
-    BLOCK, Inner, MAX_CHUNKS, ProductCall, STAGES, Stage, rounded_bytes, tiles_bytes, vector_bytes,
+    BLOCK, Inner, ProductCall, STAGES, Stage, WARPS, rounded_bytes, tiles_bytes, vector_bytes,
 };
 use super::places::Addresses;
 use super::session::Layers;
@@ -16,7 +16,7 @@ use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::{cubins, word, words};
 use crate::model::KvFormat;
-use crate::parameters::{AttentionParams, DecodeKind, DecodeParams, DecodeProduct};
+use crate::parameters::{AttentionParams, DecodeKind, DecodeParams, DecodeProduct, ProductParams};
 
 /// SM version of Hopper GPUs.
 const HOPPER: (u32, u32) = (9, 0);
@@ -109,6 +109,8 @@ struct Plan {
     form: &'static Form,
     /// Bytes of the largest vector, or of the attention's state.
     front: usize,
+    /// Most chunks of a context. The block that combines those of a head has room for one of each warp.
+    chunks: usize,
     vectors: [Vector; 5],
     /// Address of the exchange, and a half whose words are absent.
     base: u64,
@@ -139,6 +141,7 @@ impl Plan {
             kinds: Vec::new(),
             form: Form::of(&formats)?,
             front: DESK_BYTES,
+            chunks: (engine.sms / shape.heads).clamp(1, WARPS),
             vectors: [
                 vector(at.x, shape.width),
                 vector(at.qkv, shape.query_width() + 2 * shape.kv_width()),
@@ -156,6 +159,8 @@ impl Plan {
                 let mut attention = engine.attention(at, number)?;
                 attention.qkv = plan.newest(attention.qkv);
                 attention.output = plan.renewed(attention.output, false);
+                attention.parts =
+                    plan.place(vec![0xff; shape.heads * plan.chunks * (shape.head_size + 2) * 4]);
                 plan.attentions.push(attention);
                 plan.attention = word(plan.attentions.len())?;
                 Ok(())
@@ -181,27 +186,27 @@ impl Plan {
             let vector = |of: &DecodeProduct| (of.product.input, of.product.before, of.product.norm_weight);
             self.attention == 0 && vector(before) == (product.input, product.before, product.norm_weight)
         });
+        let sms = word(engine.sms)?;
         // The blocks after those that have batches of the product before.
         let first = before.map_or(0, |before| {
-            // CAST: usize has at least 32 bits, and a remainder is smaller than the number of SMs.
-            let next = self.kinds[before.kind as usize].first as usize + before.product.batches as usize;
-            (next % engine.sms) as u32
+            // CAST: usize has at least 32 bits.
+            let kind = self.kinds[before.kind as usize];
+            (kind.first + before.product.batches) % sms
         });
         let shares = u32::from(before.is_some());
-        let mut kind = DecodeKind { product: word(self.products.len())?, format: 0, first };
         // PANIC: the form has all formats of the model.
-        kind.format = word(format.expect("a format of the model"))?;
+        let format = word(format.expect("a format of the model"))?;
+        let kind = DecodeKind { product: word(self.products.len())?, format, first };
+        let sizes = |of: &ProductParams| (of.columns, of.batch_pairs, of.batches);
         let alike = |other: &DecodeKind| {
             // CAST: usize has at least 32 bits.
-            let sizes = &self.products[other.product as usize].product;
-            (other.format, other.first) == (kind.format, kind.first)
-                && (sizes.rows, sizes.columns) == (product.rows, product.columns)
-                && (sizes.batch_pairs, sizes.batches) == (product.batch_pairs, product.batches)
+            let of = &self.products[other.product as usize].product;
+            (other.format, other.first, sizes(of)) == (kind.format, first, sizes(&product))
         };
-        let number = self.kinds.iter().position(alike).unwrap_or_else(|| {
+        let number = self.kinds.iter().position(alike).unwrap_or(self.kinds.len());
+        if number == self.kinds.len() {
             self.kinds.push(kind);
-            self.kinds.len() - 1
-        });
+        }
         let attention = core::mem::take(&mut self.attention);
         self.products.push(DecodeProduct { product, kind: word(number)?, shares, attention, unused: 0 });
         Ok(())
@@ -216,16 +221,21 @@ impl Plan {
 
     /// The same for an address that is written: a vector gets a new place with its first element.
     fn renewed(&mut self, address: u64, rounded: bool) -> u64 {
-        if let Some(vector) = self.vectors.iter_mut().find(|vector| vector.address == address) {
-            vector.newest = self.base + self.absent.len() as u64;
-            if rounded {
-                self.absent.extend(absent_rounded(vector.columns));
-            } else {
-                self.absent.resize(self.absent.len() + vector.columns * 4, 0xff);
-            }
-            self.absent.resize(self.absent.len().next_multiple_of(ALIGNMENT), 0);
+        if let Some(number) = self.vectors.iter().position(|vector| vector.address == address) {
+            let columns = self.vectors[number].columns;
+            let newest = self.place(if rounded { absent_rounded(columns) } else { vec![0xff; columns * 4] });
+            self.vectors[number].newest = newest;
         }
         self.newest(address)
+    }
+
+    /// A new place in the exchange, with words that are absent.
+    fn place(&mut self, absent: Vec<u8>) -> u64 {
+        // CAST: usize is at most 64 bits.
+        let address = self.base + self.absent.len() as u64;
+        self.absent.extend(absent);
+        self.absent.resize(self.absent.len().next_multiple_of(ALIGNMENT), 0);
+        address
     }
 }
 
@@ -290,7 +300,7 @@ impl Persistent {
         if engine.kv != KvFormat::F16 {
             return Err(Error::Persistent(format!("keys and values are in {}", engine.kv)));
         }
-        let Plan { products, attentions, kinds, form, front, absent, .. } = Plan::new(engine, at, 0)?;
+        let Plan { products, attentions, kinds, form, front, chunks, absent, .. } = Plan::new(engine, at, 0)?;
         let parameters = size_of_val(&*products) + size_of_val(&*attentions);
         let front = front.next_multiple_of(16);
         let (kernel, shared_bytes) = form.kernel(engine, front + parameters)?;
@@ -318,7 +328,6 @@ impl Persistent {
         );
         // CAST: usize is at most 64 bits.
         let tiles_end = engine.weights.matrices.gpu_va() + engine.weights.matrices.len() as u64;
-        let chunks = (engine.sms / heads).clamp(1, MAX_CHUNKS);
         let [layers, count, heads, chunks, front_bytes] =
             words([attentions.len(), products.len(), heads, chunks, front])?;
         let parameters = DecodeParams {

@@ -12,9 +12,9 @@ pub enum Layers {
     /// A graph of launches, about five per layer.
     #[default]
     Graph,
-    /// One launch, for models whose matrices are in F16, in Q8_0, in Q4_K and Q6_K, or in Q5_K and Q6_K. Its blocks wait
-    /// for each other. No other work may run on the GPU at the same time: it would take the place of blocks for which others wait, and
-    /// after some seconds the launch ends with a trap.
+    /// One launch, for models whose matrices are in F16, in Q8_0, in Q4_K and Q6_K, or in Q5_K and Q6_K. Its blocks
+    /// wait for each other. No other work may run on the GPU at the same time: it would take the place of blocks for
+    /// which others wait, and after some seconds the launch ends with a trap.
     Persistent,
     /// One launch where that was measured to be faster: on Hopper GPUs. Otherwise, and for models that have no such
     /// launch, a graph. Not for several sessions at the same time.

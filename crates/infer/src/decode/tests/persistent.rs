@@ -74,6 +74,26 @@ fn one_launch_for_all_layers_continues_contexts_as_many_do() {
 }
 
 #[test]
+fn chunks_of_a_context_come_and_go() {
+    let thin = Recipe { width: 64, heads: 1, kv_heads: 1, head_size: 64, ..Recipe::tiny_gpt2() };
+    let model = Model::from_bytes(small(thin, BlockType::F16).to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 300, |_, _| ()).unwrap();
+    let results = |mut session: Session| {
+        let mut all = Vec::new();
+        // One and two chunks, in both halves of the exchange.
+        for (kept, fed) in [(0, 270), (20, 2), (22, 250), (0, 258)] {
+            session.truncate(kept).unwrap();
+            let tokens: Vec<u32> = (0..fed).map(|token| token % 60).collect();
+            session.feed(&tokens).unwrap();
+            all.extend(continued(&mut session, 2));
+        }
+        all
+    };
+    let one = engine.session_with(300, &options()).unwrap();
+    assert!(results(one) == results(engine.session(300).unwrap()));
+}
+
+#[test]
 fn models_without_a_kernel_are_refused() {
     let mixed = Recipe { mixed: true, ..small(Recipe::tiny_llama(), BlockType::Q4_0) };
     for (recipe, words) in [
