@@ -193,8 +193,16 @@ struct RoundParams {
     u32 norm;
     u32 keep;
     float epsilon;
-    // Where `input` is.
+    // Where `input`, `branch` and `joined` are.
     SequenceView sequences;
+    // Rows that are normalised, multiplied with these weights and added to the input before the norm, or null.
+    const float* branch;
+    const float* branch_weight;
+    // Where the sums of input and branch go; may be `input`.
+    float* joined;
+    // Factor of the rounded rows.
+    float scale;
+    u32 unused;
 };
 AT(RoundParams, input, 0);
 AT(RoundParams, weight, 8);
@@ -206,7 +214,12 @@ AT(RoundParams, norm, 44);
 AT(RoundParams, keep, 48);
 AT(RoundParams, epsilon, 52);
 AT(RoundParams, sequences, 56);
-static_assert(sizeof(RoundParams) == 80, "size of RoundParams");
+AT(RoundParams, branch, 80);
+AT(RoundParams, branch_weight, 88);
+AT(RoundParams, joined, 96);
+AT(RoundParams, scale, 104);
+AT(RoundParams, unused, 108);
+static_assert(sizeof(RoundParams) == 112, "size of RoundParams");
 
 // The rotation of queries and keys, and the append of keys and values to the cache.
 struct RotateParams {

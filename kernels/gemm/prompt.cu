@@ -153,6 +153,28 @@ static __device__ float4 normed(float4 v, float mean, float factor, float4 w, fl
                        fmaf((v.z - mean) * factor, w.z, b.z), fmaf((v.w - mean) * factor, w.w, b.w));
 }
 
+// Adds a branch to a row: x + norm(branch) * weight. The sum goes to memory, too, and takes the place of the input.
+static __device__ void join(const RoundParams& p, Quads& row, float* scratch)
+{
+    bool rows = !p.sequences.count;
+    u64 first = rows ? (u64)blockIdx.x * p.columns : 0;
+    const float4* branch = (const float4*)((rows ? p.branch : at(p.sequences, blockIdx.x, p.branch)) + first);
+    float4* joined = (float4*)((rows ? p.joined : at(p.sequences, blockIdx.x, p.joined)) + first);
+    const float4* weight = (const float4*)p.branch_weight;
+    float sum = 0.0f;
+#pragma unroll 4
+    for (u32 at = threadIdx.x; at < row.count; at += THREADS) {
+        float4 v = branch[at];
+        sum += fmaf(v.x, v.x, v.y * v.y) + fmaf(v.z, v.z, v.w * v.w);
+    }
+    float factor = rsqrtf(block_sum(sum, scratch) / (float)p.columns + p.epsilon);
+    row.each([&](u32 at) { return row.input[at]; }, [&](float4& v, u32 at) {
+        v = normed(branch[at], 0.0f, factor, weight[at], v);
+        joined[at] = v;
+    });
+    row.input = joined;
+}
+
 // One block per row, of a multiple of four elements. The largest element of a row of halves becomes 2^13 to 2^14, so that
 // none is out of range and small ones keep their bits; the factor is a power of two.
 extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_constant__ RoundParams p)
@@ -183,6 +205,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_co
         u32 at = threadIdx.x + i * THREADS;
         row.kept[i] = at < row.count ? row.input[at] : zero;
     }
+    if (p.branch)
+        join(p, row, scratch);
     auto raw = [&](u32 at) { return row.input[at]; };
     float mean = 0.0f, factor = 1.0f;
     if (p.norm == BEFORE_LAYER_NORM) {
@@ -208,7 +232,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_co
         float4* output = (float4*)p.output + (u64)blockIdx.x * row.count;
         row.each(element, [&](const float4& v, u32 at) { output[at] = v; });
         if (threadIdx.x == 0)
-            p.factors[blockIdx.x] = 1.0f;
+            p.factors[blockIdx.x] = p.scale;
         return;
     }
     float most = 0.0f;
@@ -225,7 +249,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) round_rows(const __grid_co
         output[at] = make_uint2(*(u32*)&low, *(u32*)&high);
     });
     if (threadIdx.x == 0)
-        p.factors[blockIdx.x] = down;
+        p.factors[blockIdx.x] = down * p.scale;
 }
 
 // ---- Rotation and the cache ----

@@ -386,7 +386,7 @@ static __device__ void decode(const DecodeParams& d)
                 quads.load_norm(p);
                 quads.load_vector(p, link);
                 pump();
-                before<F>(p, memory, s.bench.scratch, quads, link);
+                before<F>(p, memory, s.bench.scratch, quads, link, false);
             }
             __syncthreads();
         };

@@ -392,7 +392,7 @@ static __device__ void first(const ExpertsParams& e)
     first_rounds<F>(
         e, work, memory + vector_bytes<F>(p.columns), fixed_lane(),
         [&] {
-            before<F>(p, memory, scratch, quads, Settled());
+            before<F>(p, memory, scratch, quads, Settled(), false);
             __syncthreads();
         },
         [&](u32 entry, const u8* (&vectors)[1]) {
@@ -614,7 +614,7 @@ static __device__ void prepare(const ExpertsParams& e)
     Quads quads;
     quads.load_norm(p);
     quads.load_vector(p, Settled());
-    before<F>(p, (u8*)p.output + (u64)blockIdx.x * e.input_bytes, scratch, quads, Settled());
+    before<F>(p, (u8*)p.output + (u64)blockIdx.x * e.input_bytes, scratch, quads, Settled(), false);
 }
 
 #define KERNEL(name, format, work)                                                                                    \

@@ -72,11 +72,18 @@ struct ProductParams {
     u32 batch_pairs;
     u32 batches;
     float epsilon;
-    u32 unused;
+    // Factor of the sums, to which the bias is added then; 1 with AFTER_PAIR.
+    float scale;
     // A second place of the outputs, or null.
     float* copy;
     // Distance to the other half of the exchange, see `Exchange`; 0 between launches.
     long long next;
+    // A vector that is normalised, multiplied with these weights and added to the input before the norm, or null.
+    const float* branch;
+    const float* branch_weight;
+    // Where the sum of input and branch goes. Not the input: all blocks read it.
+    float* joined;
+    u64 unused;
 };
 AT(ProductParams, tiles, 0);
 AT(ProductParams, tiles_end, 8);
@@ -98,10 +105,14 @@ AT(ProductParams, packed_output, 108);
 AT(ProductParams, batch_pairs, 112);
 AT(ProductParams, batches, 116);
 AT(ProductParams, epsilon, 120);
-AT(ProductParams, unused, 124);
+AT(ProductParams, scale, 124);
 AT(ProductParams, copy, 128);
 AT(ProductParams, next, 136);
-static_assert(sizeof(ProductParams) == 144, "size of ProductParams");
+AT(ProductParams, branch, 144);
+AT(ProductParams, branch_weight, 152);
+AT(ProductParams, joined, 160);
+AT(ProductParams, unused, 168);
+static_assert(sizeof(ProductParams) == 176, "size of ProductParams");
 
 // The attention of one token.
 struct AttentionParams {
@@ -184,11 +195,11 @@ struct DecodeProduct {
     u32 unused;
 };
 AT(DecodeProduct, product, 0);
-AT(DecodeProduct, kind, 144);
-AT(DecodeProduct, shares, 148);
-AT(DecodeProduct, attention, 152);
-AT(DecodeProduct, unused, 156);
-static_assert(sizeof(DecodeProduct) == 160, "size of DecodeProduct");
+AT(DecodeProduct, kind, 176);
+AT(DecodeProduct, shares, 180);
+AT(DecodeProduct, attention, 184);
+AT(DecodeProduct, unused, 188);
+static_assert(sizeof(DecodeProduct) == 192, "size of DecodeProduct");
 
 // What some products of a token have in common, beside all sizes.
 struct DecodeKind {
@@ -391,8 +402,8 @@ static_assert(sizeof(SequenceTable) == 1552, "size of SequenceTable");
 
 // A product of a matrix with one vector of each sequence.
 struct BatchProductParams {
-    // As for one sequence, but `input`, `other`, `output` and `best` are places in the memory of a sequence.
-    // `before` concerns `prepare_*` only.
+    // As for one sequence, but `input`, `branch`, `joined`, `other`, `output` and `best` are places in the memory
+    // of a sequence. `before` and the branch concern `prepare_*` only.
     ProductParams product;
     const SequenceTable* sequences;
     // Sequences of a block, at most GROUP.
@@ -400,10 +411,42 @@ struct BatchProductParams {
     u32 unused;
 };
 AT(BatchProductParams, product, 0);
-AT(BatchProductParams, sequences, 144);
-AT(BatchProductParams, group, 152);
-AT(BatchProductParams, unused, 156);
-static_assert(sizeof(BatchProductParams) == 160, "size of BatchProductParams");
+AT(BatchProductParams, sequences, 176);
+AT(BatchProductParams, group, 184);
+AT(BatchProductParams, unused, 188);
+static_assert(sizeof(BatchProductParams) == 192, "size of BatchProductParams");
+
+// A short convolution, which takes the place of the attention.
+struct ConvolveParams {
+    // Rows of three parts of `width` elements each: factors of the input, factors of the output, the input.
+    const float* parts;
+    // Weights of each position, oldest first: 3 x width.
+    const float* taps;
+    // Inputs times factors of the newest positions, each at its position modulo `kept`: kept x width.
+    float* ring;
+    // A row of `width` elements for each of `parts`.
+    float* output;
+    // Position of the only row; null for rows from `start` on.
+    const u32* position;
+    // Null, or the sequences in whose memory parts, ring and output are.
+    const SequenceTable* sequences;
+    u32 width;
+    u32 start;
+    // Places of the ring.
+    u32 kept;
+    u32 unused;
+};
+AT(ConvolveParams, parts, 0);
+AT(ConvolveParams, taps, 8);
+AT(ConvolveParams, ring, 16);
+AT(ConvolveParams, output, 24);
+AT(ConvolveParams, position, 32);
+AT(ConvolveParams, sequences, 40);
+AT(ConvolveParams, width, 48);
+AT(ConvolveParams, start, 52);
+AT(ConvolveParams, kept, 56);
+AT(ConvolveParams, unused, 60);
+static_assert(sizeof(ConvolveParams) == 64, "size of ConvolveParams");
 
 // An expert that a vector uses, and the factor of its result.
 struct Choice {
@@ -440,17 +483,17 @@ struct ExpertsParams {
     u32 input_bytes;
 };
 AT(ExpertsParams, product, 0);
-AT(ExpertsParams, logits, 144);
-AT(ExpertsParams, choices, 152);
-AT(ExpertsParams, sequences, 160);
-AT(ExpertsParams, expert_bytes, 168);
-AT(ExpertsParams, hidden_bytes, 176);
-AT(ExpertsParams, form, 180);
-AT(ExpertsParams, experts, 184);
-AT(ExpertsParams, used, 188);
-AT(ExpertsParams, vectors, 192);
-AT(ExpertsParams, input_bytes, 196);
-static_assert(sizeof(ExpertsParams) == 200, "size of ExpertsParams");
+AT(ExpertsParams, logits, 176);
+AT(ExpertsParams, choices, 184);
+AT(ExpertsParams, sequences, 192);
+AT(ExpertsParams, expert_bytes, 200);
+AT(ExpertsParams, hidden_bytes, 208);
+AT(ExpertsParams, form, 212);
+AT(ExpertsParams, experts, 216);
+AT(ExpertsParams, used, 220);
+AT(ExpertsParams, vectors, 224);
+AT(ExpertsParams, input_bytes, 228);
+static_assert(sizeof(ExpertsParams) == 232, "size of ExpertsParams");
 
 // The attention of one token of each sequence. Grid (as for one, chunks, sequences).
 struct BatchAttentionParams {

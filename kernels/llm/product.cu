@@ -65,7 +65,7 @@ static __device__ void product(const ProductParams& p)
         if (p.before == BEFORE_PACKED)
             asm volatile("cp.async.wait_group %0;" ::"n"(BEGINS_EARLY ? 0 : EARLY) : "memory");
         else
-            before<F>(p, memory, bench.scratch, quads, Settled());
+            before<F>(p, memory, bench.scratch, quads, Settled(), blockIdx.x == 0);
 #pragma unroll 1
         for (u32 s = EARLY; s < STAGES; ++s)
             stream.copy(p, l, ring, s);

@@ -32,11 +32,15 @@ static __device__ void prepare(const BatchProductParams& all)
     u8* memory = all.sequences->list[blockIdx.x].vectors;
     ProductParams p = all.product;
     p.input = at(memory, p.input);
+    if (p.branch) {
+        p.branch = at(memory, p.branch);
+        p.joined = at(memory, p.joined);
+    }
     Quads quads;
     quads.load_norm(p);
     wait_for_previous();
     quads.load_vector(p, Settled());
-    before<F>(p, (u8*)at(memory, p.output), scratch, quads, Settled());
+    before<F>(p, (u8*)at(memory, p.output), scratch, quads, Settled(), true);
 }
 
 // ---- The products ----

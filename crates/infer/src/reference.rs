@@ -5,7 +5,9 @@ use core::ops::Range;
 use half::f16;
 
 use crate::error::{Error, Result};
-use crate::model::{KvFormat, LayerShape, Linear, Matrix, Model, Norm, NormKind, Rope, Shape, Vector};
+use crate::model::{
+    Activation, CONVOLVED, KvFormat, LayerShape, Linear, Matrix, Model, Norm, NormKind, Rope, Shape, Vector,
+};
 
 /// Weights are converted once if they need at most this many bytes, else whenever they are used.
 const MOST_DENSE_BYTES: usize = 1 << 30;
@@ -83,16 +85,19 @@ struct Layer<'m> {
     query: Dense<'m>,
     key: Dense<'m>,
     value: Dense<'m>,
+    convolution: Option<Vec<f64>>,
     query_norm: Option<Normaliser>,
     key_norm: Option<Normaliser>,
     sinks: Option<Vec<f64>>,
     attention_output: Dense<'m>,
+    attention_result_norm: Option<Normaliser>,
     feed_forward_norm: Normaliser,
     router: Option<Dense<'m>>,
     gate: Option<Dense<'m>>,
     up: Dense<'m>,
     down: Dense<'m>,
-    /// Keys and values of each position.
+    feed_forward_result_norm: Option<Normaliser>,
+    /// Keys and values of each position; the values of a convolution are its inputs.
     keys: Vec<Vec<f64>>,
     values: Vec<Vec<f64>>,
 }
@@ -193,6 +198,16 @@ impl<'m> Reference<'m> {
     ///
     /// Returns the errors of the conversion of weights.
     pub fn new(model: &'m Model, cache_format: CacheFormat) -> Result<Self> {
+        Self::with_context(model, cache_format, model.shape().context)
+    }
+
+    /// Prepares an empty context of at most `context` positions; models with factors for short and long contexts
+    /// ([`Model::rope_frequencies`]) depend on it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Reference::new`].
+    pub fn with_context(model: &'m Model, cache_format: CacheFormat, context: usize) -> Result<Self> {
         let shape = model.shape();
         let weights: usize = model.file().tensors().map(|tensor| tensor.dims.iter().product::<usize>()).sum();
         let convert = weights <= MOST_DENSE_BYTES / size_of::<f64>();
@@ -208,22 +223,25 @@ impl<'m> Reference<'m> {
                 query: dense(layer.query)?,
                 key: dense(layer.key)?,
                 value: dense(layer.value)?,
+                convolution: layer.convolution.map(exact),
                 query_norm: head_norm(layer.query_norm),
                 key_norm: head_norm(layer.key_norm),
                 sinks: layer.sinks.map(exact),
                 attention_output: dense(layer.attention_output)?,
+                attention_result_norm: layer.attention_result_norm.map(normaliser),
                 feed_forward_norm: normaliser(layer.feed_forward_norm),
                 router: layer.feed_forward.router.map(dense).transpose()?,
                 gate: layer.feed_forward.gate.map(dense).transpose()?,
                 up: dense(layer.feed_forward.up)?,
                 down: dense(layer.feed_forward.down)?,
+                feed_forward_result_norm: layer.feed_forward_result_norm.map(normaliser),
                 keys: Vec::new(),
                 values: Vec::new(),
             })
         };
         let rotation = |(number, rope): (usize, &Rope)| Rotation {
             rope: *rope,
-            frequencies: model.rope_frequencies(number),
+            frequencies: model.rope_frequencies(number, context),
         };
         let rotations = shape.ropes.iter().enumerate().map(rotation).collect();
         Ok(Self {
@@ -280,16 +298,17 @@ impl<'m> Reference<'m> {
         let mut x = rows(self.model.embedding(), row, 1)?;
         x.iter_mut().for_each(|x| *x *= shape.embedding_scale);
         if let Some(positions) = self.model.position_embedding() {
-            add(&mut x, &rows(positions, position, 1)?);
+            add(&mut x, &rows(positions, position, 1)?, 1.0);
         }
         for layer in &mut self.layers {
             let attended = layer.attend(self.model, self.cache_format, &self.rotations, position, &x)?;
-            add(&mut x, &attended);
+            add(&mut x, &attended, shape.residual_scale);
             let fed = layer.feed_forward(shape, &x)?;
-            add(&mut x, &fed);
+            add(&mut x, &fed, shape.residual_scale);
         }
         self.len += 1;
-        self.output.product(&self.output_norm.apply(&x))
+        let logits = self.output.product(&self.output_norm.apply(&x))?;
+        Ok(logits.into_iter().map(|logit| logit * shape.logit_scale).collect())
     }
 }
 
@@ -311,9 +330,17 @@ fn integers(group: &[f64]) -> Vec<f64> {
     group.iter().map(|x| if scale == 0.0 { 0.0 } else { round(x) }).collect()
 }
 
-fn add(to: &mut [f64], other: &[f64]) {
+fn add(to: &mut [f64], other: &[f64], scale: f64) {
     for (to, other) in to.iter_mut().zip(other) {
-        *to += other;
+        *to += scale * other;
+    }
+}
+
+/// A result, normalised if it has a norm.
+fn normalised(norm: Option<&Normaliser>, result: Vec<f64>) -> Vec<f64> {
+    match norm {
+        Some(norm) => norm.apply(&result),
+        None => result,
     }
 }
 
@@ -330,6 +357,9 @@ impl Layer<'_> {
         let size = shape.head_size;
         let rotation = self.shape.rope.map(|rope| &rotations[rope]);
         let normal = self.attention_norm.apply(x);
+        if self.convolution.is_some() {
+            return self.convolve(&normal);
+        }
         let (mut query, mut key) = (self.query.product(&normal)?, self.key.product(&normal)?);
         for (heads, norm) in [(&mut query, &self.query_norm), (&mut key, &self.key_norm)] {
             for head in heads.chunks_exact_mut(size) {
@@ -368,13 +398,31 @@ impl Layer<'_> {
                 }
             }
         }
-        self.attention_output.product(&attended)
+        let result = self.attention_output.product(&attended)?;
+        Ok(normalised(self.attention_result_norm.as_ref(), result))
+    }
+
+    /// A convolution of the newest positions, whose input and output have factors.
+    fn convolve(&mut self, normal: &[f64]) -> Result<Vec<f64>> {
+        let (before, after) = (self.query.product(normal)?, self.key.product(normal)?);
+        let input = self.value.product(normal)?;
+        self.values.push(input.iter().zip(&before).map(|(input, factor)| input * factor).collect());
+        let taps = self.convolution.as_deref().unwrap_or_default().chunks_exact(CONVOLVED);
+        let newest = &self.values[self.values.len().saturating_sub(CONVOLVED)..];
+        let sum = |(component, taps): (usize, &[f64])| -> f64 {
+            let terms = newest.iter().rev().zip(taps.iter().rev());
+            terms.map(|(input, tap)| input[component] * tap).sum()
+        };
+        let convolved: Vec<f64> =
+            taps.enumerate().map(sum).zip(&after).map(|(sum, factor)| sum * factor).collect();
+        self.attention_output.product(&convolved)
     }
 
     fn feed_forward(&self, shape: &Shape, x: &[f64]) -> Result<Vec<f64>> {
         let normal = self.feed_forward_norm.apply(x);
         let (Some(router), Some(experts)) = (&self.router, shape.experts) else {
-            return self.network(shape, &normal, 0);
+            let result = self.network(shape, &normal, 0)?;
+            return Ok(normalised(self.feed_forward_result_norm.as_ref(), result));
         };
         let numbers = router.product(&normal)?;
         let mut order: Vec<usize> = (0..experts.count).collect();
@@ -395,12 +443,14 @@ impl Layer<'_> {
     fn network(&self, shape: &Shape, normal: &[f64], expert: usize) -> Result<Vec<f64>> {
         let rows = |rows: usize| expert * rows..(expert + 1) * rows;
         let mut hidden = self.up.rows(normal, rows(shape.ffn))?;
+        let is_silu = shape.activation == Activation::SiluGate;
+        let activated = |x: f64| if is_silu { x / (1.0 + (-x).exp()) } else { gelu(x) };
         match &self.gate {
             Some(gate) => {
                 let gate = gate.rows(normal, rows(shape.ffn))?;
-                hidden.iter_mut().zip(gate).for_each(|(up, gate)| *up *= gate / (1.0 + (-gate).exp()));
+                hidden.iter_mut().zip(gate).for_each(|(up, gate)| *up *= activated(gate));
             }
-            None => hidden.iter_mut().for_each(|x| *x = gelu(*x)),
+            None => hidden.iter_mut().for_each(|x| *x = activated(*x)),
         }
         self.down.rows(&hidden, rows(shape.width))
     }
@@ -416,7 +466,7 @@ fn half(x: f64) -> f64 {
     f16::from_f32(f32::from_bits(odd)).to_f64()
 }
 
-/// The tanh form, which GPT-2 uses.
+/// The tanh form.
 fn gelu(x: f64) -> f64 {
     const ROOT: f64 = 0.797_884_560_802_865_4;
     0.5 * x * (1.0 + (ROOT * (x + 0.044_715 * x * x * x)).tanh())

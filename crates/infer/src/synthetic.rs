@@ -1,5 +1,7 @@
 //! Models with random weights, for tests and for measurements without a download.
 
+mod recipes;
+
 use std::io;
 
 use fastrand::Rng;
@@ -8,7 +10,7 @@ use half::{bf16, f16};
 use crate::blocks::BlockType;
 use crate::error::Result;
 use crate::gguf::{Array, Texts, Value, Writer};
-use crate::model::Architecture;
+use crate::model::{Architecture, CONVOLVED};
 use crate::tokenizer::byte_character;
 
 /// The shape of a random model. The same recipe makes the same file, bit for bit.
@@ -52,8 +54,14 @@ pub struct Recipe {
     pub mixed: bool,
     /// Whether the embedding is also the output matrix.
     pub tied: bool,
-    /// Whether the file has LLaMA 3's factors of frequencies.
+    /// Whether the file has LLaMA 3's or Phi's factors of frequencies.
     pub rope_factors: bool,
+    /// Components of a head that are rotated; 0 for all.
+    pub rotated: usize,
+    /// Newest positions that a token sees; 0 for all.
+    pub window: usize,
+    /// Each layer with a multiple of this number, counted from 1, sees all positions; 0 for none.
+    pub window_period: usize,
     /// Whether the file has a vocabulary: the 256 bytes, some words, and the special tokens. It needs 300 tokens.
     pub has_tokens: bool,
     /// Start of the random numbers.
@@ -97,6 +105,9 @@ impl Recipe {
             mixed: false,
             tied: true,
             rope_factors: true,
+            rotated: 0,
+            window: 0,
+            window_period: 0,
             has_tokens: true,
             seed: 1,
         }
@@ -256,10 +267,9 @@ impl Maker {
         ];
         if !is_gpt2 {
             sizes.extend([
-                ("attention.head_count_kv", recipe.kv_heads),
                 ("attention.key_length", recipe.head_size),
                 ("attention.value_length", recipe.head_size),
-                ("rope.dimension_count", recipe.head_size),
+                ("rope.dimension_count", recipe.rotated()),
             ]);
         }
         if recipe.architecture.has_experts() {
@@ -269,6 +279,20 @@ impl Maker {
                 ("expert_used_count", used),
                 ("expert_feed_forward_length", recipe.ffn),
             ]);
+        }
+        if recipe.architecture == Architecture::Lfm2 {
+            sizes.push(("shortconv.l_cache", CONVOLVED));
+        } else if !is_gpt2 {
+            sizes.push(("attention.head_count_kv", recipe.kv_heads));
+        }
+        if recipe.window > 0 {
+            sizes.push(("attention.sliding_window", recipe.window));
+        }
+        if recipe.window_period > 0 {
+            sizes.push(("attention.sliding_window_pattern", recipe.window_period));
+        }
+        if recipe.original_context() < recipe.context {
+            sizes.push(("rope.scaling.original_context_length", recipe.original_context()));
         }
         let text = |text: &str| Value::Text(text.to_owned());
         self.writer.key("general.architecture", text(name));
@@ -280,6 +304,17 @@ impl Maker {
         if !is_gpt2 {
             let base = if recipe.architecture == Architecture::Llama { 500_000.0 } else { 1_000_000.0 };
             self.writer.key(&format!("{name}.rope.freq_base"), Value::F32(base));
+        }
+        if recipe.architecture == Architecture::Lfm2 {
+            let heads = |number| if recipe.is_convolution(number) { 0 } else { recipe.kv_heads as i32 };
+            let counts = Array::I32((0..recipe.layers).map(heads).collect());
+            self.writer.key(&format!("{name}.attention.head_count_kv"), Value::Array(counts));
+        }
+        if recipe.architecture == Architecture::Mistral3 {
+            self.writer.key(&format!("{name}.rope.scaling.type"), text("yarn"));
+        }
+        for (key, value) in recipe.factors() {
+            self.writer.key(&format!("{name}.{key}"), Value::F32(*value));
         }
     }
 
@@ -369,45 +404,62 @@ impl Maker {
     }
 
     fn tensors(&mut self) -> Result<()> {
-        let Recipe { width, vocabulary, head_size, context, block, .. } = self.recipe;
+        let Recipe { width, vocabulary, context, block, .. } = self.recipe;
         let outer = if self.recipe.mixed { BlockType::Q6K } else { block };
         if self.recipe.rope_factors {
-            let factors = rope_factors(head_size, 500_000.0);
-            let bytes: Vec<u8> = factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
-            self.writer
-                .tensor("rope_freqs.weight", &[factors.len()], BlockType::F32, move |_| bytes.clone())?;
+            self.rope_factors()?;
         }
         self.matrix("token_embd.weight", width, vocabulary, outer)?;
         if self.recipe.architecture == Architecture::Gpt2 {
             self.matrix("position_embd.weight", width, context, BlockType::F32)?;
         }
-        self.norm("output_norm")?;
+        self.norm(self.recipe.architecture.output_norm())?;
         if !self.recipe.tied {
             self.matrix("output.weight", width, vocabulary, outer)?;
         }
         (0..self.recipe.layers).try_for_each(|number| self.layer(number))
     }
 
+    fn rope_factors(&mut self) -> Result<()> {
+        if self.recipe.architecture == Architecture::Phi3 {
+            let pairs = self.recipe.rotated() / 2;
+            self.vector("rope_factors_long.weight", pairs, 8.0, 6.0)?;
+            return self.vector("rope_factors_short.weight", pairs, 1.2, 0.2);
+        }
+        let factors = rope_factors(self.recipe.head_size, 500_000.0);
+        let bytes: Vec<u8> = factors.iter().flat_map(|factor| factor.to_le_bytes()).collect();
+        self.writer.tensor("rope_freqs.weight", &[factors.len()], BlockType::F32, move |_| bytes.clone())
+    }
+
     fn layer(&mut self, number: usize) -> Result<()> {
         let Recipe { architecture, width, heads, kv_heads, head_size, ffn, block, .. } = self.recipe;
         let better = if self.recipe.mixed && number.is_multiple_of(2) { BlockType::Q6K } else { block };
         let (queries, keys) = (heads * head_size, kv_heads * head_size);
-        let is_gpt2 = architecture == Architecture::Gpt2;
+        let (is_gpt2, is_phi) = (architecture == Architecture::Gpt2, architecture == Architecture::Phi3);
         let name = |part: &str| format!("blk.{number}.{part}");
         self.norm(&name("attn_norm"))?;
-        if is_gpt2 {
-            self.linear(&name("attn_qkv"), [width, queries + 2 * keys], block, true)?;
+        let is_convolution = self.recipe.is_convolution(number);
+        if is_convolution {
+            self.linear(&name("shortconv.in_proj"), [width, 3 * width], block, false)?;
+            self.matrix(&name("shortconv.conv.weight"), CONVOLVED, width, BlockType::F32)?;
+        } else if is_gpt2 || is_phi {
+            self.linear(&name("attn_qkv"), [width, queries + 2 * keys], block, is_gpt2)?;
         } else {
             let has_bias = architecture == Architecture::Qwen2;
             self.linear(&name("attn_q"), [width, queries], block, has_bias)?;
             self.linear(&name("attn_k"), [width, keys], block, has_bias)?;
             self.linear(&name("attn_v"), [width, keys], better, has_bias)?;
         }
-        if matches!(architecture, Architecture::Qwen3 | Architecture::Qwen3Moe) {
+        if architecture.normalises_heads() && !is_convolution {
             self.vector(&name("attn_q_norm.weight"), head_size, 1.0, 0.3)?;
             self.vector(&name("attn_k_norm.weight"), head_size, 1.0, 0.3)?;
         }
-        self.linear(&name("attn_output"), [queries, width], block, is_gpt2)?;
+        let output = if is_convolution { ("shortconv.out_proj", width) } else { ("attn_output", queries) };
+        self.linear(&name(output.0), [output.1, width], block, is_gpt2)?;
+        if architecture.normalises_results() {
+            self.norm(&name("post_attention_norm"))?;
+            self.norm(&name("post_ffw_norm"))?;
+        }
         self.norm(&name("ffn_norm"))?;
         if architecture.has_experts() {
             let count = self.recipe.experts[0];
@@ -416,10 +468,10 @@ impl Maker {
             self.tensor(&name("ffn_up_exps.weight"), &[width, ffn, count], block)?;
             return self.tensor(&name("ffn_down_exps.weight"), &[ffn, width, count], better);
         }
-        if !is_gpt2 {
+        if !is_gpt2 && !is_phi {
             self.linear(&name("ffn_gate"), [width, ffn], block, false)?;
         }
-        self.linear(&name("ffn_up"), [width, ffn], block, is_gpt2)?;
+        self.linear(&name("ffn_up"), [width, if is_phi { 2 * ffn } else { ffn }], block, is_gpt2)?;
         self.linear(&name("ffn_down"), [ffn, width], better, is_gpt2)
     }
 }

@@ -6,19 +6,18 @@ use std::sync::Arc;
 
 use tegra_hcq::{Arg, Buffer, Graph, GraphBuilder, Queue, QueueOptions, WaitPolicy};
 
-use super::engine::{
-    BLOCK, Engine, Inner, ProductCall, SAMPLE_BLOCK, Stage, TIMEOUT, of_format, tiles_bytes, vector_bytes,
-};
+use super::engine::{BLOCK, Engine, Inner, SAMPLE_BLOCK, TIMEOUT, of_format, tiles_bytes, vector_bytes};
 use super::experts;
 use super::places::Addresses;
 use super::session::Session;
+use super::stages::{ProductCall, Stage};
 use super::tensor_cores::{self, Group, TensorCores};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::word;
 use crate::parameters::{
-    BatchAttentionParams, BatchProductParams, MAX_SEQUENCES, ProductParams, Prologue, SampleParams,
-    SequenceTable,
+    BatchAttentionParams, BatchProductParams, ConvolveParams, MAX_SEQUENCES, ProductParams, Prologue,
+    SampleParams, SequenceTable,
 };
 
 /// Most sequences of a block of products.
@@ -358,6 +357,7 @@ impl Batch {
             Stage::Product(call) => record.product(&mut builder, &call),
             Stage::Attention(number) => record.attention(&mut builder, number),
             Stage::Experts(number) => record.experts(&mut builder, number),
+            Stage::Convolution(number) => record.convolution(&mut builder, number),
         })?;
         self.graphs.push((class, builder.build()?));
         Ok(self.graphs.len() - 1)
@@ -432,7 +432,7 @@ impl Record<'_> {
     fn attention(&self, graph: &mut GraphBuilder, number: usize) -> Result<()> {
         let engine = self.engine;
         let attention = engine.attention(&self.places, number)?;
-        let (sequences, layer) = (self.group.table, word(number)?);
+        let (sequences, layer) = (self.group.table, word(engine.shape.cached(number))?);
         let parameters = BatchAttentionParams { attention, sequences, layer, unused: 0 };
         let arguments = [Arg::Bytes(bytemuck::bytes_of(&parameters))];
         let (kernel, chunks, block) = match self.tensor_cores {
@@ -446,6 +446,12 @@ impl Record<'_> {
         // SAFETY: as for products; positions stay below the context of each session, which the batch checks.
         unsafe { graph.launch(kernel, grid, block, &arguments)? };
         Ok(())
+    }
+
+    fn convolution(&self, graph: &mut GraphBuilder, number: usize) -> Result<()> {
+        let one = self.engine.convolve(&self.places, number)?;
+        let parameters = ConvolveParams { sequences: self.group.table, ..one };
+        self.engine.convolution.record(graph, &parameters, self.group.size)
     }
 
     fn samples(&self, graph: &mut GraphBuilder) -> Result<()> {

@@ -6,17 +6,19 @@ use std::time::Duration;
 
 use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program};
 
+use super::convolution::Convolution;
 use super::experts::ExpertKernels;
 use super::kv::EngineOptions;
 use super::memory::Memory;
 use super::pack::{Place, Unit};
 use super::places::Addresses;
 use super::prompt::{self, PromptKernels};
-use super::weights::{self, Packed, Weights};
+use super::stages::{ProductCall, Stage};
+use super::weights::Weights;
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::{cubins, word, words};
-use crate::model::{Activation, KvFormat, Model, NormKind, RopePairs, Shape};
+use crate::model::{Activation, KvFormat, Model, NormKind, Rope, RopePairs, Shape};
 use crate::parameters::{
     ActivationCode, AttentionParams, Epilogue, ProductParams, Prologue, Rotation, SampleParams,
 };
@@ -83,11 +85,12 @@ pub(super) struct Inner {
     /// For vectors that leave the device.
     pub(super) output_norm: Normaliser,
     /// Rotation of each pair of each of the model's rotations from one position to the next, in turns, and the factor
-    /// of cosine and sine.
-    pub(super) frequencies: Vec<[f64; 2]>,
+    /// of cosine and sine: in contexts up to the original one, and in longer ones.
+    frequencies: [Vec<[f64; 2]>; 2],
     /// By format.
     product: [Kernel; BlockType::ALL.len()],
     attention: Kernel,
+    pub(super) convolution: Convolution,
     pub(super) batch: BatchKernels,
     pub(super) prompt: PromptKernels,
     pub(super) scratch: prompt::Scratch,
@@ -223,10 +226,14 @@ impl Engine {
         let attention = Program::load_fitting(device, &attention)?;
         let attention_wide = Program::load_fitting(device, &attention_wide)?;
         let sample = Program::load_fitting(device, &cubins!("llm/sample"))?;
-        let frequencies = shape.ropes.iter().enumerate().flat_map(|(number, rope)| {
-            let turns = model.rope_frequencies(number).into_iter().map(|angle| angle / TAU);
-            turns.map(|turns| [turns, rope.magnitude])
-        });
+        let frequencies = |context: usize| {
+            let rotation = |(number, rope): (usize, &Rope)| {
+                let turns = model.rope_frequencies(number, context).into_iter().map(|angle| angle / TAU);
+                turns.map(|turns| [turns, rope.magnitude]).collect::<Vec<_>>()
+            };
+            shape.ropes.iter().enumerate().flat_map(rotation).collect()
+        };
+        let frequencies = [frequencies(0), frequencies(usize::MAX)];
         let weights = Weights::load(device, model, progress)?;
         let inner = Inner {
             device: device.clone(),
@@ -234,9 +241,10 @@ impl Engine {
             prompt: PromptKernels::load(device, &shape, options.kv, |block| weights.has(block))?,
             scratch: prompt::Scratch::default(),
             experts: ExpertKernels::load(device, model)?,
-            frequencies: frequencies.collect(),
+            frequencies,
             product,
             attention: attention.kernel(&format!("attention_{group}_{lanes}"))?,
+            convolution: Convolution::load(device)?,
             batch: BatchKernels {
                 products: of_formats(&many, "products")?,
                 prepare: [
@@ -270,28 +278,6 @@ impl Engine {
     pub fn device(&self) -> &Device {
         &self.inner.device
     }
-}
-
-/// A product of a layer.
-pub(super) struct ProductCall<'a> {
-    pub(super) matrix: &'a Packed,
-    pub(super) prologue: Prologue,
-    pub(super) norm: weights::Norm,
-    pub(super) input: u64,
-    pub(super) epilogue: Epilogue,
-    pub(super) output: u64,
-    /// What [`Epilogue::Add`] adds and [`Epilogue::Gate`] activates.
-    pub(super) other: u64,
-    pub(super) packed_output: bool,
-}
-
-/// A part of a layer.
-pub(super) enum Stage<'a> {
-    Product(ProductCall<'a>),
-    /// The attention of the layer with this number.
-    Attention(usize),
-    /// The experts of the layer with this number, after the router.
-    Experts(usize),
 }
 
 impl Inner {
@@ -334,8 +320,15 @@ impl Inner {
     pub(super) fn activation(&self) -> ActivationCode {
         match self.shape.activation {
             Activation::SiluGate => ActivationCode::Silu,
-            Activation::Gelu => ActivationCode::Gelu,
+            Activation::Gelu | Activation::GeluGate => ActivationCode::Gelu,
         }
+    }
+
+    /// Rotation of each pair of each of the model's rotations from one position to the next, in turns, and the factor
+    /// of cosine and sine, in a context of this number of positions.
+    pub(super) fn frequencies(&self, context: usize) -> &[[f64; 2]] {
+        let is_long = self.shape.ropes.first().is_some_and(|rope| context > rope.original);
+        &self.frequencies[usize::from(is_long)]
     }
 
     /// The norm of the layers.
@@ -380,6 +373,10 @@ impl Inner {
             batch_pairs,
             batches,
             epsilon: self.shape.epsilon as f32,
+            scale: call.scale as f32,
+            branch: call.branch.map_or(0, |branch| branch.from),
+            branch_weight: call.branch.map_or(0, |branch| branch.weight),
+            joined: call.branch.map_or(0, |branch| branch.joined),
             ..ProductParams::default()
         })
     }
@@ -469,86 +466,11 @@ impl Inner {
             Stage::Product(call) => self.launch_product(graph, at, &call),
             Stage::Attention(number) => self.launch_attention(graph, at, number),
             Stage::Experts(number) => self.launch_experts(graph, at, number),
+            Stage::Convolution(number) => self.convolution.record(graph, &self.convolve(at, number)?, 1),
         })
     }
 
-    /// Calls `record` with the parts of all layers.
-    pub(super) fn stages(
-        &self,
-        at: &Addresses,
-        mut record: impl FnMut(Stage<'_>) -> Result<()>,
-    ) -> Result<()> {
-        let plain = |matrix, input, epilogue, output| ProductCall {
-            matrix,
-            prologue: Prologue::Nothing,
-            norm: weights::Norm::default(),
-            input,
-            epilogue,
-            output,
-            other: output,
-            packed_output: false,
-        };
-        for (number, layer) in self.weights.layers.iter().enumerate() {
-            for (part, first) in &layer.qkv.parts {
-                let output = at.qkv + *first as u64 * 4;
-                let call = plain(part, at.x, Epilogue::Store, output);
-                record(Stage::Product(ProductCall {
-                    prologue: self.norm_kind(),
-                    norm: layer.attention_norm,
-                    ..call
-                }))?;
-            }
-            record(Stage::Attention(number))?;
-            record(Stage::Product(plain(&layer.output, at.attended, Epilogue::Add, at.x)))?;
-
-            let packed_output = rounds(layer.down.place.block);
-            let first = |matrix, epilogue, output| ProductCall {
-                prologue: self.norm_kind(),
-                norm: layer.feed_forward_norm,
-                ..plain(matrix, at.x, epilogue, output)
-            };
-            if let Some(router) = &layer.router {
-                record(Stage::Product(first(router, Epilogue::Store, at.router)))?;
-                record(Stage::Experts(number))?;
-                continue;
-            }
-            match &layer.up {
-                weights::Up::Pairs(up) => {
-                    let call = first(up, Epilogue::Pair, at.hidden);
-                    record(Stage::Product(ProductCall { packed_output, ..call }))?;
-                }
-                weights::Up::Plain(up) => {
-                    let call = first(up, Epilogue::Activate, at.hidden);
-                    record(Stage::Product(ProductCall { packed_output, ..call }))?;
-                }
-                weights::Up::Apart { gate, up } => {
-                    record(Stage::Product(first(gate, Epilogue::Store, at.gate)))?;
-                    let call = first(up, Epilogue::Gate, at.hidden);
-                    record(Stage::Product(ProductCall { other: at.gate, packed_output, ..call }))?;
-                }
-            }
-            let prologue = if packed_output { Prologue::Packed } else { Prologue::Nothing };
-            let down = plain(&layer.down, at.hidden, Epilogue::Add, at.x);
-            record(Stage::Product(ProductCall { prologue, ..down }))?;
-        }
-        Ok(())
-    }
-
-    /// The product that makes the logits of the vector in `x`, and their maxima.
-    pub(super) fn output(&self, at: &Addresses) -> ProductCall<'_> {
-        ProductCall {
-            matrix: &self.weights.output,
-            prologue: self.norm_kind(),
-            norm: self.weights.output_norm,
-            input: at.x,
-            epilogue: Epilogue::Logits,
-            output: at.logits,
-            other: 0,
-            packed_output: false,
-        }
-    }
-
-    /// The launch of that product.
+    /// The launch of the product that makes logits.
     pub(super) fn logits(&self, graph: &mut GraphBuilder, at: &Addresses) -> Result<()> {
         self.launch_product(graph, at, &self.output(at))
     }

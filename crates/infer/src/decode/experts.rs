@@ -3,17 +3,16 @@
 use bytemuck::bytes_of;
 use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program, Queue};
 
-use super::engine::{
-    BLOCK, Inner, ProductCall, STAGES, WARPS, of_format, of_formats, rounds, tiles_bytes, vector_bytes,
-};
+use super::engine::{BLOCK, Inner, STAGES, WARPS, of_format, of_formats, rounds, tiles_bytes, vector_bytes};
 use super::pack::{Place, Unit};
 use super::places::Addresses;
+use super::stages::ProductCall;
 use super::weights::{Layer, Packed, Up};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::{cubins, word, words};
 use crate::model::{Experts, Model, Shape};
-use crate::parameters::{Choice, Epilogue, ExpertsParams, HiddenForm, MAX_SEQUENCES, Prologue};
+use crate::parameters::{Choice, Epilogue, ExpertsParams, HiddenForm, MAX_SEQUENCES};
 
 /// Most experts of a layer, and most that a token uses.
 const MOST: usize = 256;
@@ -174,28 +173,21 @@ impl Inner {
     pub(super) fn first_experts<'a>(&'a self, at: &Addresses, number: usize) -> ProductCall<'a> {
         let layer = &self.weights.layers[number];
         ProductCall {
-            matrix: matrices(layer).0,
             prologue: self.norm_kind(),
             norm: layer.feed_forward_norm,
-            input: at.x,
             epilogue: Epilogue::Pair,
             output: at.hidden,
-            other: 0,
-            packed_output: false,
+            ..ProductCall::of(matrices(layer).0, at.x)
         }
     }
 
     /// The second ones.
     fn second_experts<'a>(&'a self, at: &Addresses, number: usize) -> ProductCall<'a> {
         ProductCall {
-            matrix: matrices(&self.weights.layers[number]).1,
-            prologue: Prologue::Nothing,
-            norm: super::weights::Norm::default(),
-            input: at.hidden,
             epilogue: Epilogue::Add,
             output: at.x,
             other: at.x,
-            packed_output: false,
+            ..ProductCall::of(matrices(&self.weights.layers[number]).1, at.hidden)
         }
     }
 

@@ -40,7 +40,7 @@ impl Inner {
     pub(super) fn cache(&self, at: &Addresses, number: usize) -> [u64; 3] {
         let (shape, kv) = (&self.shape, self.kv);
         // CAST: usize is at most 64 bits.
-        let rows = (number * shape.kv_heads) as u64 * u64::from(at.context);
+        let rows = (shape.cached(number) * shape.kv_heads) as u64 * u64::from(at.context);
         let before = rows * (shape.head_size * kv.component_bytes()) as u64;
         // Those of key and value are neighbours.
         let scales = rows * 2 * kv.scale_bytes(shape.head_size) as u64;

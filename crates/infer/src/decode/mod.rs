@@ -28,6 +28,7 @@
 //! tensor cores, with vectors and weights rounded to halves as for prompts; [`BatchOptions`] sets the number.
 
 mod batch;
+mod convolution;
 mod engine;
 mod experts;
 mod kv;
@@ -39,6 +40,7 @@ mod places;
 mod prompt;
 mod sampling;
 mod session;
+mod stages;
 mod stream;
 mod tensor_cores;
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use tegra_hcq::Device;
 
+use super::convolution::KEPT;
 use super::engine::MAX_CHUNKS;
 use super::memory::{Memory, Sizes};
 use super::{experts, prompt, weights};
@@ -64,10 +65,11 @@ impl Memory {
 fn session_bytes(shape: &Shape, context: usize) -> usize {
     let widest = shape.width.max(shape.query_width()).max(shape.ffn);
     let logits = shape.vocabulary + shape.vocabulary.div_ceil(32);
-    let floats = shape.width + 3 * shape.query_width() + 3 * shape.ffn + widest + logits + context;
+    let floats = 3 * shape.width + 3 * shape.query_width() + 3 * shape.ffn + widest + logits + context;
     let parts = shape.heads * (shape.head_size + 2) * MAX_CHUNKS;
     let experts: usize = experts::sizes(shape).into_iter().sum();
-    (floats + parts) * 4 + experts
+    let kept = shape.convolutions(shape.layers.len()) * KEPT * shape.width;
+    (floats + parts + kept) * 4 + experts
 }
 
 #[cfg(test)]

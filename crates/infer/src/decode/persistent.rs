@@ -7,11 +7,10 @@
 
 use tegra_hcq::{Arg, Buffer, GraphBuilder, Kernel, Program};
 
-use super::engine::{
-    BLOCK, Inner, ProductCall, STAGES, Stage, WARPS, rounded_bytes, tiles_bytes, vector_bytes,
-};
+use super::engine::{BLOCK, Inner, STAGES, WARPS, rounded_bytes, tiles_bytes, vector_bytes};
 use super::places::Addresses;
 use super::session::Layers;
+use super::stages::{ProductCall, Stage};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::{cubins, word, words};
@@ -154,7 +153,11 @@ impl Plan {
             attention: 0,
         };
         engine.stages(at, |stage| match stage {
+            Stage::Product(call) if call.branch.is_some() => {
+                Err(Error::Persistent("the model normalises results".to_owned()))
+            }
             Stage::Product(call) => plan.add(engine, at, &call),
+            Stage::Convolution(_) => Err(Error::Persistent("the model has convolutions".to_owned())),
             Stage::Attention(number) => {
                 let mut attention = engine.attention(at, number)?;
                 attention.qkv = plan.newest(attention.qkv);

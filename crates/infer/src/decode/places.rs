@@ -8,6 +8,10 @@ use crate::blocks::BlockType;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Addresses {
     pub(super) x: u64,
+    /// A second place of the vector, and a result that is to be normalised and added to it; only of models that
+    /// normalise results.
+    pub(super) second: u64,
+    pub(super) branch: u64,
     /// The input of a product of several sequences.
     pub(super) prepared: u64,
     pub(super) qkv: u64,
@@ -23,6 +27,8 @@ pub(super) struct Addresses {
     pub(super) parts: u64,
     pub(super) tickets: u64,
     pub(super) rotation: u64,
+    /// What convolutions keep of earlier positions.
+    pub(super) kept: u64,
     /// Of the newest token; the first word of the state.
     pub(super) position: u64,
     pub(super) keys: u64,
@@ -57,11 +63,14 @@ impl Inner {
         let widest = shape.width.max(shape.query_width()).max(shape.ffn);
         let [router, choices, hidden, partial] = experts::sizes(shape);
         let forms = BlockType::ALL.map(|block| vector_bytes(block, widest));
+        let results = if shape.architecture.normalises_results() { shape.width * 4 } else { 0 };
         let places = Addresses {
             x: cut.next(shape.width * 4),
+            second: cut.next(results),
+            branch: cut.next(results),
             prepared: cut.next(forms.into_iter().max().unwrap_or(0)),
-            qkv: cut.next((shape.query_width() + 2 * shape.kv_width()) * 4),
-            attended: cut.next(shape.query_width() * 4),
+            qkv: cut.next(shape.most_first_outputs() * 4),
+            attended: cut.next(shape.query_width().max(shape.width) * 4),
             hidden: cut.next((shape.ffn * 4).max(rounded_bytes(shape.ffn)).max(hidden)),
             gate: cut.next(shape.ffn * 4),
             router: cut.next(router),
@@ -71,7 +80,8 @@ impl Inner {
             best: cut.next(self.logits_blocks() * 8),
             parts: cut.next(parts * 4),
             tickets: cut.next(tickets * 4),
-            rotation: cut.next(self.frequencies.len() * 8),
+            rotation: cut.next(shape.rope_pairs() * 8),
+            kept: cut.next(self.kept_bytes()),
             ..Addresses::default()
         };
         (places, cut.0)
@@ -83,6 +93,8 @@ impl Addresses {
     pub(super) fn moved(mut self, base: u64) -> Self {
         let places = [
             &mut self.x,
+            &mut self.second,
+            &mut self.branch,
             &mut self.prepared,
             &mut self.qkv,
             &mut self.attended,
@@ -96,6 +108,7 @@ impl Addresses {
             &mut self.parts,
             &mut self.tickets,
             &mut self.rotation,
+            &mut self.kept,
         ];
         places.into_iter().for_each(|place| *place += base);
         self

@@ -11,6 +11,7 @@ use super::engine::{Inner, TIMEOUT};
 use super::experts::ExpertRows;
 use super::memory::Sizes;
 use super::places::Addresses;
+use super::stages::Branch;
 use super::weights::{self, Packed};
 use crate::blocks::BlockType;
 use crate::error::Result;
@@ -18,7 +19,7 @@ use crate::gemm::packed::{PackedCall, PackedKernels, is_float};
 use crate::launch::{cubins, word, words};
 use crate::model::{KvFormat, Shape};
 use crate::parameters::{
-    AttendParams, EmbedParams, Epilogue, Prologue, RotateParams, RoundParams, SequenceView,
+    AttendParams, ConvolveParams, EmbedParams, Epilogue, Prologue, RotateParams, RoundParams, SequenceView,
 };
 
 /// Tokens of a prompt that are computed together, unless a session's options say otherwise.
@@ -42,19 +43,30 @@ pub(super) struct Rounded {
     pub(super) factors: u64,
 }
 
+/// What is rounded for a product.
+#[derive(Clone, Copy)]
+pub(super) struct Input {
+    pub(super) at: u64,
+    /// What is added to it before the norm.
+    pub(super) branch: Option<Branch>,
+    pub(super) norm: Option<weights::Norm>,
+    /// Factor of the sums.
+    pub(super) scale: f64,
+}
+
 /// Parameters of the rounding of vectors for a product with `matrix`.
 pub(super) fn round(
     engine: &Inner,
     matrix: &Packed,
-    norm: Option<weights::Norm>,
-    input: u64,
+    input: Input,
     sequences: SequenceView,
     to: Rounded,
 ) -> Result<RoundParams> {
-    let kind = norm.map_or(Prologue::Nothing, |_| engine.norm_kind());
-    let weights::Norm { weight, bias } = norm.unwrap_or_default();
+    let kind = input.norm.map_or(Prologue::Nothing, |_| engine.norm_kind());
+    let weights::Norm { weight, bias } = input.norm.unwrap_or_default();
+    let branch = |part: fn(Branch) -> u64| input.branch.map_or(0, part);
     Ok(RoundParams {
-        input,
+        input: input.at,
         weight,
         bias,
         output: to.vectors,
@@ -64,6 +76,11 @@ pub(super) fn round(
         keep: u32::from(is_float(matrix.place.block)),
         epsilon: engine.shape.epsilon as f32,
         sequences,
+        branch: branch(|branch| branch.from),
+        branch_weight: branch(|branch| branch.weight),
+        joined: branch(|branch| branch.joined),
+        scale: input.scale as f32,
+        unused: 0,
     })
 }
 
@@ -155,6 +172,8 @@ struct Vectors {
     hidden: u64,
     gate: u64,
     experts: ExpertRows,
+    /// A result that is to be normalised and added to `x`; only of models that normalise results.
+    branch: u64,
 }
 
 /// The layout of a batch of `tokens` tokens from `base` on, and its end.
@@ -169,8 +188,9 @@ fn layout(shape: &Shape, tokens: usize, base: u64) -> (Vectors, u64) {
     let queries = shape.query_width();
     let (x, rotation, factors) = (next(shape.width * 4), next(shape.rope_pairs() * 8), next(4));
     let rounded = next(shape.width.max(queries).max(shape.ffn) * 4);
+    let branch = next(if shape.architecture.normalises_results() { shape.width * 4 } else { 0 });
     let (qkv, attended, halves) =
-        (next((queries + 2 * shape.kv_width()) * 4), next(queries * 4), next(queries * 2));
+        (next(shape.most_first_outputs() * 4), next(queries.max(shape.width) * 4), next(queries * 2));
     let attention_end = end;
     end = qkv;
     let mut next = |row_bytes: usize| {
@@ -186,7 +206,8 @@ fn layout(shape: &Shape, tokens: usize, base: u64) -> (Vectors, u64) {
         (hidden, gate) = (next(shape.ffn * 4), next(shape.ffn * 4));
     }
     let queries = halves;
-    let vectors = Vectors { x, rotation, factors, rounded, qkv, attended, queries, hidden, gate, experts };
+    let vectors =
+        Vectors { x, rotation, factors, rounded, qkv, attended, queries, hidden, gate, experts, branch };
     (vectors, end.max(attention_end))
 }
 
@@ -229,6 +250,8 @@ struct Run<'a> {
     at: &'a Addresses,
     vectors: Vectors,
     source: Source,
+    /// A result that is still to be added to the vectors.
+    branch: Option<Branch>,
 }
 
 impl Inner {
@@ -254,7 +277,7 @@ impl Inner {
                 count: most.min(source.count - done),
                 ..source
             };
-            Run { engine: self, queue: &mut *queue, at, vectors, source }.layers()
+            Run { engine: self, queue: &mut *queue, at, vectors, source, branch: None }.layers()
         });
         // Also after an error: some launches may run.
         shared.end = Some(queue.submit()?);
@@ -304,7 +327,7 @@ impl Run<'_> {
             history: source.history,
             start: word(source.start)?,
             width: word(engine.shape.width)?,
-            pairs: word(engine.frequencies.len())?,
+            pairs: word(engine.shape.rope_pairs())?,
             block_type: embedding.block.id(),
             factor: engine.shape.embedding_scale as f32,
             unused: 0,
@@ -313,10 +336,29 @@ impl Run<'_> {
     }
 
     /// Rounds rows of floats for a product with `matrix`.
-    fn round(&mut self, input: u64, norm: Option<weights::Norm>, matrix: &Packed) -> Result<()> {
+    fn round(&mut self, input: Input, matrix: &Packed) -> Result<()> {
         let to = Rounded { vectors: self.vectors.rounded, factors: self.vectors.factors };
-        let parameters = round(self.engine, matrix, norm, input, SequenceView::default(), to)?;
+        let parameters = round(self.engine, matrix, input, SequenceView::default(), to)?;
         self.launch(&self.engine.prompt.round, word(self.source.count)?, bytemuck::bytes_of(&parameters))
+    }
+
+    /// The same for the model's vectors, with a norm. What is still to be added to them is added first.
+    fn round_x(&mut self, norm: weights::Norm, matrix: &Packed) -> Result<()> {
+        let branch = self.branch.take();
+        self.round(Input { at: self.vectors.x, branch, norm: Some(norm), scale: 1.0 }, matrix)
+    }
+
+    /// Multiplies rows of floats with a matrix and adds the result to the model's vectors: at once, or with the next
+    /// rounding, which normalises it.
+    fn add(&mut self, input: u64, matrix: &Packed, norm: Option<weights::Norm>) -> Result<()> {
+        let (v, width) = (self.vectors, self.engine.shape.width);
+        let scale = if norm.is_none() { self.engine.shape.residual_scale } else { 1.0 };
+        self.round(Input { at: input, branch: None, norm: None, scale }, matrix)?;
+        self.branch = norm.map(|norm| Branch { from: v.branch, weight: norm.weight, joined: v.x });
+        match norm {
+            None => self.product(matrix, Epilogue::Add, v.x, width),
+            Some(_) => self.product(matrix, Epilogue::Store, v.branch, width),
+        }
     }
 
     /// Multiplies the rounded rows with a matrix; `output_row` is the distance between the outputs of two tokens.
@@ -366,6 +408,14 @@ impl Run<'_> {
         self.launch(&self.engine.prompt.rotate, grid, bytemuck::bytes_of(&parameters))
     }
 
+    /// Computes a convolution if `is_needed`, and keeps its inputs.
+    fn convolve(&mut self, number: usize, is_needed: bool) -> Result<()> {
+        let one = self.engine.convolve(self.at, number)?;
+        let (parts, output, start) = (self.vectors.qkv, self.vectors.attended, word(self.source.start)?);
+        let parameters = ConvolveParams { parts, output, start, position: 0, ..one };
+        self.engine.convolution.launch(self.queue, &parameters, self.source.count, is_needed)
+    }
+
     fn attend(&mut self, number: usize) -> Result<()> {
         let shape = &self.engine.shape;
         let [keys, values, scales] = self.engine.cache(self.at, number);
@@ -403,25 +453,31 @@ impl Run<'_> {
     fn layers(&mut self) -> Result<()> {
         let engine = self.engine;
         let (shape, v) = (&engine.shape, self.vectors);
-        let qkv_row = shape.query_width() + 2 * shape.kv_width();
         self.embed()?;
         for (number, layer) in engine.weights.layers.iter().enumerate() {
+            let qkv_row = shape.first_outputs(number);
             for (part, first) in &layer.qkv.parts {
-                self.round(v.x, Some(layer.attention_norm), part)?;
+                self.round_x(layer.attention_norm, part)?;
                 // CAST: usize is at most 64 bits.
                 self.product(part, Epilogue::Store, v.qkv + *first as u64 * 4, qkv_row)?;
             }
-            self.rotate(number)?;
-            if number + 1 == engine.weights.layers.len() {
+            let is_last = number + 1 == engine.weights.layers.len();
+            if shape.layers[number].convolution {
+                self.convolve(number, !is_last)?;
+            } else {
+                self.rotate(number)?;
+            }
+            if is_last {
                 break;
             }
-            self.attend(number)?;
-            self.round(v.attended, None, &layer.output)?;
-            self.product(&layer.output, Epilogue::Add, v.x, shape.width)?;
+            if !shape.layers[number].convolution {
+                self.attend(number)?;
+            }
+            self.add(v.attended, &layer.output, layer.attention_result_norm)?;
 
-            let norm = Some(layer.feed_forward_norm);
+            let norm = layer.feed_forward_norm;
             if let Some(router) = &layer.router {
-                self.round(v.x, norm, router)?;
+                self.round_x(norm, router)?;
                 self.product(router, Epilogue::Store, v.experts.router, router.place.rows)?;
                 let (experts, count) = ((v.x, v.experts), self.source.count);
                 engine.launch_experts_of_prompt(self.queue, experts, number, count)?;
@@ -430,19 +486,18 @@ impl Run<'_> {
             match &layer.up {
                 weights::Up::Pairs(up) | weights::Up::Plain(up) => {
                     let pairs = matches!(layer.up, weights::Up::Pairs(_));
-                    self.round(v.x, norm, up)?;
+                    self.round_x(norm, up)?;
                     let after = if pairs { Epilogue::Pair } else { Epilogue::Activate };
                     self.product(up, after, v.hidden, shape.ffn)?;
                 }
                 weights::Up::Apart { gate, up } => {
-                    self.round(v.x, norm, gate)?;
+                    self.round_x(norm, gate)?;
                     self.product(gate, Epilogue::Store, v.gate, shape.ffn)?;
-                    self.round(v.x, norm, up)?;
+                    self.round_x(norm, up)?;
                     self.product(up, Epilogue::Gate, v.hidden, shape.ffn)?;
                 }
             }
-            self.round(v.hidden, None, &layer.down)?;
-            self.product(&layer.down, Epilogue::Add, v.x, shape.width)?;
+            self.add(v.hidden, &layer.down, layer.feed_forward_result_norm)?;
         }
         Ok(())
     }

@@ -9,8 +9,9 @@ use bytemuck::bytes_of;
 use tegra_hcq::{Arg, Buffer, GraphBuilder};
 
 use super::batch::TENSOR_CORES_FROM;
-use super::engine::{Inner, ProductCall, SAMPLE_BLOCK};
-use super::prompt::{BLOCK, Rounded, round};
+use super::engine::{Inner, SAMPLE_BLOCK};
+use super::prompt::{BLOCK, Input, Rounded, round};
+use super::stages::ProductCall;
 use crate::error::Result;
 use crate::gemm::few::{self, Sums};
 use crate::gemm::packed::PackedCall;
@@ -90,7 +91,8 @@ impl TensorCores {
             Prologue::RmsNorm | Prologue::LayerNorm => Some(call.norm),
             Prologue::Nothing | Prologue::Packed => None,
         };
-        let parameters = round(engine, call.matrix, norm, call.input, sequences, self.rounded)?;
+        let input = Input { at: call.input, branch: call.branch, norm, scale: call.scale };
+        let parameters = round(engine, call.matrix, input, sequences, self.rounded)?;
         let arguments = [Arg::Bytes(bytes_of(&parameters))];
         // SAFETY: the places are inside the memory of each session on the list, which lives as long as the session is
         // part of the batch; the batch waits for its queue before a session leaves. `self` has room for the vectors.

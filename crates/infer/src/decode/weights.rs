@@ -9,7 +9,7 @@ use tegra_hcq::{Buffer, Device};
 use super::pack::{self, Place, Rows, Unit};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
-use crate::model::{Linear, Matrix, Model, Vector};
+use crate::model::{CONVOLVED, Linear, Matrix, Model, Vector};
 
 /// Bytes that are packed before their part of the file is released, and copied to a GPU with its own memory.
 const PIECE_BYTES: usize = 8 << 20;
@@ -58,15 +58,19 @@ pub(super) struct Norm {
 pub(super) struct Layer {
     pub(super) attention_norm: Norm,
     pub(super) qkv: Joined,
+    /// GPU address of the weights of a convolution, those of each position together; 0 in an attention.
+    pub(super) taps: u64,
     pub(super) query_norm: u64,
     pub(super) key_norm: u64,
     pub(super) sinks: u64,
     pub(super) output: Packed,
+    pub(super) attention_result_norm: Option<Norm>,
     pub(super) feed_forward_norm: Norm,
     /// If there are experts; `up` and `down` have the rows of all then, one expert after another.
     pub(super) router: Option<Packed>,
     pub(super) up: Up,
     pub(super) down: Packed,
+    pub(super) feed_forward_result_norm: Option<Norm>,
 }
 
 impl Layer {
@@ -168,18 +172,28 @@ impl<'a> Layout<'a> {
         }
     }
 
-    fn layer(&mut self, layer: crate::model::Layer<'a>) -> Layer {
+    /// A product whose sums have the factor `scale`; the bias gets it here.
+    fn result(&mut self, linear: Linear<'a>, scale: f64) -> Packed {
+        let scaled = |bias: Vector<'_>| bias.to_vec().into_iter().map(|bias| bias * scale as f32).collect();
+        self.matrix(Rows::of(linear.weights), linear.bias.map(scaled))
+    }
+
+    /// The parts of a layer; `residual` is [`Shape::residual_scale`](crate::model::Shape::residual_scale).
+    fn layer(&mut self, layer: crate::model::Layer<'a>, residual: f64) -> Layer {
         Layer {
             attention_norm: self.norm(layer.attention_norm),
             qkv: self.joined([layer.query, layer.key, layer.value]),
+            taps: layer.convolution.map_or(0, |taps| self.floats(by_position(&taps.to_vec()))),
             query_norm: self.vector(layer.query_norm),
             key_norm: self.vector(layer.key_norm),
             sinks: self.vector(layer.sinks),
-            output: self.linear(layer.attention_output),
+            output: self.result(layer.attention_output, residual),
+            attention_result_norm: layer.attention_result_norm.map(|norm| self.norm(norm)),
             feed_forward_norm: self.norm(layer.feed_forward_norm),
             router: layer.feed_forward.router.map(|router| self.linear(router)),
             up: self.up(layer.feed_forward.gate, layer.feed_forward.up),
-            down: self.linear(layer.feed_forward.down),
+            down: self.result(layer.feed_forward.down, residual),
+            feed_forward_result_norm: layer.feed_forward_result_norm.map(|norm| self.norm(norm)),
         }
     }
 }
@@ -195,13 +209,21 @@ type Parts<'a> = (Layout<'a>, Vec<Layer>, Norm, Packed, Packed, u64);
 
 fn lay_out(model: &Model) -> Parts<'_> {
     let mut layout = Layout::default();
-    let layers = (0..model.shape().layers.len()).map(|number| layout.layer(model.layer(number))).collect();
+    let shape = model.shape();
+    let layer = |number| layout.layer(model.layer(number), shape.residual_scale);
+    let layers = (0..shape.layers.len()).map(layer).collect();
     let output_norm = layout.norm(model.output_norm());
     let output = layout.matrix(Rows::of(model.output()), None);
     let embedding =
         if model.shape().tied { output } else { layout.matrix(Rows::of(model.embedding()), None) };
     let positions = model.position_embedding().map_or(0, |matrix| layout.floats(dense(matrix)));
     (layout, layers, output_norm, embedding, output, positions)
+}
+
+/// The weights of a convolution, those of each position together.
+fn by_position(taps: &[f32]) -> Vec<f32> {
+    let position = |position: usize| taps.iter().skip(position).step_by(CONVOLVED).copied();
+    (0..CONVOLVED).flat_map(position).collect()
 }
 
 /// The rows of a small matrix.
@@ -233,9 +255,15 @@ impl Weights {
         for layer in &mut layers {
             norm(&mut layer.attention_norm);
             norm(&mut layer.feed_forward_norm);
+            [&mut layer.attention_result_norm, &mut layer.feed_forward_result_norm]
+                .into_iter()
+                .flatten()
+                .for_each(norm);
             layer.qkv.parts.iter_mut().for_each(|(part, _)| address(&mut part.bias));
             layer.router.iter_mut().for_each(|router| address(&mut router.bias));
-            [&mut layer.query_norm, &mut layer.key_norm, &mut layer.sinks].into_iter().for_each(address);
+            [&mut layer.taps, &mut layer.query_norm, &mut layer.key_norm, &mut layer.sinks]
+                .into_iter()
+                .for_each(address);
             [&mut layer.output.bias, &mut layer.down.bias].into_iter().for_each(address);
             match &mut layer.up {
                 Up::Pairs(up) | Up::Plain(up) => address(&mut up.bias),

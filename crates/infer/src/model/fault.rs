@@ -1,6 +1,6 @@
 //! Faults of models.
 
-use super::Architecture;
+use super::architecture::Architecture;
 use crate::blocks::BlockType;
 
 /// Why a file that is valid GGUF is not accepted as a model.
@@ -99,7 +99,9 @@ pub enum ModelFault {
     },
 
     /// Positions are scaled in a way that is not supported.
-    #[error("rope scaling {0:?} is not supported; supported are none, linear, and the factors of LLaMA 3")]
+    #[error(
+        "rope scaling {0:?} is not supported; supported are none, linear, yarn, and the factors of LLaMA 3 and Phi"
+    )]
     RopeScaling(String),
 
     /// A tensor is missing.

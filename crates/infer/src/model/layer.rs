@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use super::{Architecture, Experts, ModelFault, NormKind, Shape};
+use super::{Architecture, CONVOLVED, Experts, ModelFault, NormKind, Rope, Shape};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::gguf::{File, Tensor};
@@ -145,24 +145,31 @@ pub struct FeedForward<'a> {
 pub struct Layer<'a> {
     /// In front of the attention.
     pub attention_norm: Norm<'a>,
-    /// Computes the queries of all heads.
+    /// Computes the queries of all heads; in a convolution, the factors of its input.
     pub query: Linear<'a>,
-    /// Computes the keys of all heads.
+    /// Computes the keys of all heads; in a convolution, the factors of its output.
     pub key: Linear<'a>,
-    /// Computes the values of all heads.
+    /// Computes the values of all heads; in a convolution, its input.
     pub value: Linear<'a>,
-    /// Normalises each query head before rotation; Qwen 3 only.
+    /// The weights of a convolution, for each component those of the [`CONVOLVED`] positions, oldest first; `None` in
+    /// an attention.
+    pub convolution: Option<Vector<'a>>,
+    /// Normalises each query head before rotation; see [`Architecture::normalises_heads`].
     pub query_norm: Option<Vector<'a>>,
-    /// Normalises each key head before rotation; Qwen 3 only.
+    /// Normalises each key head before rotation.
     pub key_norm: Option<Vector<'a>>,
     /// A score of each query head that takes part in the softmax and has no value.
     pub sinks: Option<Vector<'a>>,
-    /// Behind the attention.
+    /// Behind the attention, or the convolution.
     pub attention_output: Linear<'a>,
+    /// Of what the attention adds; see [`Architecture::normalises_results`].
+    pub attention_result_norm: Option<Norm<'a>>,
     /// In front of the feed-forward network.
     pub feed_forward_norm: Norm<'a>,
     /// The feed-forward network.
     pub feed_forward: FeedForward<'a>,
+    /// Of what the feed-forward network adds.
+    pub feed_forward_result_norm: Option<Norm<'a>>,
 }
 
 /// Finds tensors by name and checks their shapes; remembers which were found.
@@ -223,6 +230,13 @@ impl<'a> Finder<'a> {
         Ok(Linear { weights, bias })
     }
 
+    /// The parts of a convolution, as rows of one tensor.
+    fn convolution(&self, block: &str) -> Result<[Linear<'a>; 3]> {
+        let width = self.shape.width;
+        let all = self.linear(&format!("{block}.shortconv.in_proj"), width, 3 * width)?;
+        Ok([0, 1, 2].map(|part| all.rows(part * width, width)))
+    }
+
     /// Queries, keys and values: three tensors, or the rows of one.
     fn attention(&self, block: &str) -> Result<[Linear<'a>; 3]> {
         let (width, queries, keys) = (self.shape.width, self.shape.query_width(), self.shape.kv_width());
@@ -241,27 +255,44 @@ impl<'a> Finder<'a> {
     pub(super) fn layer(&self, number: usize) -> Result<Layer<'a>> {
         let shape = self.shape;
         let block = format!("blk.{number}");
-        let [query, key, value] = self.attention(&block)?;
+        let is_convolution = shape.layers[number].convolution;
+        let taps = format!("{block}.shortconv.conv.weight");
+        let taps = is_convolution
+            .then(|| self.optional_vector(&taps, &[CONVOLVED, shape.width])?.ok_or_else(|| missing(&taps)))
+            .transpose()?;
+        let ([query, key, value], output, inputs) = if is_convolution {
+            (self.convolution(&block)?, "shortconv.out_proj", shape.width)
+        } else {
+            (self.attention(&block)?, "attn_output", shape.query_width())
+        };
+        let head_norm = |name: &str| {
+            let needed = shape.architecture.normalises_heads() && !is_convolution;
+            needed.then(|| self.vector(&format!("{block}.{name}.weight"), shape.head_size)).transpose()
+        };
+        let result_norm = |name: &str| {
+            let needed = shape.architecture.normalises_results();
+            needed.then(|| self.norm(&format!("{block}.{name}"))).transpose()
+        };
         Ok(Layer {
             attention_norm: self.norm(&format!("{block}.attn_norm"))?,
             query,
             key,
             value,
-            query_norm: self.head_norm(&format!("{block}.attn_q_norm.weight"))?,
-            key_norm: self.head_norm(&format!("{block}.attn_k_norm.weight"))?,
+            convolution: taps,
+            query_norm: head_norm("attn_q_norm")?,
+            key_norm: head_norm("attn_k_norm")?,
             sinks: self.optional_vector(&format!("{block}.attn_sinks.weight"), &[shape.heads])?,
-            attention_output: self.linear(
-                &format!("{block}.attn_output"),
-                shape.query_width(),
-                shape.width,
-            )?,
+            attention_output: self.linear(&format!("{block}.{output}"), inputs, shape.width)?,
+            attention_result_norm: result_norm("post_attention_norm")?,
             feed_forward_norm: self.norm(&format!("{block}.ffn_norm"))?,
             feed_forward: self.feed_forward(&block)?,
+            feed_forward_result_norm: result_norm("post_ffw_norm")?,
         })
     }
 
+    /// The products of a feed-forward network. Phi's file has gate and up as the rows of one tensor.
     fn feed_forward(&self, block: &str) -> Result<FeedForward<'a>> {
-        let Shape { width, ffn, experts, .. } = *self.shape;
+        let Shape { width, ffn, experts, architecture, .. } = *self.shape;
         let has_gate = self.shape.activation.has_gate();
         let name = |part: &str| format!("{block}.ffn_{part}");
         if let Some(Experts { count, .. }) = experts {
@@ -273,11 +304,17 @@ impl<'a> Finder<'a> {
                 down: stack("down_exps", ffn, width)?,
             });
         }
+        let down = self.linear(&name("down"), ffn, width)?;
+        if architecture == Architecture::Phi3 {
+            let both = self.linear(&name("up"), width, 2 * ffn)?;
+            let (gate, up) = (Some(both.rows(0, ffn)), both.rows(ffn, ffn));
+            return Ok(FeedForward { router: None, gate, up, down });
+        }
         Ok(FeedForward {
             router: None,
             gate: has_gate.then(|| self.linear(&name("gate"), width, ffn)).transpose()?,
             up: self.linear(&name("up"), width, ffn)?,
-            down: self.linear(&name("down"), ffn, width)?,
+            down,
         })
     }
 
@@ -291,10 +328,24 @@ impl<'a> Finder<'a> {
         Ok(Linear { weights, bias })
     }
 
-    /// The normalisation of heads, which Qwen 3 has.
-    fn head_norm(&self, name: &str) -> Result<Option<Vector<'a>>> {
-        let needed = matches!(self.shape.architecture, Architecture::Qwen3 | Architecture::Qwen3Moe);
-        needed.then(|| self.vector(name, self.shape.head_size)).transpose()
+    /// The divisors of a rotation's frequencies: those of contexts up to [`Rope::original`] positions, and of longer
+    /// ones.
+    pub(super) fn rope_factors(&self, rope: &Rope) -> Result<Option<[Vector<'a>; 2]>> {
+        let find = |name: &str| self.optional_vector(name, &[rope.components / 2]);
+        match self.shape.architecture {
+            Architecture::Phi3 => {
+                let names = ["rope_factors_short.weight", "rope_factors_long.weight"];
+                match (find(names[0])?, find(names[1])?) {
+                    (None, None) => Ok(None),
+                    (short, long) => Ok(Some([
+                        short.ok_or_else(|| missing(names[0]))?,
+                        long.ok_or_else(|| missing(names[1]))?,
+                    ])),
+                }
+            }
+            Architecture::Gemma3 | Architecture::SmolLm3 | Architecture::Lfm2 => Ok(None),
+            _ => Ok(find("rope_freqs.weight")?.map(|factors| [factors; 2])),
+        }
     }
 
     /// Returns an error if the file has tensors that no layer uses.

@@ -1,15 +1,20 @@
 //! Language models: shape and tensors of a file, checked against each other.
 
+mod architecture;
 pub(crate) mod fault;
+mod keys;
 mod layer;
+mod rope;
 mod shape;
 
 use std::path::Path;
 
+pub use architecture::Architecture;
 pub use fault::ModelFault;
+pub(crate) use keys::MOST_CONTEXT;
 pub use layer::{FeedForward, Layer, Linear, Matrix, Norm, Vector};
-pub(crate) use shape::MOST_CONTEXT;
-pub use shape::{Activation, Architecture, Experts, KvFormat, LayerShape, NormKind, Rope, RopePairs, Shape};
+pub use rope::{Rope, RopePairs, Yarn};
+pub use shape::{Activation, CONVOLVED, Experts, KvFormat, LayerShape, NormKind, Shape};
 
 use crate::error::{Error, Result};
 use crate::gguf::File;
@@ -34,9 +39,6 @@ pub struct Model {
     shape: Shape,
 }
 
-/// Name of the tensor with LLaMA 3's factors.
-const ROPE_FACTORS: &str = "rope_freqs.weight";
-
 /// Name of the embedding.
 const EMBEDDING: &str = "token_embd.weight";
 
@@ -45,6 +47,10 @@ const OUTPUT: &str = "output.weight";
 
 /// Name of learned positions.
 const POSITIONS: &str = "position_embd.weight";
+
+fn fault(fault: ModelFault) -> Error {
+    Error::Model(fault)
+}
 
 impl Model {
     /// Maps a file and checks it.
@@ -96,12 +102,12 @@ impl Model {
         if !shape.tied {
             finder.matrix(OUTPUT, shape.width, shape.vocabulary)?;
         }
-        finder.norm("output_norm")?;
+        finder.norm(shape.architecture.output_norm())?;
         if shape.learned_positions {
             finder.matrix(POSITIONS, shape.width, shape.context)?;
         }
         for rope in &shape.ropes {
-            if let Some(factors) = finder.optional_vector(ROPE_FACTORS, &[rope.components / 2])? {
+            for factors in finder.rope_factors(rope)?.into_iter().flatten() {
                 factors.refuse(|factor| !factor.is_finite() || factor <= 0.0)?;
             }
         }
@@ -149,7 +155,7 @@ impl Model {
     /// The normalisation in front of the output matrix.
     pub fn output_norm(&self) -> Norm<'_> {
         // PANIC: `Model::new` found the same tensors with the same shapes.
-        self.finder().norm("output_norm").expect("checked")
+        self.finder().norm(self.shape.architecture.output_norm()).expect("checked")
     }
 
     /// The matrix that makes a number for each token; the embedding if [`Shape::tied`].
@@ -171,22 +177,19 @@ impl Model {
         self.finder().layer(number).expect("checked")
     }
 
-    /// Angle per position of each pair of components in a rotation of [`Shape::ropes`], in radians, with all scaling.
+    /// Angle per position of each pair of components in a rotation of [`Shape::ropes`], in radians, with all scaling,
+    /// in contexts of `context` positions.
     ///
     /// # Panics
     ///
     /// If the rotation is not one of them.
-    pub fn rope_frequencies(&self, rope: usize) -> Vec<f64> {
-        let Rope { components, base, scale, .. } = self.shape.ropes[rope];
-        let pairs = components / 2;
-        // PANIC: `Model::new` found the same tensor with the same shape.
-        let factors = self.finder().optional_vector(ROPE_FACTORS, &[pairs]).expect("checked");
-        let factors = factors.map_or_else(|| vec![1.0; pairs], |factors| factors.to_vec());
-        let frequency = |(pair, factor): (usize, f32)| {
-            let exponent = -2.0 * pair as f64 / components as f64;
-            base.powf(exponent) / scale / f64::from(factor)
-        };
-        factors.into_iter().enumerate().map(frequency).collect()
+    pub fn rope_frequencies(&self, rope: usize, context: usize) -> Vec<f64> {
+        let rope = &self.shape.ropes[rope];
+        // PANIC: `Model::new` found the same tensors with the same shapes.
+        let factors = self.finder().rope_factors(rope).expect("checked");
+        let factors =
+            factors.map(|[short, long]| if context > rope.original { long } else { short }.to_vec());
+        rope.frequencies(factors.as_deref())
     }
 
     /// Bytes of all tensors.

@@ -2,57 +2,11 @@
 
 use core::fmt;
 
-use super::ModelFault;
+use super::keys::Keys;
+use super::rope::Rope;
+use super::{Architecture, ModelFault, fault};
 use crate::error::{Error, Result};
 use crate::gguf::File;
-
-/// The family of a model, `general.architecture`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Architecture {
-    /// LLaMA 2, LLaMA 3 and models of the same structure.
-    Llama,
-    /// Qwen 2 and 2.5: bias on queries, keys and values.
-    Qwen2,
-    /// Qwen 3: queries and keys are normalised per head.
-    Qwen3,
-    /// GPT-2: learned positions, layer normalisation, biases everywhere.
-    Gpt2,
-    /// Qwen 3 with experts, such as Qwen3-30B-A3B.
-    Qwen3Moe,
-}
-
-impl Architecture {
-    /// All architectures.
-    pub const ALL: [Self; 5] = [Self::Llama, Self::Qwen2, Self::Qwen3, Self::Gpt2, Self::Qwen3Moe];
-
-    /// The architecture with a name; `None` if it is not supported.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|architecture| architecture.name() == name)
-    }
-
-    /// Whether layers have experts, of which a router chooses some for each token.
-    pub const fn has_experts(self) -> bool {
-        matches!(self, Self::Qwen3Moe)
-    }
-
-    /// The name in files.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Llama => "llama",
-            Self::Qwen2 => "qwen2",
-            Self::Qwen3 => "qwen3",
-            Self::Gpt2 => "gpt2",
-            Self::Qwen3Moe => "qwen3moe",
-        }
-    }
-}
-
-impl fmt::Display for Architecture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
 
 /// How vectors are normalised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,41 +17,8 @@ pub enum NormKind {
     Layer,
 }
 
-/// Which two components of a head are rotated together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RopePairs {
-    /// 2 i and 2 i + 1.
-    Neighbours,
-    /// i and i + half of the rotated components.
-    Halves,
-}
-
-impl RopePairs {
-    /// The components of pair `pair` if `components` of a head are rotated.
-    pub const fn of(self, pair: usize, components: usize) -> (usize, usize) {
-        match self {
-            Self::Neighbours => (2 * pair, 2 * pair + 1),
-            Self::Halves => (pair, pair + components / 2),
-        }
-    }
-}
-
-/// A rotation of queries and keys: pairs of components are rotated by position x frequency; see
-/// [`Model::rope_frequencies`](super::Model::rope_frequencies).
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub struct Rope {
-    /// Which components form a pair.
-    pub pairs: RopePairs,
-    /// Components of a head that are rotated, the first ones; even.
-    pub components: usize,
-    /// Frequency i is this number to the power of -2 i / components, before scaling.
-    pub base: f64,
-    /// Positions are divided by this number; 1 without scaling.
-    pub scale: f64,
-    /// Factor of cosine and sine; 1 without scaling.
-    pub magnitude: f64,
-}
+/// Positions that a convolution sees: a token's own and those before it.
+pub const CONVOLVED: usize = 3;
 
 /// What may differ from layer to layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -107,6 +28,8 @@ pub struct LayerShape {
     pub window: Option<usize>,
     /// Index of the rotation in [`Shape::ropes`]; `None` without rotation.
     pub rope: Option<usize>,
+    /// Whether a convolution of [`CONVOLVED`] positions takes the place of the attention.
+    pub convolution: bool,
 }
 
 /// The function between the products of a feed-forward network.
@@ -115,6 +38,8 @@ pub struct LayerShape {
 pub enum Activation {
     /// silu(gate) x up, silu(x) = x / (1 + exp(-x)).
     SiluGate,
+    /// gelu(gate) x up, gelu in its tanh form.
+    GeluGate,
     /// gelu(up) in its tanh form.
     Gelu,
 }
@@ -122,7 +47,7 @@ pub enum Activation {
 impl Activation {
     /// Whether there is a third matrix, the gate.
     pub const fn has_gate(self) -> bool {
-        matches!(self, Self::SiluGate)
+        matches!(self, Self::SiluGate | Self::GeluGate)
     }
 }
 
@@ -180,10 +105,14 @@ pub struct Shape {
     pub learned_positions: bool,
     /// The rotations that layers refer to.
     pub ropes: Vec<Rope>,
-    /// Factor of a token's row of the embedding.
+    /// Factor of the embedding.
     pub embedding_scale: f64,
     /// Factor of the products of queries and keys.
     pub attention_scale: f64,
+    /// Factor of what attention and feed-forward network add to a vector.
+    pub residual_scale: f64,
+    /// Factor of the logits.
+    pub logit_scale: f64,
     /// The feed-forward network's function.
     pub activation: Activation,
     /// Whether the embedding is also the output matrix.
@@ -263,16 +192,39 @@ impl Shape {
         self.kv_heads * self.head_size
     }
 
+    /// Layers before layer `number` that have keys and values.
+    pub fn cached(&self, number: usize) -> usize {
+        self.layers[..number].iter().filter(|layer| !layer.convolution).count()
+    }
+
+    /// Layers before layer `number` that are convolutions.
+    pub fn convolutions(&self, number: usize) -> usize {
+        number - self.cached(number)
+    }
+
+    /// Outputs of the first products of a layer: queries, keys and values, or the parts of a convolution.
+    pub fn first_outputs(&self, number: usize) -> usize {
+        let attention = self.query_width() + 2 * self.kv_width();
+        if self.layers[number].convolution { 3 * self.width } else { attention }
+    }
+
+    /// The most of all layers.
+    pub(crate) fn most_first_outputs(&self) -> usize {
+        (0..self.layers.len()).map(|number| self.first_outputs(number)).max().unwrap_or(0)
+    }
+
     /// Bytes of keys and values for `positions` positions; `None` if more than can be counted.
     pub fn kv_bytes(&self, format: KvFormat, positions: usize) -> Option<usize> {
-        let rows = self.layers.len().checked_mul(2 * self.kv_heads)?.checked_mul(positions)?;
+        let layers = self.cached(self.layers.len());
+        let rows = layers.checked_mul(2 * self.kv_heads)?.checked_mul(positions)?;
         rows.checked_mul(format.row_bytes(self.head_size))
     }
 
     /// Bytes of keys and values that a token at `position` reads, at most [`usize::MAX`]: windows limit them.
     pub fn kv_bytes_read(&self, format: KvFormat, position: usize) -> usize {
         let seen = |layer: &LayerShape| layer.window.map_or(position, |window| window.min(position));
-        let rows = self.layers.iter().map(seen).fold(0, usize::saturating_add);
+        let layers = self.layers.iter().filter(|layer| !layer.convolution);
+        let rows = layers.map(seen).fold(0, usize::saturating_add);
         rows.saturating_mul(2 * self.kv_heads).saturating_mul(format.row_bytes(self.head_size))
     }
 
@@ -303,13 +255,12 @@ impl Shape {
         let keys = Keys { file, architecture };
         keys.refuse_foreign()?;
         let (width, heads) = (keys.size("embedding_length")?, keys.size("attention.head_count")?);
-        let kv_heads = keys.size_or("attention.head_count_kv", heads)?;
+        let count = keys.size("block_count")?;
+        let kv_counts = keys.kv_heads(count, heads)?;
+        let kv_heads = kv_counts.iter().copied().max().unwrap_or(heads);
         let head_size = keys.size_or("attention.key_length", width / heads)?;
         keys.require("attention.value_length", head_size)?;
-        if architecture != Architecture::Gpt2 {
-            keys.require("rope.dimension_count", head_size)?;
-        }
-        if head_size * heads < heads || head_size % 2 != 0 || heads % kv_heads != 0 {
+        if head_size * heads < heads || head_size % 2 != 0 || kv_heads == 0 || heads % kv_heads != 0 {
             return Err(fault(ModelFault::Heads { heads, kv_heads, head_size, width }));
         }
         let is_gpt2 = architecture == Architecture::Gpt2;
@@ -317,11 +268,11 @@ impl Shape {
             if architecture.has_experts() { "expert_feed_forward_length" } else { "feed_forward_length" };
         let epsilon =
             if is_gpt2 { "attention.layer_norm_epsilon" } else { "attention.layer_norm_rms_epsilon" };
-        let ropes = if is_gpt2 { Vec::new() } else { vec![keys.rope(head_size)?] };
-        let layer = LayerShape { window: None, rope: (!is_gpt2).then_some(0) };
+        let context = keys.context()?;
+        let ropes = if is_gpt2 { Vec::new() } else { keys.ropes(head_size)? };
         Ok(Self {
             architecture,
-            layers: vec![layer; keys.size("block_count")?],
+            layers: keys.layers(&kv_counts, context, &ropes)?,
             width,
             heads,
             kv_heads,
@@ -329,155 +280,21 @@ impl Shape {
             ffn: keys.size(ffn)?,
             experts: keys.experts()?,
             vocabulary: keys.vocabulary()?,
-            context: keys.size("context_length")?,
+            context,
             norm: if is_gpt2 { NormKind::Layer } else { NormKind::Rms },
             epsilon: keys.float(epsilon)?.ok_or_else(|| keys.missing(epsilon))?,
             learned_positions: is_gpt2,
             ropes,
-            embedding_scale: 1.0,
-            attention_scale: 1.0 / (head_size as f64).sqrt(),
-            activation: if is_gpt2 { Activation::Gelu } else { Activation::SiluGate },
+            embedding_scale: keys.embedding_scale(width)?,
+            attention_scale: keys.attention_scale(count, width, heads, head_size)?,
+            residual_scale: keys.factor("residual_scale")?,
+            logit_scale: keys.logit_scale()?,
+            activation: match architecture {
+                Architecture::Gpt2 => Activation::Gelu,
+                Architecture::Gemma3 => Activation::GeluGate,
+                _ => Activation::SiluGate,
+            },
             tied: false,
         })
-    }
-}
-
-fn fault(fault: ModelFault) -> Error {
-    Error::Model(fault)
-}
-
-/// Largest size in a shape: products of three sizes fit 64 bits, and kernels count in 32.
-const MOST: usize = 1 << 20;
-
-/// Largest number of positions.
-pub(crate) const MOST_CONTEXT: usize = 1 << 30;
-
-/// The keys of an architecture.
-struct Keys<'a> {
-    file: &'a File,
-    architecture: Architecture,
-}
-
-impl Keys<'_> {
-    fn key(&self, name: &str) -> String {
-        format!("{}.{name}", self.architecture)
-    }
-
-    fn missing(&self, name: &str) -> Error {
-        fault(ModelFault::MissingKey(self.key(name)))
-    }
-
-    /// A positive size.
-    fn size(&self, name: &str) -> Result<usize> {
-        self.optional(name)?.ok_or_else(|| self.missing(name))
-    }
-
-    fn size_or(&self, name: &str, default: usize) -> Result<usize> {
-        Ok(self.optional(name)?.unwrap_or(default))
-    }
-
-    fn optional(&self, name: &str) -> Result<Option<usize>> {
-        let most = if name == "context_length" { MOST_CONTEXT } else { MOST };
-        let size: Option<u64> = self.file.integer(&self.key(name))?;
-        match size {
-            None => Ok(None),
-            Some(size) if size >= 1 && size <= most as u64 => Ok(Some(size as usize)),
-            Some(size) => Err(fault(ModelFault::Size { key: self.key(name), size, most })),
-        }
-    }
-
-    /// Refuses a key whose value is not `needed`; the key may be missing.
-    fn require(&self, name: &str, needed: usize) -> Result<()> {
-        match self.optional(name)? {
-            Some(value) if value != needed => {
-                Err(fault(ModelFault::Differs { key: self.key(name), value, needed }))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn float(&self, name: &str) -> Result<Option<f64>> {
-        self.file.float(&self.key(name))
-    }
-
-    /// Refuses properties of models with the same architecture's name that are not supported.
-    fn refuse_foreign(&self) -> Result<()> {
-        let foreign = [
-            ("expert_count", "a mixture of experts", !self.architecture.has_experts()),
-            ("expert_shared_count", "experts that all tokens use", true),
-            ("expert_group_count", "groups of experts", true),
-        ];
-        for (name, what, is_foreign) in foreign {
-            let count: Option<u64> = self.file.integer(&self.key(name))?;
-            if is_foreign && count.is_some_and(|count| count > 0) {
-                return Err(fault(ModelFault::Unsupported { what, key: self.key(name) }));
-            }
-        }
-        Ok(())
-    }
-
-    fn experts(&self) -> Result<Option<Experts>> {
-        if !self.architecture.has_experts() {
-            return Ok(None);
-        }
-        let (count, used) = (self.size("expert_count")?, self.size("expert_used_count")?);
-        if used > count {
-            let (key, size) = (self.key("expert_used_count"), used as u64);
-            return Err(fault(ModelFault::Size { key, size, most: count }));
-        }
-        Ok(Some(Experts { count, used }))
-    }
-
-    /// The number of tokens, of the vocabulary or of a key.
-    fn vocabulary(&self) -> Result<usize> {
-        let tokens = self.file.texts("tokenizer.ggml.tokens")?.map(crate::gguf::Texts::len);
-        let stated = self.optional("vocab_size")?;
-        match (tokens, stated) {
-            (Some(tokens), Some(stated)) if tokens != stated => {
-                Err(fault(ModelFault::Differs { key: self.key("vocab_size"), value: stated, needed: tokens }))
-            }
-            (Some(0), _) => {
-                Err(fault(ModelFault::Size { key: "tokenizer.ggml.tokens".to_owned(), size: 0, most: MOST }))
-            }
-            (Some(tokens), _) if tokens > MOST => {
-                let (key, size) = ("tokenizer.ggml.tokens".to_owned(), tokens as u64);
-                Err(fault(ModelFault::Size { key, size, most: MOST }))
-            }
-            (Some(tokens), _) => Ok(tokens),
-            (None, Some(stated)) => Ok(stated),
-            (None, None) => self.embedding_rows(),
-        }
-    }
-
-    /// The rows of the embedding, for files without tokens.
-    fn embedding_rows(&self) -> Result<usize> {
-        let embedding = self.file.tensor("token_embd.weight");
-        let embedding =
-            embedding.ok_or_else(|| fault(ModelFault::MissingTensor("token_embd.weight".to_owned())))?;
-        let rows = embedding.dims.get(1).copied().unwrap_or(1);
-        if rows <= MOST {
-            return Ok(rows);
-        }
-        Err(fault(ModelFault::Size { key: "token_embd.weight".to_owned(), size: rows as u64, most: MOST }))
-    }
-
-    fn rope(&self, components: usize) -> Result<Rope> {
-        let pairs =
-            if self.architecture == Architecture::Llama { RopePairs::Neighbours } else { RopePairs::Halves };
-        // Default of LLaMA 1 and 2, whose files may lack the key.
-        let base = self.float("rope.freq_base")?.unwrap_or(10_000.0);
-        if base <= 1.0 {
-            return Err(fault(ModelFault::Float { key: self.key("rope.freq_base"), value: base }));
-        }
-        let factor = self.float("rope.scaling.factor")?.unwrap_or(1.0);
-        let scale = match self.file.text(&self.key("rope.scaling.type"))? {
-            None | Some("none") => 1.0,
-            Some("linear") if factor > 0.0 => factor,
-            Some("linear") => {
-                return Err(fault(ModelFault::Float { key: self.key("rope.scaling.factor"), value: factor }));
-            }
-            Some(other) => return Err(fault(ModelFault::RopeScaling(other.to_owned()))),
-        };
-        Ok(Rope { pairs, components, base, scale, magnitude: 1.0 })
     }
 }

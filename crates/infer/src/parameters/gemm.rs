@@ -89,7 +89,7 @@ gpu_structs! { TABLE:
     }
 
     /// The rounding of rows of floats for a product.
-    struct RoundParams, 80 bytes {
+    struct RoundParams, 112 bytes {
         /// m x columns floats.
         0 => input: u64 as "const float*";
         8 => weight: u64 as "const float*";
@@ -103,8 +103,16 @@ gpu_structs! { TABLE:
         44 => norm: u32;
         48 => keep: u32;
         52 => epsilon: f32;
-        /// Where `input` is.
+        /// Where `input`, `branch` and `joined` are.
         56 => sequences: SequenceView;
+        /// Rows that are normalised, multiplied with these weights and added to the input before the norm, or null.
+        80 => branch: u64 as "const float*";
+        88 => branch_weight: u64 as "const float*";
+        /// Where the sums of input and branch go; may be `input`.
+        96 => joined: u64 as "float*";
+        /// Factor of the rounded rows.
+        104 => scale: f32;
+        108 => unused: u32;
     }
 
     /// The rotation of queries and keys, and the append of keys and values to the cache.

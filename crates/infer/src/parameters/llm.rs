@@ -10,7 +10,7 @@ const _: () =
 
 gpu_structs! { TABLE:
     /// A product of a matrix with one vector.
-    struct ProductParams, 144 bytes {
+    struct ProductParams, 176 bytes {
         /// Tiles of the matrix, and their end.
         0 => tiles: u64 as "const u8*";
         8 => tiles_end: u64 as "const u8*";
@@ -38,11 +38,18 @@ gpu_structs! { TABLE:
         112 => batch_pairs: u32;
         116 => batches: u32;
         120 => epsilon: f32;
-        124 => unused: u32;
+        /// Factor of the sums, to which the bias is added then; 1 with AFTER_PAIR.
+        124 => scale: f32;
         /// A second place of the outputs, or null.
         128 => copy: u64 as "float*";
         /// Distance to the other half of the exchange, see `Exchange`; 0 between launches.
         136 => next: u64 as "long long";
+        /// A vector that is normalised, multiplied with these weights and added to the input before the norm, or null.
+        144 => branch: u64 as "const float*";
+        152 => branch_weight: u64 as "const float*";
+        /// Where the sum of input and branch goes. Not the input: all blocks read it.
+        160 => joined: u64 as "float*";
+        168 => unused: u64;
     }
 
     /// The attention of one token.
@@ -89,15 +96,15 @@ gpu_structs! { TABLE:
     }
 
     /// A product of a token whose layers are one launch.
-    struct DecodeProduct, 160 bytes {
+    struct DecodeProduct, 192 bytes {
         0 => product: ProductParams;
         /// The number of its kind in DecodeParams.
-        144 => kind: u32;
+        176 => kind: u32;
         /// Whether its vector is that of the product before.
-        148 => shares: u32;
+        180 => shares: u32;
         /// The attention that comes before, from 1, or 0.
-        152 => attention: u32;
-        156 => unused: u32;
+        184 => attention: u32;
+        188 => unused: u32;
     }
 
     /// What some products of a token have in common, beside all sizes.
@@ -233,14 +240,35 @@ gpu_structs! { TABLE:
     }
 
     /// A product of a matrix with one vector of each sequence.
-    struct BatchProductParams, 160 bytes {
-        /// As for one sequence, but `input`, `other`, `output` and `best` are places in the memory of a sequence.
-        /// `before` concerns `prepare_*` only.
+    struct BatchProductParams, 192 bytes {
+        /// As for one sequence, but `input`, `branch`, `joined`, `other`, `output` and `best` are places in the memory
+        /// of a sequence. `before` and the branch concern `prepare_*` only.
         0 => product: ProductParams;
-        144 => sequences: u64 as "const SequenceTable*";
+        176 => sequences: u64 as "const SequenceTable*";
         /// Sequences of a block, at most GROUP.
-        152 => group: u32;
-        156 => unused: u32;
+        184 => group: u32;
+        188 => unused: u32;
+    }
+
+    /// A short convolution, which takes the place of the attention.
+    struct ConvolveParams, 64 bytes {
+        /// Rows of three parts of `width` elements each: factors of the input, factors of the output, the input.
+        0 => parts: u64 as "const float*";
+        /// Weights of each position, oldest first: 3 x width.
+        8 => taps: u64 as "const float*";
+        /// Inputs times factors of the newest positions, each at its position modulo `kept`: kept x width.
+        16 => ring: u64 as "float*";
+        /// A row of `width` elements for each of `parts`.
+        24 => output: u64 as "float*";
+        /// Position of the only row; null for rows from `start` on.
+        32 => position: u64 as "const u32*";
+        /// Null, or the sequences in whose memory parts, ring and output are.
+        40 => sequences: u64 as "const SequenceTable*";
+        48 => width: u32;
+        52 => start: u32;
+        /// Places of the ring.
+        56 => kept: u32;
+        60 => unused: u32;
     }
 
     /// An expert that a vector uses, and the factor of its result.
@@ -250,29 +278,29 @@ gpu_structs! { TABLE:
     }
 
     /// The products of the experts that one vector uses, or one of each sequence.
-    struct ExpertsParams, 200 bytes {
+    struct ExpertsParams, 232 bytes {
         /// The matrices of all experts, one after another; `rows` are those of one. For several sequences, `input`,
         /// `other` and `output` are places in the memory of a sequence; for rows, they are the first row's. Batches are
         /// not used.
         0 => product: ProductParams;
         /// The router's numbers, one per expert.
-        144 => logits: u64 as "const float*";
+        176 => logits: u64 as "const float*";
         /// Those of each vector, the largest number first.
-        152 => choices: u64 as "Choice*";
+        184 => choices: u64 as "Choice*";
         /// Null for one vector, and for rows.
-        160 => sequences: u64 as "const SequenceTable*";
+        192 => sequences: u64 as "const SequenceTable*";
         /// Bytes from an expert's matrix to the next.
-        168 => expert_bytes: u64;
+        200 => expert_bytes: u64;
         /// Between the products, each expert that a vector uses has a vector: bytes from one to the next, and their
         /// form: HIDDEN_ROUNDED, HIDDEN_UNITS or HIDDEN_PLAIN.
-        176 => hidden_bytes: u32;
-        180 => form: u32;
-        184 => experts: u32;
+        208 => hidden_bytes: u32;
+        212 => form: u32;
+        216 => experts: u32;
         /// Experts that a vector uses.
-        188 => used: u32;
+        220 => used: u32;
         /// Number of rows, and bytes from the input of the first products to that of the next row.
-        192 => vectors: u32;
-        196 => input_bytes: u32;
+        224 => vectors: u32;
+        228 => input_bytes: u32;
     }
 
     /// The attention of one token of each sequence. Grid (as for one, chunks, sequences).

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use infer::chat::Template;
 use infer::decode::Memory;
-use infer::model::{Experts, Model, NormKind, Rope, RopePairs};
+use infer::model::{Activation, Experts, Model, NormKind, Rope, RopePairs};
 use infer::tokenizer::Tokenizer;
 use orin_cli::{ExitStatus, UsageError, stdout, within};
 use serde_json::{Map, Value, json};
@@ -201,7 +201,18 @@ fn add_shape(rows: &mut Map<String, Value>, model: &Model) {
             ref ropes => ropes.iter().map(|rope| rotation(model, rope)).collect::<Vec<_>>().join("; "),
         }),
     );
-    row("activation", json!(if shape.activation.has_gate() { "silu with gate" } else { "gelu" }));
+    let windows: Vec<usize> = shape.layers.iter().filter_map(|layer| layer.window).collect();
+    if let Some(window) = windows.first() {
+        row("window", json!(format!("{window} positions in {} layers", windows.len())));
+    }
+    row(
+        "activation",
+        json!(match shape.activation {
+            Activation::SiluGate => "silu with gate",
+            Activation::GeluGate => "gelu with gate",
+            _ => "gelu",
+        }),
+    );
     row("tied_output", json!(shape.tied));
     let weights: usize = file.tensors().map(|tensor| tensor.dims.iter().product::<usize>()).sum();
     row("weights", json!(weights));
@@ -211,8 +222,11 @@ fn add_shape(rows: &mut Map<String, Value>, model: &Model) {
 fn rotation(model: &Model, rope: &Rope) -> String {
     let pairs = if rope.pairs == RopePairs::Neighbours { "neighbours" } else { "halves" };
     let scaling = if rope.scale == 1.0 { String::new() } else { format!(", divided by {}", rope.scale) };
-    let factors = model.file().tensor("rope_freqs.weight").map_or("", |_| ", with factors");
-    format!("rotation of {pairs}, base {}{scaling}{factors}", rope.base)
+    let yarn = rope.yarn.map_or("", |_| " as in YaRN");
+    let has = |name| model.file().tensor(name).is_some();
+    let has_factors = has("rope_freqs.weight") || has("rope_factors_long.weight");
+    let factors = if has_factors { ", with factors" } else { "" };
+    format!("rotation of {pairs}, base {}{scaling}{yarn}{factors}", rope.base)
 }
 
 /// Bytes by format.

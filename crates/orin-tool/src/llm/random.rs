@@ -9,16 +9,34 @@ use infer::synthetic::Recipe;
 use orin_cli::{ExitStatus, Output, Progress, UsageError, say, unless_closed, within};
 
 /// The shapes by name.
-const SHAPES: [(&str, Recipe); 9] = [
+const SHAPES: [(&str, Recipe); 27] = [
     ("llama-1b", Recipe::llama_1b()),
     ("gpt2-124m", Recipe::gpt2_124m()),
+    ("qwen2.5-0.5b", Recipe::qwen25_500m()),
     ("qwen3-0.6b", Recipe::qwen3_600m()),
     ("qwen3-30b-a3b", Recipe::qwen3_30b_a3b()),
+    ("gemma3-270m", Recipe::gemma3_270m()),
+    ("gemma3-1b", Recipe::gemma3_1b()),
+    ("gemma3-4b", Recipe::gemma3_4b()),
+    ("smollm2-135m", Recipe::smollm2_135m()),
+    ("smollm3-3b", Recipe::smollm3_3b()),
+    ("phi4-mini", Recipe::phi4_mini()),
+    ("granite-2b", Recipe::granite_2b()),
+    ("lfm2-350m", Recipe::lfm2_350m()),
+    ("lfm2-1b", Recipe::lfm2_1b()),
+    ("ministral3-3b", Recipe::ministral3_3b()),
     ("tiny-llama", Recipe::tiny_llama()),
     ("tiny-qwen2", Recipe::tiny_qwen2()),
     ("tiny-qwen3", Recipe::tiny_qwen3()),
     ("tiny-gpt2", Recipe::tiny_gpt2()),
     ("tiny-qwen3moe", Recipe::tiny_qwen3moe()),
+    ("tiny-gemma3", Recipe::tiny_gemma3()),
+    ("tiny-phi3", Recipe::tiny_phi3()),
+    ("tiny-mistral", Recipe::tiny_mistral()),
+    ("tiny-mistral3", Recipe::tiny_mistral3()),
+    ("tiny-granite", Recipe::tiny_granite()),
+    ("tiny-smollm3", Recipe::tiny_smollm3()),
+    ("tiny-lfm2", Recipe::tiny_lfm2()),
 ];
 
 /// Options of the command.
@@ -30,8 +48,10 @@ Example:
 The model has a vocabulary of bytes and some words. What it writes means nothing; its speed is that of a trained model
 of the same shape.")]
 pub(crate) struct Options {
-    /// The shape: llama-1b, gpt2-124m, qwen3-0.6b, qwen3-30b-a3b, tiny-llama, tiny-qwen2, tiny-qwen3, tiny-gpt2 or
-    /// tiny-qwen3moe
+    /// The shape: llama-1b, gpt2-124m, qwen2.5-0.5b, qwen3-0.6b, qwen3-30b-a3b, gemma3-270m, gemma3-1b, gemma3-4b,
+    /// smollm2-135m, smollm3-3b, phi4-mini, granite-2b, lfm2-350m, lfm2-1b, ministral3-3b, or tiny-llama, tiny-qwen2,
+    /// tiny-qwen3, tiny-gpt2, tiny-qwen3moe, tiny-gemma3, tiny-phi3, tiny-mistral, tiny-mistral3, tiny-granite,
+    /// tiny-smollm3, tiny-lfm2
     #[arg(long, value_name = "NAME", value_parser = shape)]
     shape: Recipe,
     /// The format of the matrices: f32, f16, bf16, q4_0, q8_0, q4_k, q5_k or q6_k [default: that of the shape]

@@ -48,7 +48,7 @@ impl Buffers {
         let (shape, device) = (&engine.shape, &engine.device);
         let cache = shape.kv_bytes(engine.kv, context).ok_or(Error::TooLarge(context))?;
         let cache = device.alloc::<u8>(cache)?.named("keys and values");
-        let components = shape.layers.len() * shape.kv_width() * context;
+        let components = shape.cached(shape.layers.len()) * shape.kv_width() * context;
         let (places, end) = engine.places();
         let history = end;
         let scratch = device.alloc_zeroed::<u8>(end + context * 4)?.named("vectors of a session");
@@ -72,8 +72,8 @@ impl Buffers {
         // PANIC: only memory of `MemoryUse::Device` may be invisible.
         let ring_address = token_ring.cpu_address()?.expect("memory for reading back is visible");
         // An empty buffer has no address.
-        let frequencies =
-            if engine.frequencies.is_empty() { &[[0.0; 2]] } else { engine.frequencies.as_slice() };
+        let frequencies = engine.frequencies(context);
+        let frequencies = if frequencies.is_empty() { &[[0.0; 2]] } else { frequencies };
         let buffers = Self {
             _cache: cache,
             scratch,

@@ -106,6 +106,10 @@ impl Session {
     /// As [`Session::logits`].
     pub fn hidden(&mut self) -> Result<Vec<f64>> {
         self.refresh()?;
+        if self.engine.shape.architecture.normalises_results() {
+            // The product that makes logits adds the last result.
+            self.queue.replay(&mut self.logits_graph)?;
+        }
         self.queue.wait(TIMEOUT)?;
         let mut x = vec![0.0_f32; self.engine.shape.width];
         let made = self.buffers.scratch.slice(self.buffers.x.clone())?;

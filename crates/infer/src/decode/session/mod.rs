@@ -14,6 +14,7 @@ pub use options::{Layers, SessionOptions};
 use tegra_hcq::{Fence, Graph, Profile, Queue, QueueOptions, WaitPolicy};
 pub use tokens::Tokens;
 
+use super::convolution;
 use super::engine::{Engine, Inner, TIMEOUT};
 use super::memory::Sizes;
 use super::persistent::Persistent;
@@ -22,6 +23,7 @@ use super::prompt::{self, Source};
 use super::sampling::Sampling;
 use crate::error::{Error, Result};
 use crate::launch::words;
+use crate::model::CONVOLVED;
 use crate::parameters::{SampleParams, SamplingParams, SequenceMemory, SequenceState};
 
 /// Steps that are submitted before the first one's token is read.
@@ -84,6 +86,8 @@ pub struct Session {
     context: usize,
     /// The tokens of the context.
     tokens: Vec<u32>,
+    /// Positions that have been computed, also those that were dropped again.
+    computed: usize,
     /// Tokens that the device has chosen since the settings were written.
     produced: u32,
     /// Whether the device's vector is that of the newest token.
@@ -127,7 +131,7 @@ impl Session {
         let (buffers, at, history) = Buffers::new(engine, context, ahead)?;
         let persistent = Persistent::wanted(options.layers, engine, &at)?;
         let [vocabulary, width, pairs, blocks, ring_length] =
-            words([shape.vocabulary, shape.width, engine.frequencies.len(), engine.logits_blocks(), RING])?;
+            words([shape.vocabulary, shape.width, shape.rope_pairs(), engine.logits_blocks(), RING])?;
         let embedding = &engine.weights.embedding.place;
         let sample = SampleParams {
             state: buffers.state.gpu_va(),
@@ -198,6 +202,7 @@ impl Session {
             engine: Arc::clone(engine),
             context,
             tokens: Vec::with_capacity(context),
+            computed: 0,
             produced: 0,
             is_current: false,
             in_flight: VecDeque::with_capacity(RUN_AHEAD + 1),
@@ -343,10 +348,25 @@ impl Session {
         if len >= self.tokens.len() {
             return Ok(());
         }
-        self.tokens.truncate(len);
+        self.computed = self.computed.max(self.tokens.len() + RUN_AHEAD + 1);
+        self.cut(len)
+    }
+
+    /// Keeps the first `len` tokens, and computes them again if convolutions have lost the positions before the end.
+    fn cut(&mut self, len: usize) -> Result<()> {
         self.is_current = false;
         self.queue.wait(TIMEOUT)?;
-        self.write_state()
+        let has_convolutions = self.engine.shape.layers.iter().any(|layer| layer.convolution);
+        // The newest token is computed again, which sees the positions before it.
+        if !has_convolutions || len + convolution::KEPT >= self.computed + CONVOLVED {
+            self.tokens.truncate(len);
+            return self.write_state();
+        }
+        let tokens = self.tokens[..len].to_vec();
+        self.tokens.clear();
+        self.computed = 0;
+        self.write_state()?;
+        self.feed(&tokens)
     }
 
     /// Drops the whole context.
@@ -389,8 +409,8 @@ impl Session {
         }
         let profile = self.queue.take_profile();
         self.queue.profile(false)?;
-        self.is_current = false;
-        self.write_state()?;
+        self.computed = self.computed.max(len + steps);
+        self.cut(len)?;
         Ok(profile?)
     }
 

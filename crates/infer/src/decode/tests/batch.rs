@@ -75,6 +75,9 @@ fn a_batch_has_the_bits_of_each_session_alone() {
         Recipe { block: BlockType::Q8_0, ..small(Recipe::tiny_qwen2()) },
         Recipe { block: BlockType::Q5K, ..small(Recipe::tiny_qwen3()) },
         Recipe { block: BlockType::Bf16, kv_heads: 2, ..small(Recipe::tiny_gpt2()) },
+        Recipe { block: BlockType::F16, width: 64, ffn: 64, ..small(Recipe::tiny_gemma3()) },
+        Recipe { block: BlockType::Q8_0, width: 64, ffn: 64, ..small(Recipe::tiny_granite()) },
+        Recipe { block: BlockType::F16, width: 64, ffn: 64, layers: 3, ..small(Recipe::tiny_lfm2()) },
     ];
     for recipe in recipes {
         compare(&recipe, 2, 1);
@@ -153,6 +156,9 @@ fn steps_on_the_tensor_cores_agree_with_64_bit_floats() {
         Recipe { block: BlockType::F32, ..tiny(Recipe::tiny_llama()) },
         Recipe { block: BlockType::Q8_0, ..tiny(Recipe::tiny_qwen2()) },
         Recipe { block: BlockType::F16, kv_heads: 2, ..tiny(Recipe::tiny_gpt2()) },
+        Recipe { block: BlockType::F16, layers: 2, ..tiny(Recipe::tiny_gemma3()) },
+        Recipe { block: BlockType::Q8_0, ..tiny(Recipe::tiny_granite()) },
+        Recipe { block: BlockType::F32, layers: 3, ..tiny(Recipe::tiny_lfm2()) },
     ];
     let options = BatchOptions::default().tensor_cores_from(2);
     for recipe in recipes {

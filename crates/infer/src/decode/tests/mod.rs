@@ -27,8 +27,8 @@ fn relative_error(recipe: &Recipe, tokens: &[u32]) -> f64 {
 /// The same, and the error of the same model whose products round their inputs to 8 bits.
 fn relative_errors(recipe: &Recipe, tokens: &[u32]) -> (f64, f64) {
     let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
-    let mut reference = Reference::new(&model, CacheFormat::Half).unwrap();
-    let mut coarse = Reference::new(&model, CacheFormat::Half).unwrap().with_eight_bits();
+    let mut reference = Reference::with_context(&model, CacheFormat::Half, 128).unwrap();
+    let mut coarse = Reference::with_context(&model, CacheFormat::Half, 128).unwrap().with_eight_bits();
     let engine = Engine::load(&device(), &model, 128, |_, _| ()).unwrap();
     let mut session = engine.session(128).unwrap();
     let (mut error, mut coarse_error, mut norm) = (0.0, 0.0, 0.0);
@@ -67,6 +67,88 @@ fn every_architecture_agrees_with_64_bit_floats() {
             assert!(error < 1e-3, "{} {}: {error:e}", recipe.architecture, recipe.block);
         }
     }
+    for (recipe, block) in small_architectures() {
+        let error = relative_error(&small(recipe.clone(), block), &[17, 30, 51, 5, 17, 9]);
+        println!("{} {block}: {error:e}", recipe.architecture);
+        assert!(error < 1e-3, "{} {block}: {error:e}", recipe.architecture);
+    }
+}
+
+/// Architectures beside those that the first tests of this module evaluate, each with a format.
+fn small_architectures() -> [(Recipe, BlockType); 7] {
+    [
+        (Recipe { window: 3, ..Recipe::tiny_gemma3() }, BlockType::Q8_0),
+        (Recipe { rotated: 24, ..Recipe::tiny_phi3() }, BlockType::F16),
+        (Recipe { window: 3, ..Recipe::tiny_mistral() }, BlockType::F16),
+        (Recipe::tiny_mistral3(), BlockType::Q8_0),
+        (Recipe::tiny_granite(), BlockType::F32),
+        (Recipe::tiny_smollm3(), BlockType::F16),
+        (Recipe::tiny_lfm2(), BlockType::F16),
+    ]
+}
+
+#[test]
+fn results_of_wide_models_are_normalised() {
+    // More columns than the threads of a block take at once.
+    let recipe = Recipe { layers: 1, ..small(Recipe::tiny_gemma3(), BlockType::F16) };
+    let error = relative_error(&Recipe { width: 2304, heads: 1, kv_heads: 1, ffn: 32, ..recipe }, &[17, 30]);
+    assert!(error < 1e-3, "{error:e}");
+}
+
+#[test]
+fn convolutions_see_what_a_cut_context_ends_with() {
+    let recipe = Recipe {
+        width: 32,
+        heads: 1,
+        kv_heads: 1,
+        head_size: 32,
+        ffn: 32,
+        vocabulary: 64,
+        ..Recipe::tiny_lfm2()
+    };
+    // Each step of a convolution multiplies three products: in halves, its error is more than that of an attention.
+    let recipe = Recipe { block: BlockType::F32, has_tokens: false, ..recipe };
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 512, |_, _| ()).unwrap();
+    let tokens: Vec<u32> = (0..200).map(|token| token * 7 % 64).collect();
+    let expected = |tokens: &[u32]| {
+        let mut reference = Reference::new(&model, CacheFormat::Half).unwrap();
+        tokens.iter().map(|token| reference.step(*token).unwrap()).last().unwrap()
+    };
+    let mut session = engine.session(512).unwrap();
+    session.feed(&tokens).unwrap();
+    // The inputs of the last positions are kept; those before position 100 are computed again.
+    for len in [200, 199, 150, 20, 1] {
+        session.truncate(len).unwrap();
+        session.feed(&[9]).unwrap();
+        let expected = expected(&[&tokens[..len], &[9]].concat());
+        let error = relative_distance(&session.logits().unwrap(), &expected);
+        assert!(error < 1e-4, "{len}: {error:e}");
+        session.truncate(len).unwrap();
+    }
+    // A prompt in batches continues a context.
+    session.feed(&tokens[1..60]).unwrap();
+    session.feed(&tokens[60..180]).unwrap();
+    let error = relative_distance(&session.logits().unwrap(), &expected(&tokens[..180]));
+    assert!(error < 1e-4, "{error:e}");
+}
+
+#[test]
+fn long_contexts_have_frequencies_of_their_own() {
+    let recipe = Recipe { rotated: 24, ..small(Recipe::tiny_phi3(), BlockType::F16) };
+    let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
+    let engine = Engine::load(&device(), &model, 256, |_, _| ()).unwrap();
+    let logits = [128, 129].map(|context| {
+        let mut session = engine.session(context).unwrap();
+        session.feed(&[17, 30, 51]).unwrap();
+        let mut reference = Reference::with_context(&model, CacheFormat::Half, context).unwrap();
+        let expected = [17, 30, 51].map(|token| reference.step(token).unwrap());
+        let logits = session.logits().unwrap();
+        let error = relative_distance(&logits, &expected[2]);
+        assert!(error < 1e-3, "{context}: {error:e}");
+        logits
+    });
+    assert_ne!(logits[0], logits[1]);
 }
 
 #[test]
@@ -199,7 +281,7 @@ fn greedy_tokens_have_the_largest_logit_also_with_a_penalty() {
 
 #[test]
 fn the_hidden_vector_makes_the_logits() {
-    for recipe in [Recipe::tiny_gpt2(), Recipe::tiny_qwen2()] {
+    for recipe in [Recipe::tiny_gpt2(), Recipe::tiny_qwen2(), small(Recipe::tiny_gemma3(), BlockType::F32)] {
         let recipe = Recipe { block: BlockType::F32, layers: 1, ..recipe };
         let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
         let engine = Engine::load(&device(), &model, 64, |_, _| ()).unwrap();
@@ -331,7 +413,7 @@ fn prompt_error(recipe: &Recipe, len: u32) -> f64 {
     let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
     let engine = Engine::load(&device(), &model, 128, |_, _| ()).unwrap();
     let prompt: Vec<u32> = (0..len).map(|token| (token * 37 + 11) % 64).collect();
-    let mut reference = Reference::new(&model, CacheFormat::Half).unwrap();
+    let mut reference = Reference::with_context(&model, CacheFormat::Half, 128).unwrap();
     let expected = prompt.iter().map(|token| reference.step(*token).unwrap()).last().unwrap();
     let mut session = engine.session(128).unwrap();
     session.feed(&prompt).unwrap();
@@ -372,6 +454,11 @@ fn prompts_in_batches_agree_with_64_bit_floats_in_every_architecture() {
         let error = prompt_error(&small(recipe.clone(), BlockType::F16), 18);
         println!("{}: {error:e}", recipe.architecture);
         assert!(error < 1e-3, "{}: {error:e}", recipe.architecture);
+    }
+    for (recipe, block) in small_architectures() {
+        let error = prompt_error(&small(recipe.clone(), block), 18);
+        println!("{} {block}: {error:e}", recipe.architecture);
+        assert!(error < 1e-3, "{} {block}: {error:e}", recipe.architecture);
     }
     // More tokens than share weights.
     for block in [BlockType::Q8_0, BlockType::F16] {
