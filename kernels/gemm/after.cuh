@@ -5,11 +5,11 @@
 // Outputs of a thread that are on their way together.
 #define OUTPUTS 8
 
+// GELU is 0.5 x (1 + tanh(z / 2)) = x / (1 + exp(-z)): both have the same form.
 static __device__ float activate(float x, u32 activation)
 {
-    if (activation == ACTIVATION_SILU)
-        return x / (1.0f + expf(-x));
-    return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+    float z = activation == ACTIVATION_SILU ? x : 1.5957691216057308f * (x + 0.044715f * x * x * x);
+    return __fdividef(x, 1.0f + expf(-z));
 }
 
 // The result from a row's sum, with AFTER_PAIR also that of the next row. `other` is the element to add or the gate.

@@ -375,15 +375,11 @@ struct Work {
         work.run(input, factors, bias, gate, output);                                                                  \
     }
 
-#define SIZES(name, format)                                                                                            \
+#define SIZES(name, format, number)                                                                                    \
     KERNEL(few_##name##_32, format, 4)                                                                                 \
     KERNEL(few_##name##_16, format, 2)
 
-SIZES(f32, WeightsF32)
-SIZES(f16, WeightsF16)
-SIZES(bf16, WeightsBF16)
-SIZES(q4_0, Q4_0)
-SIZES(q8_0, Q8_0)
-SIZES(q4_k, Q4K)
-SIZES(q5_k, Q5K)
-SIZES(q6_k, Q6K)
+SIZES(f32, WeightsF32, 0)
+SIZES(f16, WeightsF16, 1)
+SIZES(bf16, WeightsBF16, 30)
+QUANTISED(SIZES)

@@ -174,14 +174,10 @@ static __device__ void run(const TensorMap& vectors, const u8* tiles, const floa
         run<Wide<format, groups, sums, set>, sums>(vectors, tiles, factors, bias, gate, output, p);                    \
     }
 
-#define SIZES(name, format)                                                                                            \
+#define SIZES(name, format, number)                                                                                    \
     KERNEL(wide_##name##_384, format, 2, 128, 32)                                                                      \
     KERNEL(wide_##name##_256, format, 2, 64, 64)                                                                       \
     KERNEL(wide_##name##_192, format, 1, 64, 64)
 
-SIZES(f16, WeightsF16)
-SIZES(q4_0, Q4_0)
-SIZES(q8_0, Q8_0)
-SIZES(q4_k, Q4K)
-SIZES(q5_k, Q5K)
-SIZES(q6_k, Q6K)
+SIZES(f16, WeightsF16, 1)
+QUANTISED(SIZES)

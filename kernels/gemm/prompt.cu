@@ -32,54 +32,13 @@ static __device__ float warp_max(float v)
 
 // ---- The embedding ----
 
-template <class F>
-static __device__ void embed_row(const EmbedParams& p, u32 token, const float* of_position, float* x)
-{
-    Rows<F> rows(p.tiles, p.width);
-    for (u32 column = threadIdx.x * F::COLUMNS; column < p.width; column += THREADS * F::COLUMNS) {
-        Segment s = rows.segment(token, column);
-        typename F::Raw raw;
-        float v[F::COLUMNS];
-        F::load(raw, s);
-        F::expand(raw, v);
-#pragma unroll
-        for (u32 i = 0; i < F::COLUMNS; ++i)
-            if (i < s.columns)
-                x[column + i] = of_position ? v[i] * p.factor + of_position[column + i] : v[i] * p.factor;
-    }
-}
-
 // One block per token: its row of the embedding, and the rotations at its position.
 extern "C" __global__ void __launch_bounds__(THREADS) embed(const __grid_constant__ EmbedParams p)
 {
     u32 token = p.tokens[blockIdx.x], position = p.start + blockIdx.x;
     float* x = p.x + (u64)blockIdx.x * p.width;
     const float* of_position = p.positions ? p.positions + (u64)position * p.width : 0;
-    switch (p.block_type) {
-    case 0:
-        embed_row<WeightsF32>(p, token, of_position, x);
-        break;
-    case 1:
-        embed_row<WeightsF16>(p, token, of_position, x);
-        break;
-    case 2:
-        embed_row<Q4_0>(p, token, of_position, x);
-        break;
-    case 8:
-        embed_row<Q8_0>(p, token, of_position, x);
-        break;
-    case 12:
-        embed_row<Q4K>(p, token, of_position, x);
-        break;
-    case 13:
-        embed_row<Q5K>(p, token, of_position, x);
-        break;
-    case 14:
-        embed_row<Q6K>(p, token, of_position, x);
-        break;
-    case 30:
-        embed_row<WeightsBF16>(p, token, of_position, x);
-    }
+    copy_row_of(p.block_type, p.tiles, p.width, token, p.factor, of_position, x);
     for (u32 i = threadIdx.x; i < p.pairs; i += THREADS) {
         double turns = p.frequencies[i].x * (double)position, magnitude = p.frequencies[i].y;
         float sine, cosine;

@@ -1,24 +1,9 @@
 // Types and helpers of all kernels for language models. Include <cuda_fp16.h> first.
 #pragma once
 #include "../early.cuh"
-
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "../unpack.cuh"
 
 #define ALL 0xffffffffu
-
-// The number in the lower half of a word.
-static __device__ float half_low(u32 word)
-{
-    return __half2float(__ushort_as_half((u16)word));
-}
-
-static __device__ float half_high(u32 word)
-{
-    return __half2float(__ushort_as_half((u16)(word >> 16)));
-}
 
 // The lane. The compiler does not read it again where it is used, which takes longer than a product.
 static __device__ u32 fixed_lane()

@@ -623,7 +623,7 @@ static __device__ void prepare(const ExpertsParams& e)
         work<format>(e);                                                                                              \
     }
 
-#define FORMAT(name, format)                                                                                          \
+#define FORMAT(name, format, number)                                                                                  \
     KERNEL(first_##name, format, first)                                                                               \
     KERNEL(firsts_##name, format, firsts)                                                                             \
     KERNEL(second_##name, format, second)                                                                             \
@@ -632,11 +632,7 @@ static __device__ void prepare(const ExpertsParams& e)
 KERNEL(prepare_rounded, Q6K, prepare)
 KERNEL(prepare_units, F16, prepare)
 KERNEL(prepare_plain, F32, prepare)
-FORMAT(f32, F32)
-FORMAT(f16, F16)
-FORMAT(bf16, BF16)
-FORMAT(q4_0, Q4_0)
-FORMAT(q8_0, Q8_0)
-FORMAT(q4_k, Q4K)
-FORMAT(q5_k, Q5K)
-FORMAT(q6_k, Q6K)
+FORMAT(f32, F32, 0)
+FORMAT(f16, F16, 1)
+FORMAT(bf16, BF16, 30)
+QUANTISED(FORMAT)

@@ -121,30 +121,40 @@ static __device__ u32 vector_bytes(u32 columns)
 
 // ---- Formats ----
 
-// 16 bytes of integers of a unit.
-static __device__ void words(u32 (&to)[4], uint4 from)
-{
-    to[0] = from.x, to[1] = from.y, to[2] = from.z, to[3] = from.w;
-}
-
-// In `load` of a Tile, `slots` is the number of pairs of units of the tile, `at` the lane's.
+// 16 bytes of integers of a unit of both rows. In `load` of a Tile, `slots` is the number of pairs of units of the tile,
+// `at` the lane's.
 static __device__ void integers(u32 (&to)[2][4], const u8* tile, u32 slots, u32 at)
 {
     words(to[0], ((const uint4*)tile)[at]);
     words(to[1], ((const uint4*)tile)[slots + at]);
 }
 
-// Byte b of word j (0 to 5) of a unit has column 4 j + b in its lower six bits. The upper two bits of words 0 to 2 are
-// bits 0-1, 2-3 and 4-5 of column 24 + b; those of words 3 to 5, of column 28 + b.
-struct Q6K {
-    static const u32 UNIT = 32, PAIRS = 4, BYTES = 210;
+// Integers without their MIDDLE, and two scales of a unit, signed bytes.
+template <int MIDDLE>
+struct TwoScales {
+    static const u32 UNIT = 32, PAIRS = 4;
     static const bool ROUNDS = true, WHOLE = true;
     typedef Group Vector;
 
-    struct Tile {
+    struct Integers {
         u32 q[2][8], scales;
         float factor[2];
+    };
 
+    static __device__ float2 dot(const Integers& t, const Group& v)
+    {
+        int2 first = products<0, 4>(t.q, v), second = products<4, 4>(t.q, v);
+        int below[2] = {-MIDDLE * v.sum[0], -MIDDLE * v.sum[1]};
+        int a = (first.x + below[0]) * (signed char)t.scales + (second.x + below[1]) * (signed char)(t.scales >> 8);
+        int b = (first.y + below[0]) * (signed char)(t.scales >> 16) + (second.y + below[1]) * ((int)t.scales >> 24);
+        return make_float2((float)a * (t.factor[0] * v.scale), (float)b * (t.factor[1] * v.scale));
+    }
+};
+
+struct Q6K : TwoScales<32> {
+    static const u32 BYTES = 210;
+
+    struct Tile : Integers {
         __device__ void load(const u8* tile, u32 slots, u32 at)
         {
             u32 w[2][4], both[4];
@@ -153,35 +163,64 @@ struct Q6K {
             scales = ((const u32*)(tile + 48 * slots))[at];
             u32 factors = ((const u32*)(tile + 52 * slots))[at / 8];
             factor[0] = half_low(factors), factor[1] = half_high(factors);
-#pragma unroll
-            for (int row = 0; row < 2; ++row) {
-                u32 fourth = both[2 * row], fifth = both[2 * row + 1];
-                q[row][6] = gather(w[row][0], w[row][1], w[row][2]);
-                q[row][7] = gather(w[row][3], fourth, fifth);
-#pragma unroll
-                for (int i = 0; i < 4; ++i)
-                    q[row][i] = w[row][i] & 0x3f3f3f3fu;
-                q[row][4] = fourth & 0x3f3f3f3fu;
-                q[row][5] = fifth & 0x3f3f3f3fu;
-            }
+            six_bits(q[0], w[0], both[0], both[1]);
+            six_bits(q[1], w[1], both[2], both[3]);
+        }
+    };
+};
+
+struct Q3K : TwoScales<4> {
+    static const u32 BYTES = 110;
+
+    struct Tile : Integers {
+        __device__ void load(const u8* tile, u32 slots, u32 at)
+        {
+            uint4 low = ((const uint4*)tile)[at];
+            uint2 high = ((const uint2*)(tile + 16 * slots))[at];
+            const u32* block = (const u32*)(tile + 24 * slots) + at / 8 * 3;
+            scales = signed_scales(block, at) | signed_scales(block + slots / 8 * 3, at) << 16;
+            u32 factors = ((const u32*)(tile + 27 * slots))[at / 8];
+            factor[0] = half_low(factors), factor[1] = half_high(factors);
+            two_bits(q[0], low.x, low.y);
+            two_bits(q[1], low.z, low.w);
+            add_bits<2>(q[0], high.x);
+            add_bits<2>(q[1], high.y);
+        }
+    };
+};
+
+// A byte of each half of a unit has its scale and its minimum.
+struct Q2K {
+    static const u32 UNIT = 32, PAIRS = 4, BYTES = 84;
+    static const bool ROUNDS = true, WHOLE = true;
+    typedef Group Vector;
+
+    struct Tile {
+        u32 q[2][8], scales;
+        uint2 factors;
+
+        __device__ void load(const u8* tile, u32 slots, u32 at)
+        {
+            uint4 low = ((const uint4*)tile)[at];
+            scales = ((const u32*)(tile + 16 * slots))[at];
+            factors = ((const uint2*)(tile + 20 * slots))[at / 8];
+            two_bits(q[0], low.x, low.y);
+            two_bits(q[1], low.z, low.w);
         }
     };
 
-    // The columns in the upper bits of three words.
-    static __device__ u32 gather(u32 a, u32 b, u32 c)
+    static __device__ float row(int first, int second, u32 scales, u32 factors, const Group& v)
     {
-        u32 low = (a >> 6) & 0x03030303u;
-        low |= (b >> 4) & 0x0c0c0c0cu;
-        return low | ((c >> 2) & 0x30303030u);
+        int sum = first * (int)(scales & 15) + second * (int)(scales >> 8 & 15);
+        int least = v.sum[0] * (int)(scales >> 4 & 15) + v.sum[1] * (int)(scales >> 12 & 15);
+        return v.scale * fmaf(half_low(factors), (float)sum, -(half_high(factors) * (float)least));
     }
 
     static __device__ float2 dot(const Tile& t, const Group& v)
     {
         int2 first = products<0, 4>(t.q, v), second = products<4, 4>(t.q, v);
-        int below[2] = {-32 * v.sum[0], -32 * v.sum[1]};
-        int a = (first.x + below[0]) * (signed char)t.scales + (second.x + below[1]) * (signed char)(t.scales >> 8);
-        int b = (first.y + below[0]) * (signed char)(t.scales >> 16) + (second.y + below[1]) * ((int)t.scales >> 24);
-        return make_float2((float)a * (t.factor[0] * v.scale), (float)b * (t.factor[1] * v.scale));
+        return make_float2(row(first.x, second.x, t.scales, t.factors.x, v),
+                           row(first.y, second.y, t.scales >> 16, t.factors.y, v));
     }
 };
 
@@ -228,14 +267,8 @@ struct Q4K {
             u32 w[2][4];
             integers(w, tile, slots, at);
             minima.load(tile + 32 * slots, slots, at);
-#pragma unroll
-            for (int row = 0; row < 2; ++row) {
-#pragma unroll
-                for (int word = 0; word < 4; ++word) {
-                    q[row][2 * word] = w[row][word] & 0x0f0f0f0fu;
-                    q[row][2 * word + 1] = (w[row][word] >> 4) & 0x0f0f0f0fu;
-                }
-            }
+            nibbles_near(q[0], w[0]);
+            nibbles_near(q[1], w[1]);
         }
     };
 
@@ -260,18 +293,10 @@ struct Q5K {
             integers(w, tile, slots, at);
             uint2 high = ((const uint2*)(tile + 32 * slots))[at];
             minima.load(tile + 40 * slots, slots, at);
-#pragma unroll
-            for (int row = 0; row < 2; ++row) {
-                u32 fifth = row == 0 ? high.x : high.y;
-#pragma unroll
-                for (int word = 0; word < 4; ++word) {
-                    // Bit 2 * word of each byte belongs to the lower columns, bit 2 * word + 1 to the upper.
-                    u32 a = word < 2 ? fifth << (4 - 2 * word) : fifth >> (2 * word - 4);
-                    u32 b = word < 2 ? fifth << (3 - 2 * word) : fifth >> (2 * word - 3);
-                    q[row][2 * word] = (w[row][word] & 0x0f0f0f0fu) | (a & 0x10101010u);
-                    q[row][2 * word + 1] = ((w[row][word] >> 4) & 0x0f0f0f0fu) | (b & 0x10101010u);
-                }
-            }
+            nibbles_near(q[0], w[0]);
+            nibbles_near(q[1], w[1]);
+            add_bits<4>(q[0], high.x);
+            add_bits<4>(q[1], high.y);
         }
     };
 
@@ -281,29 +306,37 @@ struct Q5K {
     }
 };
 
-// Word j of a unit: byte b has column 4 j + b in its lower and column 16 + 4 j + b in its upper four bits, as in the
-// file.
-struct Q4_0 {
-    static const u32 UNIT = 32, PAIRS = 4, BYTES = 144;
+// Integers of 4 bits, or 5 with FIFTH, without their middle, or with a minimum.
+template <bool FIFTH, bool MINIMUM>
+struct Linear {
+    static const u32 UNIT = 32, PAIRS = 4, BYTES = 144 + 32 * FIFTH + 16 * MINIMUM;
     static const bool ROUNDS = true, WHOLE = false;
     typedef Group Vector;
 
     struct Tile {
         u32 q[2][8];
-        float factor[2];
+        float factor[2], minimum[2];
 
         __device__ void load(const u8* tile, u32 slots, u32 at)
         {
-            u32 w[2][4], factors = ((const u32*)(tile + 32 * slots))[at];
+            u32 w[2][4];
             integers(w, tile, slots, at);
-            factor[0] = half_low(factors), factor[1] = half_high(factors);
-#pragma unroll
-            for (int row = 0; row < 2; ++row) {
-#pragma unroll
-                for (int word = 0; word < 4; ++word) {
-                    q[row][word] = w[row][word] & 0x0f0f0f0fu;
-                    q[row][word + 4] = (w[row][word] >> 4) & 0x0f0f0f0fu;
-                }
+            nibbles_apart(q[0], w[0]);
+            nibbles_apart(q[1], w[1]);
+            const u8* rest = tile + 32 * slots;
+            if (FIFTH) {
+                uint2 high = ((const uint2*)rest)[at];
+                add_bits<4>(q[0], high.x);
+                add_bits<4>(q[1], high.y);
+                rest += 8 * slots;
+            }
+            if (MINIMUM) {
+                uint2 both = ((const uint2*)rest)[at];
+                factor[0] = half_low(both.x), factor[1] = half_low(both.y);
+                minimum[0] = half_high(both.x), minimum[1] = half_high(both.y);
+            } else {
+                u32 both = ((const u32*)rest)[at];
+                factor[0] = half_low(both), factor[1] = half_high(both);
             }
         }
     };
@@ -311,21 +344,67 @@ struct Q4_0 {
     static __device__ float2 dot(const Tile& t, const Group& v)
     {
         int2 sums = products<0, 8>(t.q, v);
-        int below = -8 * (v.sum[0] + v.sum[1]);
+        int all = v.sum[0] + v.sum[1], below = FIFTH ? -16 * all : -8 * all;
+        if (MINIMUM)
+            return make_float2(v.scale * fmaf(t.factor[0], (float)sums.x, t.minimum[0] * (float)all),
+                               v.scale * fmaf(t.factor[1], (float)sums.y, t.minimum[1] * (float)all));
         return make_float2((float)(sums.x + below) * (t.factor[0] * v.scale),
                            (float)(sums.y + below) * (t.factor[1] * v.scale));
     }
 };
 
-struct Q8_0 {
-    static const u32 UNIT = 32, PAIRS = 4, BYTES = 272;
-    static const bool ROUNDS = true, WHOLE = false;
+typedef Linear<false, false> Q4_0;
+typedef Linear<false, true> Q4_1;
+typedef Linear<true, false> Q5_0;
+typedef Linear<true, true> Q5_1;
+
+// Signed bytes with a factor.
+struct Bytes {
+    static const u32 UNIT = 32, PAIRS = 4;
+    static const bool ROUNDS = true;
     typedef Group Vector;
 
-    struct Tile {
+    struct Integers {
         u32 q[2][8];
         float factor[2];
+    };
 
+    static __device__ float2 dot(const Integers& t, const Group& v)
+    {
+        int2 sums = products<0, 8>(t.q, v);
+        return make_float2((float)sums.x * (t.factor[0] * v.scale), (float)sums.y * (t.factor[1] * v.scale));
+    }
+};
+
+// Values of a table.
+template <class Table, class Factor, bool OF_WHOLE>
+struct Listed : Bytes {
+    static const u32 BYTES = 128 + Factor::BYTES;
+    static const bool WHOLE = OF_WHOLE;
+
+    struct Tile : Integers {
+        __device__ void load(const u8* tile, u32 slots, u32 at)
+        {
+            u32 w[2][4];
+            integers(w, tile, slots, at);
+#pragma unroll
+            for (int row = 0; row < 2; ++row) {
+                from_table<Table, 0>(q[row], w[row]);
+                factor[row] = Factor::value(Factor::load(tile + 32 * slots, at, row), at);
+            }
+        }
+    };
+};
+
+typedef Listed<Iq4Values, HalfFactor, false> IQ4NL;
+typedef Listed<Fp4Values, PowerFactor, false> MXFP4;
+typedef Listed<Iq4Values, GroupFactor, true> IQ4XS;
+
+struct Q8_0 : Bytes {
+    static const u32 BYTES = 272;
+    static const bool WHOLE = false;
+
+    struct Tile : Integers {
         __device__ void load(const u8* tile, u32 slots, u32 at)
         {
             u32 factors = ((const u32*)(tile + 64 * slots))[at];
@@ -338,12 +417,6 @@ struct Q8_0 {
             }
         }
     };
-
-    static __device__ float2 dot(const Tile& t, const Group& v)
-    {
-        int2 sums = products<0, 8>(t.q, v);
-        return make_float2((float)sums.x * (t.factor[0] * v.scale), (float)sums.y * (t.factor[1] * v.scale));
-    }
 };
 
 // Floats: 16 bytes of each row.

@@ -77,17 +77,13 @@ static __device__ void product(const ProductParams& p)
     fetch_ahead(p.ahead, p.ahead_bytes, blockIdx.x, gridDim.x);
 }
 
-#define KERNEL(name, format)                                                                                          \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ ProductParams p)            \
+#define KERNEL(name, format, number)                                                                                  \
+    extern "C" __global__ void __launch_bounds__(THREADS, 1) product_##name(const __grid_constant__ ProductParams p)  \
     {                                                                                                                 \
         product<format>(p);                                                                                           \
     }
 
-KERNEL(product_f32, F32)
-KERNEL(product_f16, F16)
-KERNEL(product_bf16, BF16)
-KERNEL(product_q4_0, Q4_0)
-KERNEL(product_q8_0, Q8_0)
-KERNEL(product_q4_k, Q4K)
-KERNEL(product_q5_k, Q5K)
-KERNEL(product_q6_k, Q6K)
+KERNEL(f32, F32, 0)
+KERNEL(f16, F16, 1)
+KERNEL(bf16, BF16, 30)
+QUANTISED(KERNEL)

@@ -6,6 +6,7 @@
 // order: equal logits, settings and seeds give equal tokens.
 #include <cuda_fp16.h>
 
+#include "../weights.cuh"
 #include "parameters.cuh"
 
 #define THREADS 1024
@@ -17,118 +18,13 @@
 #define DIGIT_BITS 11
 #define BINS (1 << DIGIT_BITS)
 
-// Block formats, by their numbers in GGUF files.
-#define TYPE_F32 0
-#define TYPE_F16 1
-#define TYPE_Q4_0 2
-#define TYPE_Q8_0 8
-#define TYPE_Q4_K 12
-#define TYPE_Q5_K 13
-#define TYPE_Q6_K 14
-#define TYPE_BF16 30
-
 // ---- The embedding ----
-
-static __device__ float half_at(const u8* from)
-{
-    return __half2float(__ushort_as_half(*(const u16*)from));
-}
-
-// Columns of a unit, pairs of rows of a tile, and bytes of 8 units of a row, in the tiles that `product.cu` reads.
-static __device__ void unit_of(u32 type, u32& columns, u32& pairs, u32& bytes)
-{
-    columns = 32;
-    pairs = 4;
-    switch (type) {
-    case TYPE_F32:
-        columns = 4, pairs = 1, bytes = 128;
-        return;
-    case TYPE_F16:
-    case TYPE_BF16:
-        columns = 8, pairs = 1, bytes = 128;
-        return;
-    case TYPE_Q8_0:
-        bytes = 272;
-        return;
-    case TYPE_Q6_K:
-        bytes = 210;
-        return;
-    case TYPE_Q5_K:
-        bytes = 176;
-        return;
-    default:
-        bytes = 144;
-    }
-}
-
-// Byte `byte` of word `word` of row `second` (0 or 1) of a unit in Q6_K.
-static __device__ u32 six_bits(const u8* tile, u32 slots, u32 slot, u32 second, u32 word, u32 byte)
-{
-    return word < 4 ? tile[(second * slots + slot) * 16 + word * 4 + byte]
-                    : tile[32 * slots + (2 * slot + second) * 8 + (word - 4) * 4 + byte];
-}
-
-// Column `column` of row `row`.
-static __device__ float weight(const SampleParams& p, u32 row, u32 column)
-{
-    u32 columns, pairs, bytes;
-    unit_of(p.block_type, columns, pairs, bytes);
-    u32 across = 32 / pairs, all = p.width / columns, step = column / columns / across;
-    u32 steps = (all + across - 1) / across, last = all - (steps - 1) * across;
-    // Units of the first rows of all pairs.
-    u32 slots = pairs * (step + 1 == steps ? last : across);
-    u64 tile_bytes = 8 * bytes, last_bytes = (2 * pairs * last * bytes / 8 + 15) & ~15u;
-    const u8* tile = p.tiles + row / (2 * pairs) * ((steps - 1) * tile_bytes + last_bytes) + step * tile_bytes;
-    u32 second = row % 2, slot = row / 2 % pairs * (slots / pairs) + column / columns % across;
-    u32 unit = second * slots + slot, both = 2 * slot + second, within = column % columns;
-    u32 word = within / 8, upper = within / 4 % 2, byte = within % 4;
-    switch (p.block_type) {
-    case TYPE_F32:
-        return ((const float*)tile)[unit * 4 + within];
-    case TYPE_F16:
-        return half_at(tile + (unit * 8 + within) * 2);
-    case TYPE_BF16:
-        return __uint_as_float((u32)((const u16*)tile)[unit * 8 + within] << 16);
-    case TYPE_Q8_0: {
-        u32 at = (word * slots + slot) * 16 + upper * 8 + second * 4 + byte;
-        return half_at(tile + 64 * slots + both * 2) * (float)((const signed char*)tile)[at];
-    }
-    case TYPE_Q4_0: {
-        u32 q = tile[unit * 16 + within % 16] >> (within < 16 ? 0 : 4) & 15;
-        return half_at(tile + 32 * slots + both * 2) * (float)((int)q - 8);
-    }
-    }
-    if (p.block_type == TYPE_Q6_K) {
-        u32 q = 0;
-        if (within < 24)
-            q = six_bits(tile, slots, slot, second, within / 4, byte) & 63;
-        else
-            for (u32 i = 0; i < 3; ++i)
-                q |= six_bits(tile, slots, slot, second, (within - 24) / 4 * 3 + i, byte) >> 6 << (2 * i);
-        float scale = (float)((const signed char*)(tile + 48 * slots))[both * 2 + within / 16];
-        return half_at(tile + 52 * slots + (slot / 8 * 2 + second) * 2) * scale * (float)((int)q - 32);
-    }
-    u32 q = tile[unit * 16 + word * 4 + byte] >> (4 * upper) & 15;
-    tile += 32 * slots;
-    if (p.block_type == TYPE_Q5_K) {
-        q |= (tile[both * 4 + byte] >> (2 * word + upper) & 1) << 4;
-        tile += 8 * slots;
-    }
-    uint4 header = ((const uint4*)tile)[unit / 8];
-    u32 own = ((const u8*)tile)[unit / 8 * 16 + 4 + unit % 8];
-    u32 scale = own & 63, minimum = (header.w >> (4 * (unit % 8)) & 15) | (own >> 6) << 4;
-    float d = __half2float(__ushort_as_half((u16)header.x));
-    float dmin = __half2float(__ushort_as_half((u16)(header.x >> 16)));
-    return d * (float)scale * (float)q - dmin * (float)minimum;
-}
 
 // Appends a token to the context and prepares the model's input.
 static __device__ void append(const SampleParams& p, u32 token, u32 position)
 {
-    for (u32 i = threadIdx.x; i < p.width; i += THREADS) {
-        float x = weight(p, token, i) * p.factor;
-        p.x[i] = p.positions ? x + p.positions[(u64)position * p.width + i] : x;
-    }
+    const float* of_position = p.positions ? p.positions + (u64)position * p.width : 0;
+    copy_row_of(p.block_type, p.tiles, p.width, token, p.factor, of_position, p.x);
     for (u32 i = threadIdx.x; i < p.pairs; i += THREADS) {
         double turns = p.frequencies[i].x * (double)position, magnitude = p.frequencies[i].y;
         float angle = 2.0f * (float)(turns - rint(turns));
@@ -417,12 +313,12 @@ static __device__ u32 choose_of_all(const SampleParams& p, const SamplingParams&
     return s.chosen;
 }
 
-// Chooses the next token from the logits and appends it.
-static __device__ void choose(const SampleParams& p)
+// Chooses the token of a position from the logits.
+static __device__ u32 choose(const SampleParams& p, u32 position)
 {
     __shared__ Shared s;
     SamplingParams settings = *p.settings;
-    u32 position = p.state->count, produced = p.state->produced;
+    u32 produced = p.state->produced;
     bool penalised = settings.penalty != 1.0f && settings.window > 0;
     float before;
     u32 changed = penalised ? penalise(p, settings, position, s.bins, before) : 0;
@@ -453,14 +349,15 @@ static __device__ void choose(const SampleParams& p)
         p.state->produced = produced + 1;
         p.token_ring[produced % p.ring_length] = (u64)(produced + 1) << 32 | token;
     }
-    append(p, token, position);
+    return token;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS) sample(const __grid_constant__ SampleParams p)
 {
     let_next_begin();
     wait_for_previous();
-    choose(p);
+    u32 position = p.state->count;
+    append(p, choose(p, position), position);
 }
 
 // The same for several sequences, a block each.
@@ -471,7 +368,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) samples(const SampleParams
     if (blockIdx.x >= *count)
         return;
     SampleParams p = steps[blockIdx.x];
-    choose(p);
+    u32 position = p.state->count, token = choose(p, position);
+    append(steps[blockIdx.x], token, position);
 }
 
 // The largest of a share of a sequence's logits to `best`, and 0 to what has no block. Grid (blocks, sequences).

@@ -2,6 +2,8 @@
 
 use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program, Queue};
 
+use super::engine::Inner;
+use super::places::Addresses;
 use crate::error::Result;
 use crate::launch::{cubins, word};
 use crate::parameters::ConvolveParams;
@@ -65,5 +67,29 @@ impl Convolution {
         // SAFETY: as above.
         unsafe { queue.launch(&self.keep, (blocks, word(kept)?), BLOCK, &arguments)? };
         Ok(())
+    }
+}
+
+impl Inner {
+    /// Bytes of what a session keeps for its convolutions.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.shape.convolutions(self.shape.layers.len()) * KEPT * self.shape.width * 4
+    }
+
+    /// Parameters of the convolution of a layer.
+    pub(super) fn convolve(&self, at: &Addresses, number: usize) -> Result<ConvolveParams> {
+        let shape = &self.shape;
+        // CAST: usize is at most 64 bits.
+        let before = (shape.convolutions(number) * KEPT * shape.width * 4) as u64;
+        Ok(ConvolveParams {
+            parts: at.qkv,
+            taps: self.weights.layers[number].taps,
+            ring: at.kept + before,
+            output: at.attended,
+            position: at.position,
+            width: word(shape.width)?,
+            kept: word(KEPT)?,
+            ..ConvolveParams::default()
+        })
     }
 }

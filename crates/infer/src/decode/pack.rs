@@ -11,11 +11,16 @@
 //! |---|---|---|
 //! | F32 | 4 weights | the weights |
 //! | F16, BF16 | 8 weights | the weights |
-//! | `Q4_0` | 32 weights | 16 bytes of integers, as in the file; `d` |
+//! | `Q4_0`, `Q4_1` | 32 weights | 16 bytes of integers, as in the file; `d`, or `d` and `m` |
+//! | `Q5_0`, `Q5_1` | 32 weights | 16 bytes of lower bits, as in the file; 4 bytes of upper bits; `d`, or `d` and `m` |
 //! | `Q8_0` | 32 weights | the integers; `d` |
 //! | `Q4_K` | 32 weights | 16 bytes of integers; 16 bytes of scales for eight units |
 //! | `Q5_K` | 32 weights | 16 bytes of lower bits; 4 bytes of upper bits; 16 bytes of scales for eight units |
 //! | `Q6_K` | 32 weights | words 0 to 3 of the integers; words 4 and 5; 2 scales; `d` for eight units |
+//! | `Q3_K` | 32 weights | 8 bytes of lower bits; 4 bytes of upper bits; 12 bytes of scales and `d` for eight units |
+//! | `Q2_K` | 32 weights | 8 bytes of integers; 2 scales; `d` and `dmin` for eight units |
+//! | `IQ4_NL`, `MXFP4` | 32 weights | 16 bytes of places in the table; the scale |
+//! | `IQ4_XS` | 32 weights | 16 bytes of places in the table; 8 bytes of scales for eight units, as in the file |
 //!
 //! A part with 16 bytes for a unit has the units of the first rows of all pairs, then those of the second rows; the
 //! other parts have both rows of a pair next to each other. The integers of `Q8_0` are four times 16 bytes for all
@@ -24,9 +29,11 @@
 //!
 //! A word and a mask give four weights that are neighbours. In `Q4_K` and `Q5_K`, byte `b` of word `j` has weight
 //! `8 j + b` in its lower and weight `8 j + 4 + b` in its upper half; the upper bits of these weights are bits `2 j`
-//! and `2 j + 1` of byte `b` of their word. In `Q6_K`, byte `b` of word `j` has weight `4 j + b` in six bits. The other
-//! two bits of words 0 to 2 have the bits 0-1, 2-3 and 4-5 of weight `24 + b`, those of words 3 to 5 the bits of weight
-//! `28 + b`. The 16 bytes of scales are `d`, `dmin`, a byte for each of eight units, with its scale and the upper two
+//! and `2 j + 1` of byte `b` of their word: that of weight `4 k + b` is bit `k` of byte `b`, also in `Q5_0`,
+//! `Q5_1` and `Q3_K`. The lower two bits of `Q2_K` and `Q3_K` are bits `2 k` and `2 k + 1` of byte `b` of two words.
+//! Places in a table are in the order of the weights. In `Q6_K`, byte `b` of word `j` has weight `4 j + b` in six bits.
+//! The other two bits of words 0 to 2 have the bits 0-1, 2-3 and 4-5 of weight `24 + b`, those of words 3 to 5 the bits
+//! of weight `28 + b`. The 16 bytes of scales are `d`, `dmin`, a byte for each of eight units, with its scale and the upper two
 //! bits of its minimum, and the lower four bits of each minimum.
 
 use crate::blocks::{BlockType, group_scale};
@@ -88,6 +95,7 @@ impl Part {
                 let start = (row * slots + first) * bytes;
                 all[start..start + from.len()].copy_from_slice(from);
             }
+            (Order::Units, 1) => scatter_units::<1>(from, all, first, row),
             (Order::Units, 2) => scatter_units::<2>(from, all, first, row),
             (Order::Units, 4) => scatter_units::<4>(from, all, first, row),
             (Order::Units, _) => scatter_units::<8>(from, all, first, row),
@@ -127,23 +135,27 @@ impl Unit {
         const NONE: Part = Part::NONE;
         const INTEGERS: Part = Part::new(16, 1, Order::Rows);
         const SCALES: Part = Part::new(16, 8, Order::Rows);
-        const D: Part = Part::new(2, 1, Order::Units);
+        /// A number of bytes for each unit.
+        const fn each(bytes: usize) -> Part {
+            Part::new(bytes, 1, Order::Units)
+        }
         let (weights, parts) = match block {
             BlockType::F32 => (4, [INTEGERS, NONE, NONE, NONE]),
             BlockType::F16 | BlockType::Bf16 => (8, [INTEGERS, NONE, NONE, NONE]),
-            BlockType::Q4_0 => (32, [INTEGERS, NONE, NONE, D]),
-            BlockType::Q8_0 => (32, [Part::new(32, 1, Order::Words), NONE, NONE, D]),
+            BlockType::Q4_0 | BlockType::Iq4Nl => (32, [INTEGERS, NONE, NONE, each(2)]),
+            BlockType::Q4_1 => (32, [INTEGERS, NONE, NONE, each(4)]),
+            BlockType::Q5_0 => (32, [INTEGERS, each(4), NONE, each(2)]),
+            BlockType::Q5_1 => (32, [INTEGERS, each(4), NONE, each(4)]),
+            BlockType::Q8_0 => (32, [Part::new(32, 1, Order::Words), NONE, NONE, each(2)]),
+            BlockType::Mxfp4 => (32, [INTEGERS, NONE, NONE, each(1)]),
+            BlockType::Q2K => (32, [each(8), NONE, each(2), Part::new(4, 8, Order::Units)]),
+            BlockType::Q3K => {
+                (32, [each(8), each(4), Part::new(12, 8, Order::Rows), Part::new(2, 8, Order::Units)])
+            }
+            BlockType::Iq4Xs => (32, [INTEGERS, NONE, NONE, Part::new(8, 8, Order::Units)]),
             BlockType::Q4K => (32, [INTEGERS, NONE, SCALES, NONE]),
-            BlockType::Q5K => (32, [INTEGERS, Part::new(4, 1, Order::Units), SCALES, NONE]),
-            BlockType::Q6K => (
-                32,
-                [
-                    INTEGERS,
-                    Part::new(8, 1, Order::Units),
-                    Part::new(2, 1, Order::Units),
-                    Part::new(2, 8, Order::Units),
-                ],
-            ),
+            BlockType::Q5K => (32, [INTEGERS, each(4), SCALES, NONE]),
+            BlockType::Q6K => (32, [INTEGERS, each(8), each(2), Part::new(2, 8, Order::Units)]),
         };
         let pairs = if block.weights() == 1 { 1 } else { QUANTISED_PAIRS };
         Self { weights, pairs, parts }
@@ -322,9 +334,36 @@ fn pack_block(block: BlockType, from: &[u8], [quants, high, scales, factors]: [&
     match block {
         // Rows of floats are copied as a whole.
         BlockType::F32 | BlockType::F16 | BlockType::Bf16 => {}
-        BlockType::Q4_0 | BlockType::Q8_0 => {
-            factors.copy_from_slice(&from[..2]);
-            quants.copy_from_slice(&from[2..]);
+        BlockType::Q4_0 | BlockType::Q4_1 | BlockType::Q5_0 | BlockType::Q5_1 | BlockType::Q8_0 => {
+            let (scale, rest) = from.split_at(factors.len());
+            factors.copy_from_slice(scale);
+            let (upper, rest) = rest.split_at(high.len());
+            spread_bits(upper, high);
+            quants.copy_from_slice(rest);
+        }
+        BlockType::Iq4Nl | BlockType::Iq4Xs | BlockType::Mxfp4 => {
+            let (scale, rest) = from.split_at(factors.len());
+            factors.copy_from_slice(scale);
+            for (from, out) in rest.chunks_exact(16).zip(quants.chunks_exact_mut(16)) {
+                in_order(from, out);
+            }
+        }
+        BlockType::Q2K => {
+            scales.copy_from_slice(&from[..16]);
+            factors.copy_from_slice(&from[80..]);
+            for (group, quants) in quants.chunks_exact_mut(8).enumerate() {
+                join_pairs(&from[16 + 32 * (group / 4)..], group % 4, quants);
+            }
+        }
+        BlockType::Q3K => {
+            scales.copy_from_slice(&from[96..108]);
+            factors.copy_from_slice(&from[108..]);
+            for (group, (quants, high)) in
+                quants.chunks_exact_mut(8).zip(high.chunks_exact_mut(4)).enumerate()
+            {
+                join_pairs(&from[32 + 32 * (group / 4)..], group % 4, quants);
+                join_bits(&from[..32], group, high);
+            }
         }
         BlockType::Q4K => {
             scales.copy_from_slice(&header(from));
@@ -391,10 +430,34 @@ fn join(nibbles: &Words, out: &mut [u8]) {
     put(nibbles.as_chunks::<2>().0.iter().map(|[low, high]| low | high << 4), out);
 }
 
+/// Bits `2 group` and `2 group + 1` of each of 32 bytes: see the module.
+fn join_pairs(bytes: &[u8], group: usize, out: &mut [u8]) {
+    let pairs = words(bytes).map(|word| word >> (2 * group) & 0x0303_0303);
+    put(pairs.as_chunks::<4>().0.iter().map(|four| (0..4).fold(0, |all, k| all | four[k] << (2 * k))), out);
+}
+
 /// Bit `group` of each of 32 bytes: bit `k` of byte `b` is that of weight `4 k + b`.
 fn join_bits(bytes: &[u8], group: usize, out: &mut [u8]) {
     let bits = words(bytes).into_iter().enumerate();
     put([bits.fold(0, |all, (k, word)| all | (word >> group & 0x0101_0101) << k)], out);
+}
+
+/// Bit `4 k + b` of a word becomes bit `k` of byte `b`. There may be no word.
+fn spread_bits(from: &[u8], out: &mut [u8]) {
+    let spread = |bytes: &[u8; 4]| {
+        let word = u32::from_le_bytes(*bytes);
+        (0..8).fold(0, |all, k| all | (((word >> (4 * k) & 15) * 0x0020_4081) & 0x0101_0101) << k)
+    };
+    put(from.as_chunks().0.iter().map(spread), out);
+}
+
+/// Half bytes in the order of the weights, from 16 bytes that have weights 0 to 15 in their lower halves.
+fn in_order(from: &[u8], out: &mut [u8]) {
+    let (first, second) = out.split_at_mut(out.len() / 2);
+    for ((from, first), second) in from.as_chunks::<2>().0.iter().zip(first).zip(second) {
+        *first = from[0] & 15 | from[1] << 4;
+        *second = from[0] >> 4 | from[1] & 0xf0;
+    }
 }
 
 /// The integers of a `Q6_K` unit, from four bits each and two bits of 32 bytes, at `shift`: see the module.
@@ -429,7 +492,7 @@ fn header(block: &[u8]) -> [u8; 16] {
 mod tests {
     use super::*;
 
-    /// Columns that are no whole tiles in any format.
+    /// Columns of whole tiles in each format.
     const COLUMNS: usize = 1280;
 
     fn matrix(block: BlockType, bytes: &[u8]) -> Matrix<'_> {
@@ -464,12 +527,12 @@ mod tests {
 
     #[test]
     fn each_bit_of_a_file_has_its_own_bit_in_a_tile() {
-        for block in [BlockType::Q4K, BlockType::Q5K, BlockType::Q6K] {
+        for block in BlockType::ALL.into_iter().filter(|block| block.weights() > 1) {
             let mut seen = std::collections::BTreeSet::new();
             for bit in 0..8 * block.bytes() {
                 let mut bytes = vec![0; block.bytes()];
                 bytes[bit / 8] = 1 << (bit % 8);
-                let one = Matrix { inputs: 256, outputs: 1, ..matrix(block, &bytes) };
+                let one = Matrix { inputs: block.weights(), outputs: 1, ..matrix(block, &bytes) };
                 let tiles = packed(&Rows::of(one));
                 let at = tiles.iter().position(|byte| *byte != 0).unwrap();
                 assert!(seen.insert((at, tiles[at])), "{block}: bit {bit}");

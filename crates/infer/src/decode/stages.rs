@@ -1,12 +1,10 @@
 //! The parts of the layers, in their order.
 
-use super::convolution::KEPT;
 use super::engine::{Inner, rounds};
 use super::places::Addresses;
 use super::weights::{self, Packed};
 use crate::error::Result;
-use crate::launch::word;
-use crate::parameters::{ConvolveParams, Epilogue, Prologue};
+use crate::parameters::{Epilogue, Prologue};
 
 /// A product of a layer.
 pub(super) struct ProductCall<'a> {
@@ -180,27 +178,5 @@ impl Inner {
             scale: self.shape.logit_scale,
             ..ProductCall::of(&self.weights.output, flow.x)
         }
-    }
-
-    /// Bytes of what a session keeps for its convolutions.
-    pub(super) fn kept_bytes(&self) -> usize {
-        self.shape.convolutions(self.shape.layers.len()) * KEPT * self.shape.width * 4
-    }
-
-    /// Parameters of the convolution of a layer.
-    pub(super) fn convolve(&self, at: &Addresses, number: usize) -> Result<ConvolveParams> {
-        let shape = &self.shape;
-        // CAST: usize is at most 64 bits.
-        let before = (shape.convolutions(number) * KEPT * shape.width * 4) as u64;
-        Ok(ConvolveParams {
-            parts: at.qkv,
-            taps: self.weights.layers[number].taps,
-            ring: at.kept + before,
-            output: at.attended,
-            position: at.position,
-            width: word(shape.width)?,
-            kept: word(KEPT)?,
-            ..ConvolveParams::default()
-        })
     }
 }

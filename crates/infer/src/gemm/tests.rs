@@ -14,6 +14,7 @@ use super::{Dense, Factor, Form, Gemm, PackedWeights, Precision, Shape, Target};
 use crate::blocks::BlockType;
 use crate::error::Error;
 use crate::parameters::{ActivationCode, Epilogue, SequenceView};
+use crate::synthetic::row;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -303,7 +304,7 @@ fn compare_formats(
             weights => weights.max(96),
         };
         let rows = 131;
-        let bytes = random_blocks(&mut rng, block, rows * columns);
+        let bytes: Vec<u8> = (0..rows).flat_map(|_| row(&mut rng, block, columns, 0.3)).collect();
         let mut weights = vec![0.0; rows * columns];
         block.dequantise_exactly(&bytes, &mut weights).unwrap();
         let packed = PackedWeights::new(device, block, rows, columns, &bytes).unwrap();
@@ -330,29 +331,6 @@ fn compare_formats(
         let tolerance = if is_float { 1e-6 } else { 5e-4 };
         assert!(worst < tolerance, "{block}, {vectors} vectors: {worst:e}");
     }
-}
-
-/// Blocks of random integers whose factors are numbers of ordinary size.
-fn random_blocks(rng: &mut Rng, block: BlockType, weights: usize) -> Vec<u8> {
-    let factors: &[usize] = match block {
-        BlockType::Q4_0 | BlockType::Q8_0 => &[0],
-        BlockType::Q4K | BlockType::Q5K => &[0, 2],
-        BlockType::Q6K => &[208],
-        BlockType::F32 => return (0..weights).flat_map(|_| (rng.f32() - 0.5).to_le_bytes()).collect(),
-        BlockType::F16 => {
-            return (0..weights).flat_map(|_| f16::from_f32(rng.f32() - 0.5).to_le_bytes()).collect();
-        }
-        BlockType::Bf16 => {
-            return (0..weights).flat_map(|_| bf16::from_f32(rng.f32() - 0.5).to_le_bytes()).collect();
-        }
-    };
-    let mut bytes: Vec<u8> = (0..block.bytes_for(weights).unwrap()).map(|_| rng.u8(..)).collect();
-    for block in bytes.chunks_exact_mut(block.bytes()) {
-        for at in factors {
-            block[*at..at + 2].copy_from_slice(&f16::from_f32(rng.f32() * 0.01).to_le_bytes());
-        }
-    }
-    bytes
 }
 
 /// What multiplies few vectors, and memory for its sums.

@@ -210,7 +210,7 @@ fn tensors_must_fit_the_file() {
     };
     let name = || "t".to_owned();
     one().tensor("t", 8, 0, 0).data(32).refused_not();
-    refused(one().tensor("t", 8, 10, 0).data(32), Fault::Format { name: name(), id: 10 });
+    refused(one().tensor("t", 8, 16, 0).data(32), Fault::Format { name: name(), id: 16 });
     refused(one().tensor("t", 8, 0, 16).data(64), Fault::Misaligned { name: name(), at: 16, alignment: 32 });
     refused(one().tensor("t", 8, 0, 32).data(63), Fault::Data { name: name(), needed: 32, left: 31 });
     refused(one().tensor("t", 8, 0, !31).data(64), Fault::Data { name: name(), needed: 32, left: 0 });
@@ -257,9 +257,9 @@ fn the_alignment_is_a_power_of_two() {
 
 #[test]
 fn texts_of_files_are_printed_without_control_characters() {
-    let raw = Raw::new(1, 0).tensor("\x1b[2J", 8, 10, 0).data(32);
+    let raw = Raw::new(1, 0).tensor("\x1b[2J", 8, 16, 0).data(32);
     let error = File::from_bytes(raw.0).unwrap_err().to_string();
-    assert!(!error.contains('\x1b') && error.contains("Q2_K"), "{error}");
+    assert!(!error.contains('\x1b') && error.contains("IQ2_XXS"), "{error}");
 }
 
 #[test]

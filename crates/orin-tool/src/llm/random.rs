@@ -54,10 +54,11 @@ pub(crate) struct Options {
     /// tiny-smollm3, tiny-lfm2
     #[arg(long, value_name = "NAME", value_parser = shape)]
     shape: Recipe,
-    /// The format of the matrices: f32, f16, bf16, q4_0, q8_0, q4_k, q5_k or q6_k [default: that of the shape]
+    /// The format of the matrices, such as f16, q8_0, q4_k or mxfp4, or a mixture, q3_k_m, q4_k_m or
+    /// q5_k_m [default: that of the shape]
     #[arg(long, value_name = "FORMAT", value_parser = format)]
-    format: Option<BlockType>,
-    /// Use Q6_K for the embedding and some other matrices, like files that end in _K_M
+    format: Option<(BlockType, bool)>,
+    /// Give some matrices other formats, as llama.cpp's program for quantisation does
     #[arg(long)]
     mixed: bool,
     /// Start of the random numbers
@@ -79,15 +80,21 @@ fn shape(name: &str) -> Result<Recipe, String> {
     found.map(|(_, recipe)| recipe.clone()).ok_or_else(|| format!("shapes are {known}"))
 }
 
-fn format(name: &str) -> Result<BlockType, String> {
-    name.parse().map_err(|error: infer::Error| error.to_string())
+/// A format, and whether it is a mixture.
+fn format(name: &str) -> Result<(BlockType, bool), String> {
+    let parse = |name: &str| name.parse::<BlockType>();
+    let mixture = name.to_lowercase().strip_suffix("_m").and_then(|name| parse(name).ok());
+    match mixture {
+        Some(block @ (BlockType::Q3K | BlockType::Q4K | BlockType::Q5K)) => Ok((block, true)),
+        _ => parse(name).map(|block| (block, false)).map_err(|error| error.to_string()),
+    }
 }
 
 /// Makes a model and writes it.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let output = Output::prepare(&options.output).map_err(UsageError::from)?;
-    let block = options.format.unwrap_or(options.shape.block);
-    let recipe = Recipe { block, mixed: options.mixed, seed: options.seed, ..options.shape.clone() };
+    let (block, mixed) = options.format.unwrap_or((options.shape.block, false));
+    let recipe = Recipe { block, mixed: mixed || options.mixed, seed: options.seed, ..options.shape.clone() };
     let progress = Progress::new("making random weights");
     let bytes = recipe.to_bytes().map_err(|error| UsageError(error.to_string()))?;
     drop(progress);

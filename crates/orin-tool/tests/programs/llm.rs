@@ -152,7 +152,7 @@ fn logits_of_the_reference_are_those_of_the_library() {
 #[test]
 fn random_models_have_the_shape_and_the_format() {
     let folder = folder();
-    let arguments = ["random", "--shape", "tiny-qwen3", "--format", "q4_k", "--mixed", "-o", "m.gguf"];
+    let arguments = ["random", "--shape", "tiny-qwen3", "--format", "q4_k_m", "-o", "m.gguf"];
     let output = orin(folder.path(), &arguments);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let model = Model::open(folder.path().join("m.gguf")).unwrap();

@@ -38,7 +38,7 @@ fn one_launch_for_all_layers_has_the_bits_of_many() {
         small(Recipe::tiny_llama(), BlockType::Q6K),
         small(Recipe::tiny_qwen3(), BlockType::Q8_0),
         small(Recipe::tiny_qwen2(), BlockType::Q4K),
-        // Values, the last product of the first layer and the logits are in Q6_K.
+        // Values and the last product of the second layer, and the logits, are in Q6_K.
         Recipe { mixed: true, layers: 2, ..small(Recipe::tiny_llama(), BlockType::Q4K) },
         Recipe { mixed: true, ..small(Recipe::tiny_qwen3(), BlockType::Q5K) },
     ] {

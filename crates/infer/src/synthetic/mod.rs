@@ -1,5 +1,6 @@
 //! Models with random weights, for tests and for measurements without a download.
 
+mod mixture;
 mod recipes;
 
 use std::io;
@@ -12,6 +13,7 @@ use crate::error::Result;
 use crate::gguf::{Array, Texts, Value, Writer};
 use crate::model::{Architecture, CONVOLVED};
 use crate::tokenizer::byte_character;
+use mixture::Use;
 
 /// The shape of a random model. The same recipe makes the same file, bit for bit.
 ///
@@ -49,8 +51,9 @@ pub struct Recipe {
     pub context: usize,
     /// Format of the matrices.
     pub block: BlockType,
-    /// Whether the embedding, and values and the last product of every other layer, are in `Q6_K`, like files that end
-    /// in `_K_M`.
+    /// Whether some matrices have other formats, as llama.cpp's program for quantisation chooses them: `Q3_K`, `Q4_K`
+    /// and `Q5_K` become what is called `Q3_K_M`, `Q4_K_M` and `Q5_K_M`. Rows that are not whole blocks get a format with
+    /// smaller ones.
     pub mixed: bool,
     /// Whether the embedding is also the output matrix.
     pub tied: bool,
@@ -404,18 +407,19 @@ impl Maker {
     }
 
     fn tensors(&mut self) -> Result<()> {
-        let Recipe { width, vocabulary, context, block, .. } = self.recipe;
-        let outer = if self.recipe.mixed { BlockType::Q6K } else { block };
+        let Recipe { width, vocabulary, context, .. } = self.recipe;
         if self.recipe.rope_factors {
             self.rope_factors()?;
         }
-        self.matrix("token_embd.weight", width, vocabulary, outer)?;
+        let block = mixture::format(&self.recipe, Use::Embedding, 0, width);
+        self.matrix("token_embd.weight", width, vocabulary, block)?;
         if self.recipe.architecture == Architecture::Gpt2 {
             self.matrix("position_embd.weight", width, context, BlockType::F32)?;
         }
         self.norm(self.recipe.architecture.output_norm())?;
         if !self.recipe.tied {
-            self.matrix("output.weight", width, vocabulary, outer)?;
+            let block = mixture::format(&self.recipe, Use::Output, 0, width);
+            self.matrix("output.weight", width, vocabulary, block)?;
         }
         (0..self.recipe.layers).try_for_each(|number| self.layer(number))
     }
@@ -432,30 +436,31 @@ impl Maker {
     }
 
     fn layer(&mut self, number: usize) -> Result<()> {
-        let Recipe { architecture, width, heads, kv_heads, head_size, ffn, block, .. } = self.recipe;
-        let better = if self.recipe.mixed && number.is_multiple_of(2) { BlockType::Q6K } else { block };
+        let recipe = self.recipe.clone();
+        let Recipe { architecture, width, heads, kv_heads, head_size, ffn, .. } = recipe;
+        let of = |what: Use, columns: usize| mixture::format(&recipe, what, number, columns);
         let (queries, keys) = (heads * head_size, kv_heads * head_size);
         let (is_gpt2, is_phi) = (architecture == Architecture::Gpt2, architecture == Architecture::Phi3);
         let name = |part: &str| format!("blk.{number}.{part}");
         self.norm(&name("attn_norm"))?;
         let is_convolution = self.recipe.is_convolution(number);
         if is_convolution {
-            self.linear(&name("shortconv.in_proj"), [width, 3 * width], block, false)?;
+            self.linear(&name("shortconv.in_proj"), [width, 3 * width], of(Use::Other, width), false)?;
             self.matrix(&name("shortconv.conv.weight"), CONVOLVED, width, BlockType::F32)?;
         } else if is_gpt2 || is_phi {
-            self.linear(&name("attn_qkv"), [width, queries + 2 * keys], block, is_gpt2)?;
+            self.linear(&name("attn_qkv"), [width, queries + 2 * keys], of(Use::Value, width), is_gpt2)?;
         } else {
             let has_bias = architecture == Architecture::Qwen2;
-            self.linear(&name("attn_q"), [width, queries], block, has_bias)?;
-            self.linear(&name("attn_k"), [width, keys], block, has_bias)?;
-            self.linear(&name("attn_v"), [width, keys], better, has_bias)?;
+            self.linear(&name("attn_q"), [width, queries], of(Use::Other, width), has_bias)?;
+            self.linear(&name("attn_k"), [width, keys], of(Use::Other, width), has_bias)?;
+            self.linear(&name("attn_v"), [width, keys], of(Use::Value, width), has_bias)?;
         }
         if architecture.normalises_heads() && !is_convolution {
             self.vector(&name("attn_q_norm.weight"), head_size, 1.0, 0.3)?;
             self.vector(&name("attn_k_norm.weight"), head_size, 1.0, 0.3)?;
         }
         let output = if is_convolution { ("shortconv.out_proj", width) } else { ("attn_output", queries) };
-        self.linear(&name(output.0), [output.1, width], block, is_gpt2)?;
+        self.linear(&name(output.0), [output.1, width], of(Use::AttentionOutput, output.1), is_gpt2)?;
         if architecture.normalises_results() {
             self.norm(&name("post_attention_norm"))?;
             self.norm(&name("post_ffw_norm"))?;
@@ -464,15 +469,17 @@ impl Maker {
         if architecture.has_experts() {
             let count = self.recipe.experts[0];
             self.matrix(&name("ffn_gate_inp.weight"), width, count, BlockType::F32)?;
+            let block = of(Use::Experts, width);
             self.tensor(&name("ffn_gate_exps.weight"), &[width, ffn, count], block)?;
             self.tensor(&name("ffn_up_exps.weight"), &[width, ffn, count], block)?;
-            return self.tensor(&name("ffn_down_exps.weight"), &[ffn, width, count], better);
+            let block = of(Use::DownOfExperts, ffn);
+            return self.tensor(&name("ffn_down_exps.weight"), &[ffn, width, count], block);
         }
         if !is_gpt2 && !is_phi {
-            self.linear(&name("ffn_gate"), [width, ffn], block, false)?;
+            self.linear(&name("ffn_gate"), [width, ffn], of(Use::Other, width), false)?;
         }
-        self.linear(&name("ffn_up"), [width, if is_phi { 2 * ffn } else { ffn }], block, is_gpt2)?;
-        self.linear(&name("ffn_down"), [ffn, width], better, is_gpt2)
+        self.linear(&name("ffn_up"), [width, if is_phi { 2 * ffn } else { ffn }], of(Use::Other, width), is_gpt2)?;
+        self.linear(&name("ffn_down"), [ffn, width], of(Use::Down, ffn), is_gpt2)
     }
 }
 
@@ -493,7 +500,7 @@ fn scale(rng: &mut Rng, around: f32) -> [u8; 2] {
 }
 
 /// A row of random weights with a standard deviation of about `deviation`.
-fn row(rng: &mut Rng, block: BlockType, inputs: usize, deviation: f32) -> Vec<u8> {
+pub(crate) fn row(rng: &mut Rng, block: BlockType, inputs: usize, deviation: f32) -> Vec<u8> {
     let mut bytes = vec![0; inputs / block.weights() * block.bytes()];
     match block {
         BlockType::F32 | BlockType::F16 | BlockType::Bf16 => {
@@ -519,7 +526,17 @@ fn row(rng: &mut Rng, block: BlockType, inputs: usize, deviation: f32) -> Vec<u8
 fn scales(rng: &mut Rng, block: BlockType, bytes: &mut [u8], deviation: f32) {
     match block {
         BlockType::Q4_0 => bytes[..2].copy_from_slice(&scale(rng, deviation / 4.6)),
+        BlockType::Q5_0 => bytes[..2].copy_from_slice(&scale(rng, deviation / 9.25)),
         BlockType::Q8_0 => bytes[..2].copy_from_slice(&scale(rng, deviation / 74.0)),
+        BlockType::Iq4Nl => bytes[..2].copy_from_slice(&scale(rng, deviation / 67.4)),
+        BlockType::Mxfp4 => {
+            // The root mean square of the integers is 5.85. Powers of two, below or above the right scale.
+            let scale = deviation / 5.85;
+            let above = scale.log2().floor();
+            let excess = (scale / above.exp2()).powi(2) - 1.0;
+            // CAST: a deviation is 2^-128 or more.
+            bytes[0] = (above as i32 + 128) as u8 + u8::from(3.0 * rng.f32() < excess);
+        }
         BlockType::Q6K => {
             // 2 to 17 with a random sign: their root mean square is 10.6, that of the integers 18.5.
             for scale in &mut bytes[192..208] {
@@ -528,16 +545,23 @@ fn scales(rng: &mut Rng, block: BlockType, bytes: &mut [u8], deviation: f32) {
             }
             bytes[208..].copy_from_slice(&scale(rng, deviation / (18.5 * 10.6)));
         }
-        BlockType::Q4K | BlockType::Q5K => {
-            // The minimum is the middle of the integers times the scale, on average.
-            let (around, middle) = if block == BlockType::Q4K { (258.0, 7.5) } else { (530.0, 15.5) };
-            let d = scale(rng, deviation / around);
-            bytes[..2].copy_from_slice(&d);
-            bytes[2..4]
-                .copy_from_slice(&f16::from_f32(f16::from_le_bytes(d).to_f32() * middle).to_le_bytes());
-        }
+        BlockType::Iq4Xs => bytes[..2].copy_from_slice(&scale(rng, deviation / (67.4 * 18.5))),
+        BlockType::Q3K => bytes[108..].copy_from_slice(&scale(rng, deviation / (2.35 * 18.5))),
+        BlockType::Q2K => minimum(rng, &mut bytes[80..], deviation / 13.9, 1.5),
+        BlockType::Q4_1 => minimum(rng, &mut bytes[..4], deviation / 4.6, -7.5),
+        BlockType::Q5_1 => minimum(rng, &mut bytes[..4], deviation / 9.2, -15.5),
+        BlockType::Q4K => minimum(rng, &mut bytes[..4], deviation / 258.0, 7.5),
+        BlockType::Q5K => minimum(rng, &mut bytes[..4], deviation / 530.0, 15.5),
         BlockType::F32 | BlockType::F16 | BlockType::Bf16 => {}
     }
+}
+
+/// A scale near `around`, and a minimum: the middle of the integers times the scale.
+fn minimum(rng: &mut Rng, to: &mut [u8], around: f32, middle: f32) {
+    let d = scale(rng, around);
+    let (first, second) = to.split_at_mut(2);
+    first.copy_from_slice(&d);
+    second.copy_from_slice(&f16::from_f32(f16::from_le_bytes(d).to_f32() * middle).to_le_bytes());
 }
 
 /// A chat template of LLaMA 3's form.
