@@ -100,7 +100,7 @@ fn damaged_and_foreign_files_are_refused_with_the_reason() {
     for (file, words) in [
         ("cut.gguf", "truncated or damaged"),
         ("other", "other: text, not a GGUF model"),
-        ("part.gguf", "this is part 2 of 3 of a divided model: join the parts"),
+        ("part.gguf", "its name has to end with -00002-of-00003.gguf"),
         ("vocabulary.gguf", "the file has a vocabulary and no weights"),
     ] {
         for arguments in [&["info"][..], &["logits", "--tokens", "-", "--out", "none", "--reference"]] {
