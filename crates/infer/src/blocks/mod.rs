@@ -234,7 +234,8 @@ mod tests {
         out
     }
 
-    /// A format, its number, weights and bytes, where halves are, and a hash of the values of two blocks of [`bytes_of`].
+    /// A format, its number, weights and bytes, where halves are, and a hash of the values of two blocks of
+    /// [`bytes_of`].
     type Known = (BlockType, u32, usize, usize, &'static [usize], u64);
 
     /// All formats of quantised weights. The values are those of the Python package `gguf`.

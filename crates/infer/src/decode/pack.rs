@@ -33,8 +33,8 @@
 //! `Q5_1` and `Q3_K`. The lower two bits of `Q2_K` and `Q3_K` are bits `2 k` and `2 k + 1` of byte `b` of two words.
 //! Places in a table are in the order of the weights. In `Q6_K`, byte `b` of word `j` has weight `4 j + b` in six bits.
 //! The other two bits of words 0 to 2 have the bits 0-1, 2-3 and 4-5 of weight `24 + b`, those of words 3 to 5 the bits
-//! of weight `28 + b`. The 16 bytes of scales are `d`, `dmin`, a byte for each of eight units, with its scale and the upper two
-//! bits of its minimum, and the lower four bits of each minimum.
+//! of weight `28 + b`. The 16 bytes of scales are `d`, `dmin`, a byte for each of eight units, with its scale and the
+//! upper two bits of its minimum, and the lower four bits of each minimum.
 
 use crate::blocks::{BlockType, group_scale};
 use crate::model::Matrix;

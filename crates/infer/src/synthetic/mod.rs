@@ -52,8 +52,8 @@ pub struct Recipe {
     /// Format of the matrices.
     pub block: BlockType,
     /// Whether some matrices have other formats, as llama.cpp's program for quantisation chooses them: `Q3_K`, `Q4_K`
-    /// and `Q5_K` become what is called `Q3_K_M`, `Q4_K_M` and `Q5_K_M`. Rows that are not whole blocks get a format with
-    /// smaller ones.
+    /// and `Q5_K` become what is called `Q3_K_M`, `Q4_K_M` and `Q5_K_M`. Rows that are not whole blocks get a format
+    /// with smaller ones.
     pub mixed: bool,
     /// Whether the embedding is also the output matrix.
     pub tied: bool,
@@ -478,7 +478,12 @@ impl Maker {
         if !is_gpt2 && !is_phi {
             self.linear(&name("ffn_gate"), [width, ffn], of(Use::Other, width), false)?;
         }
-        self.linear(&name("ffn_up"), [width, if is_phi { 2 * ffn } else { ffn }], of(Use::Other, width), is_gpt2)?;
+        self.linear(
+            &name("ffn_up"),
+            [width, if is_phi { 2 * ffn } else { ffn }],
+            of(Use::Other, width),
+            is_gpt2,
+        )?;
         self.linear(&name("ffn_down"), [ffn, width], of(Use::Down, ffn), is_gpt2)
     }
 }
