@@ -8,8 +8,8 @@ use tegra_hcq::{Arg, Device, GraphBuilder, Kernel, Program};
 
 use super::convolution::Convolution;
 use super::experts::ExpertKernels;
-use super::kv::EngineOptions;
 use super::memory::Memory;
+use super::options::EngineOptions;
 use super::pack::{Place, Unit};
 use super::places::Addresses;
 use super::prompt::{self, PromptKernels};

@@ -34,6 +34,7 @@ mod experts;
 mod kv;
 pub(crate) mod memory;
 mod needs;
+mod options;
 pub(crate) mod pack;
 mod persistent;
 mod places;
@@ -49,8 +50,8 @@ mod weights;
 
 pub use batch::{Batch, BatchOptions, Slot};
 pub use engine::{Ahead, Engine};
-pub use kv::EngineOptions;
 pub use memory::Memory;
+pub use options::EngineOptions;
 pub use sampling::{MAX_WINDOW, Sampling};
 pub use session::{Layers, Session, SessionOptions, Tokens};
 pub use stream::TokenStream;
