@@ -86,7 +86,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 /// The logits in 64-bit floats; `None` if interrupted.
 fn exact(model: &Model, tokens: &[u32], stop: &Stop) -> Result<Option<Vec<u8>>> {
     let progress = Progress::new("converting weights");
-    let mut reference = Reference::new(model, CacheFormat::Half)?;
+    // As long as the device's context: some models turn positions otherwise in long ones.
+    let mut reference = Reference::with_context(model, CacheFormat::Half, tokens.len())?;
     let mut bytes = Vec::new();
     for (position, token) in tokens.iter().enumerate() {
         if stop.is_requested() {

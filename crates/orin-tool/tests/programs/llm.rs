@@ -131,6 +131,17 @@ fn logits_of_the_reference_are_those_of_the_library() {
     let bytes: Vec<u8> = logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
     assert!(fs::read(folder.path().join("logits.f64")).unwrap() == bytes);
 
+    // A model with factors for short and for long contexts.
+    fs::write(folder.path().join("phi.gguf"), Recipe::tiny_phi3().to_bytes().unwrap()).unwrap();
+    let phi = ["logits", "--model", "phi.gguf", "--tokens", "tokens", "--out", "phi.f64", "--reference"];
+    let output = orin(folder.path(), &phi);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let model = Model::open(folder.path().join("phi.gguf")).unwrap();
+    let mut reference = Reference::with_context(&model, CacheFormat::Half, 3).unwrap();
+    let logits: Vec<f64> = [1, 2, 500].iter().flat_map(|token| reference.step(*token).unwrap()).collect();
+    let bytes: Vec<u8> = logits.iter().flat_map(|logit| logit.to_le_bytes()).collect();
+    assert!(fs::read(folder.path().join("phi.f64")).unwrap() == bytes);
+
     for (tokens, words) in
         [(" ", "has no tokens"), ("1 x", "\"x\" is not the number of a token"), ("512", "token 512 is not")]
     {
