@@ -235,7 +235,9 @@ fn wrong_uses_are_refused_before_the_start() {
     // A program elsewhere has no library beside it.
     let folder = tempfile::tempdir().unwrap();
     let copy = folder.path().join("orin");
-    fs::copy(ORIN, &copy).unwrap();
+    // By a process of its own: a child that another test starts meanwhile would hold our descriptor of the copy, and a
+    // program that is open for writing cannot be started.
+    assert!(Command::new("cp").args([Path::new(ORIN), &copy]).status().unwrap().success());
     let output = Command::new(copy).args(["cuda", "--", "true"]).env_remove("ORIN_LIBCUDA").output().unwrap();
     let errors = text(&output.stderr);
     if !Path::new("/usr/local/lib/orin/cuda/libcuda.so.1").exists() {

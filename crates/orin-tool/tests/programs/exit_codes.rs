@@ -139,7 +139,7 @@ fn every_command_has_the_exit_codes_of_the_table() {
             Usage,
         ),
         (&["llm", "random", "--shape", "tiny-llama", "--output", "r.gguf"], Success),
-        (&["llm", "random", "--shape", "tiny-llama", "--format", "q3_k", "--output", "r.gguf"], Usage),
+        (&["llm", "random", "--shape", "tiny-llama", "--format", "iq2_xs", "--output", "r.gguf"], Usage),
         (&["llm", "run", "--model", "quick.gguf", "--prompt", "a", "-n", "1", "--device", "sim"], Success),
         (&["llm", "run", "--model", "quick.gguf", "--prompt", "a", "--ctx", "9999999"], Usage),
         (&["llm", "run", "--model", "zeros", "--prompt", "a"], Usage),
