@@ -300,6 +300,15 @@ struct FirstPlaces {
     }
 };
 
+// An element of a hidden vector.
+static __device__ float gated(float gate, float up, u32 activation)
+{
+    if (activation != ACTIVATION_CLAMPED_SILU)
+        return activate(gate, activation) * up;
+    gate = fminf(gate, 7.0f), up = fminf(fmaxf(up, -7.0f), 7.0f);
+    return gate / (1.0f + expf(-1.702f * gate)) * (up + 1.0f);
+}
+
 // Stores 32 elements of a hidden vector, from element 32 * `group` on.
 static __device__ void store_hidden(const ExpertsParams& e, u8* hidden, u32 group, float v, bool valid)
 {
@@ -365,7 +374,7 @@ static __device__ void first_rounds(const ExpertsParams& e, const Work& work, u8
             float v = 0.0f;
             if (valid) {
                 float gate = both.x + (bias ? bias[2 * pair] : 0.0f), up = both.y + (bias ? bias[2 * pair + 1] : 0.0f);
-                v = activate(gate, p.activation) * up;
+                v = gated(gate, up, p.activation);
             }
             store_hidden(e, hidden(n), group, v, valid);
         }

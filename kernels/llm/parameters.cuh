@@ -30,6 +30,8 @@
 // The activation of a feed-forward network.
 #define ACTIVATION_SILU 0
 #define ACTIVATION_GELU 1
+// With limits of gate and up. Only of experts.
+#define ACTIVATION_CLAMPED_SILU 2
 
 // The form of a product's vector: rounded, in units of 8 columns, as it is.
 #define HIDDEN_ROUNDED 0

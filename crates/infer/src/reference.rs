@@ -443,14 +443,15 @@ impl Layer<'_> {
     fn network(&self, shape: &Shape, normal: &[f64], expert: usize) -> Result<Vec<f64>> {
         let rows = |rows: usize| expert * rows..(expert + 1) * rows;
         let mut hidden = self.up.rows(normal, rows(shape.ffn))?;
-        let is_silu = shape.activation == Activation::SiluGate;
-        let activated = |x: f64| if is_silu { x / (1.0 + (-x).exp()) } else { gelu(x) };
         match &self.gate {
             Some(gate) => {
                 let gate = gate.rows(normal, rows(shape.ffn))?;
-                hidden.iter_mut().zip(gate).for_each(|(up, gate)| *up *= activated(gate));
+                hidden
+                    .iter_mut()
+                    .zip(gate)
+                    .for_each(|(up, gate)| *up = activated(shape.activation, gate, *up));
             }
-            None => hidden.iter_mut().for_each(|x| *x = activated(*x)),
+            None => hidden.iter_mut().for_each(|x| *x = activated(shape.activation, *x, 1.0)),
         }
         self.down.rows(&hidden, rows(shape.width))
     }
@@ -464,6 +465,18 @@ fn half(x: f64) -> f64 {
     let below = if is_beyond { near.to_bits() - 1 } else { near.to_bits() };
     let odd = below | u32::from(f64::from(f32::from_bits(below)) != x);
     f16::from_f32(f32::from_bits(odd)).to_f64()
+}
+
+/// An element of a hidden vector; `up` is 1 without a gate.
+fn activated(activation: Activation, gate: f64, up: f64) -> f64 {
+    match activation {
+        Activation::SiluGate => gate / (1.0 + (-gate).exp()) * up,
+        Activation::ClampedSiluGate => {
+            let (gate, up) = (gate.min(Activation::LIMIT), up.clamp(-Activation::LIMIT, Activation::LIMIT));
+            gate / (1.0 + (-Activation::STEEPNESS * gate).exp()) * (up + 1.0)
+        }
+        Activation::GeluGate | Activation::Gelu => gelu(gate) * up,
+    }
 }
 
 /// The tanh form.
@@ -488,6 +501,20 @@ impl Rotation {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_clamped_activation_has_known_values() {
+        let clamped = |gate, up| activated(Activation::ClampedSiluGate, gate, up);
+        for (gate, up, expected) in [
+            (1.0, 0.0, 0.845_795_765_933),
+            (9.0, 8.0, 55.999_625_026_427),
+            (9.0, -8.0, -41.999_718_769_820),
+            (-9.0, 7.0, -1.602_542_389_247e-5),
+        ] {
+            let got: f64 = clamped(gate, up);
+            assert!((got / expected - 1.0).abs() < 1e-11, "{got}");
+        }
+    }
 
     #[test]
     fn halves_are_rounded_once() {

@@ -320,6 +320,7 @@ impl Inner {
     pub(super) fn activation(&self) -> ActivationCode {
         match self.shape.activation {
             Activation::SiluGate => ActivationCode::Silu,
+            Activation::ClampedSiluGate => ActivationCode::ClampedSilu,
             Activation::Gelu | Activation::GeluGate => ActivationCode::Gelu,
         }
     }

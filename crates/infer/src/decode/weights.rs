@@ -9,7 +9,7 @@ use tegra_hcq::{Buffer, Device};
 use super::pack::{self, Place, Rows, Unit};
 use crate::blocks::BlockType;
 use crate::error::{Error, Result};
-use crate::model::{CONVOLVED, Linear, Matrix, Model, Vector};
+use crate::model::{CONVOLVED, FeedForward, Linear, Matrix, Model, Vector};
 
 /// Bytes that are packed before their part of the file is released, and copied to a GPU with its own memory.
 const PIECE_BYTES: usize = 8 << 20;
@@ -40,7 +40,7 @@ pub(super) struct Joined {
 pub(super) enum Up {
     /// Rows of gate and up in turns.
     Pairs(Packed),
-    /// Gate and up in different formats, or with a bias.
+    /// Gate and up in different formats, or with a bias outside of experts.
     Apart { gate: Packed, up: Packed },
     /// No gate.
     Plain(Packed),
@@ -160,16 +160,21 @@ impl<'a> Layout<'a> {
         Joined { parts: parts.into_iter().map(pack).collect() }
     }
 
-    fn up(&mut self, gate: Option<Linear<'a>>, up: Linear<'a>) -> Up {
-        match gate {
-            None => Up::Plain(self.linear(up)),
-            Some(gate)
-                if gate.weights.block == up.weights.block && gate.bias.is_none() && up.bias.is_none() =>
-            {
-                Up::Pairs(self.matrix(Rows::Pairs([gate.weights, up.weights]), None))
+    fn up(&mut self, network: FeedForward<'a>) -> Up {
+        let FeedForward { router, gate, up, .. } = network;
+        let Some(gate) = gate else { return Up::Plain(self.linear(up)) };
+        let rows = Rows::Pairs([gate.weights, up.weights]);
+        match (gate.bias, up.bias) {
+            _ if gate.weights.block != up.weights.block => {}
+            (None, None) => return Up::Pairs(self.matrix(rows, None)),
+            // Only the kernels of experts add the biases of both.
+            (Some(gate), Some(up)) if router.is_some() => {
+                let pairs = gate.to_vec().into_iter().zip(up.to_vec());
+                return Up::Pairs(self.matrix(rows, Some(pairs.flat_map(|(gate, up)| [gate, up]).collect())));
             }
-            Some(gate) => Up::Apart { gate: self.linear(gate), up: self.linear(up) },
+            _ => {}
         }
+        Up::Apart { gate: self.linear(gate), up: self.linear(up) }
     }
 
     /// A product whose sums have the factor `scale`; the bias gets it here.
@@ -191,7 +196,7 @@ impl<'a> Layout<'a> {
             attention_result_norm: layer.attention_result_norm.map(|norm| self.norm(norm)),
             feed_forward_norm: self.norm(layer.feed_forward_norm),
             router: layer.feed_forward.router.map(|router| self.linear(router)),
-            up: self.up(layer.feed_forward.gate, layer.feed_forward.up),
+            up: self.up(layer.feed_forward),
             down: self.result(layer.feed_forward.down, residual),
             feed_forward_result_norm: layer.feed_forward_result_norm.map(|norm| self.norm(norm)),
         }

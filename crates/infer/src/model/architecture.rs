@@ -28,11 +28,13 @@ pub enum Architecture {
     SmolLm3,
     /// LFM2 without experts: most layers are short convolutions.
     Lfm2,
+    /// gpt-oss: experts with biases and a clamped activation, attention sinks, a window in every other layer.
+    GptOss,
 }
 
 impl Architecture {
     /// All architectures.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Llama,
         Self::Qwen2,
         Self::Qwen3,
@@ -44,6 +46,7 @@ impl Architecture {
         Self::Granite,
         Self::SmolLm3,
         Self::Lfm2,
+        Self::GptOss,
     ];
 
     /// The architecture with a name; `None` if it is not supported.
@@ -65,17 +68,23 @@ impl Architecture {
             Self::Granite => "granite",
             Self::SmolLm3 => "smollm3",
             Self::Lfm2 => "lfm2",
+            Self::GptOss => "gpt-oss",
         }
     }
 
     /// Whether layers have experts, of which a router chooses some for each token.
     pub const fn has_experts(self) -> bool {
-        matches!(self, Self::Qwen3Moe)
+        matches!(self, Self::Qwen3Moe | Self::GptOss)
     }
 
     /// Name of the normalisation in front of the output matrix.
     pub(crate) const fn output_norm(self) -> &'static str {
         if matches!(self, Self::Lfm2) { "token_embd_norm" } else { "output_norm" }
+    }
+
+    /// Name of the normalisation in front of the feed-forward network.
+    pub(crate) const fn feed_forward_norm(self) -> &'static str {
+        if matches!(self, Self::GptOss) { "post_attention_norm" } else { "ffn_norm" }
     }
 
     /// Whether results of attention and feed-forward network are normalised before they are added.

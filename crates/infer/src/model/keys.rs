@@ -89,6 +89,11 @@ impl Keys<'_> {
                 return unsupported("soft limits of scores or logits", name);
             }
         }
+        let name = "expert_weights_scale";
+        // 0 stands for none.
+        if self.float(name)?.is_some_and(|factor| factor != 0.0 && factor != 1.0) {
+            return unsupported("a factor of the experts' results", name);
+        }
         Ok(())
     }
 
@@ -206,11 +211,13 @@ impl Keys<'_> {
         // CAST: usize has at least 32 bits.
         let window = window.map(|window| window as usize);
         match self.architecture {
+            Architecture::GptOss if window.is_none() => Err(self.missing(name)),
             Architecture::Llama
             | Architecture::Mistral3
             | Architecture::Phi3
             | Architecture::Gemma3
-            | Architecture::Lfm2 => Ok(window),
+            | Architecture::Lfm2
+            | Architecture::GptOss => Ok(window),
             _ if window.is_none() => Ok(None),
             _ => Err(fault(ModelFault::Unsupported { what: "attention windows", key: self.key(name) })),
         }
@@ -218,8 +225,7 @@ impl Keys<'_> {
 
     /// Whether a layer has a window, if the model has one: all, or those that a pattern names, or all but each n-th.
     fn windowed(&self, count: usize) -> Result<impl Fn(usize) -> bool> {
-        let (key, is_gemma) =
-            (self.key("attention.sliding_window_pattern"), self.architecture == Architecture::Gemma3);
+        let key = self.key("attention.sliding_window_pattern");
         let (pattern, period) = match self.file.value(&key) {
             Some(Value::Array(Array::Bool(pattern))) if pattern.len() >= count => {
                 (Some(pattern.clone()), None)
@@ -229,7 +235,11 @@ impl Keys<'_> {
                 return Err(fault(ModelFault::Differs { key, value, needed }));
             }
             Some(_) => (None, Some(self.size("attention.sliding_window_pattern")?)),
-            None => (None, is_gemma.then_some(6)),
+            None => match self.architecture {
+                Architecture::Gemma3 => (None, Some(6)),
+                Architecture::GptOss => (None, Some(2)),
+                _ => (None, None),
+            },
         };
         Ok(move |number: usize| match (&pattern, period) {
             (Some(pattern), _) => pattern[number],
@@ -299,10 +309,19 @@ impl Keys<'_> {
         let base = self.base("rope.freq_base")?;
         let plain = Rope { pairs, components, base, scale: 1.0, magnitude: 1.0, original, yarn: None };
         let rope = self.scaled(plain)?;
+        let of_windows = "rope.freq_base_swa";
+        if self.architecture == Architecture::GptOss && self.float(of_windows)?.is_some_and(|own| own != base)
+        {
+            let key = self.key(of_windows);
+            return Err(fault(ModelFault::Unsupported {
+                what: "another rotation in layers with windows",
+                key,
+            }));
+        }
         if self.architecture != Architecture::Gemma3 {
             return Ok(vec![rope]);
         }
-        let base = self.base("rope.freq_base_swa")?;
+        let base = self.base(of_windows)?;
         Ok(vec![rope, Rope { base, magnitude: rope.magnitude, ..plain }])
     }
 

@@ -215,6 +215,14 @@ impl<'a> Finder<'a> {
         self.optional_vector(name, &[len])?.ok_or_else(|| missing(name))
     }
 
+    /// A vector that layers of all architectures but gpt-oss may lack.
+    fn extra(&self, name: &str, dims: &[usize]) -> Result<Option<Vector<'a>>> {
+        match self.optional_vector(name, dims)? {
+            None if self.shape.architecture == Architecture::GptOss => Err(missing(name)),
+            vector => Ok(vector),
+        }
+    }
+
     pub(super) fn norm(&self, name: &str) -> Result<Norm<'a>> {
         let weights = self.vector(&format!("{name}.weight"), self.shape.width)?;
         let bias = match self.shape.norm {
@@ -226,7 +234,7 @@ impl<'a> Finder<'a> {
 
     fn linear(&self, name: &str, inputs: usize, outputs: usize) -> Result<Linear<'a>> {
         let weights = self.matrix(&format!("{name}.weight"), inputs, outputs)?;
-        let bias = self.optional_vector(&format!("{name}.bias"), &[outputs])?;
+        let bias = self.extra(&format!("{name}.bias"), &[outputs])?;
         Ok(Linear { weights, bias })
     }
 
@@ -281,10 +289,10 @@ impl<'a> Finder<'a> {
             convolution: taps,
             query_norm: head_norm("attn_q_norm")?,
             key_norm: head_norm("attn_k_norm")?,
-            sinks: self.optional_vector(&format!("{block}.attn_sinks.weight"), &[shape.heads])?,
+            sinks: self.extra(&format!("{block}.attn_sinks.weight"), &[shape.heads])?,
             attention_output: self.linear(&format!("{block}.{output}"), inputs, shape.width)?,
             attention_result_norm: result_norm("post_attention_norm")?,
-            feed_forward_norm: self.norm(&format!("{block}.ffn_norm"))?,
+            feed_forward_norm: self.norm(&format!("{block}.{}", shape.architecture.feed_forward_norm()))?,
             feed_forward: self.feed_forward(&block)?,
             feed_forward_result_norm: result_norm("post_ffw_norm")?,
         })
@@ -324,7 +332,7 @@ impl<'a> Finder<'a> {
         let tensor = self.optional(&weights, &[inputs, outputs, count])?.ok_or_else(|| missing(&weights))?;
         let Tensor { name: tensor_name, block, bytes, .. } = tensor;
         let weights = Matrix { name: tensor_name, inputs, outputs: outputs * count, block, bytes };
-        let bias = self.optional_vector(&format!("{name}.bias"), &[outputs, count])?;
+        let bias = self.extra(&format!("{name}.bias"), &[outputs, count])?;
         Ok(Linear { weights, bias })
     }
 
@@ -343,7 +351,9 @@ impl<'a> Finder<'a> {
                     ])),
                 }
             }
-            Architecture::Gemma3 | Architecture::SmolLm3 | Architecture::Lfm2 => Ok(None),
+            Architecture::Gemma3 | Architecture::SmolLm3 | Architecture::Lfm2 | Architecture::GptOss => {
+                Ok(None)
+            }
             _ => Ok(find("rope_freqs.weight")?.map(|factors| [factors; 2])),
         }
     }

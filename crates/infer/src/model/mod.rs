@@ -213,7 +213,8 @@ impl Model {
             for number in 0..self.shape.layers.len() {
                 let FeedForward { gate, up, down, .. } = self.layer(number).feed_forward;
                 let linears = [gate, Some(up), Some(down)].into_iter().flatten();
-                let all: usize = linears.map(|linear| linear.weights.bytes.len()).sum();
+                let bias = |linear: &Linear<'_>| linear.bias.map_or(0, |bias| bias.bytes.len());
+                let all: usize = linears.map(|linear| linear.weights.bytes.len() + bias(&linear)).sum();
                 bytes -= all / count * (count - used);
             }
         }

@@ -38,6 +38,9 @@ pub struct LayerShape {
 pub enum Activation {
     /// silu(gate) x up, silu(x) = x / (1 + exp(-x)).
     SiluGate,
+    /// g / (1 + exp(-[`Activation::STEEPNESS`] g)) x (u + 1). The gate g is at most [`Activation::LIMIT`]; up, u, is
+    /// within this distance of 0. Only in experts.
+    ClampedSiluGate,
     /// gelu(gate) x up, gelu in its tanh form.
     GeluGate,
     /// gelu(up) in its tanh form.
@@ -45,9 +48,14 @@ pub enum Activation {
 }
 
 impl Activation {
+    /// Largest gate and up of [`Activation::ClampedSiluGate`].
+    pub const LIMIT: f64 = 7.0;
+    /// Factor of the gate in the exponent of [`Activation::ClampedSiluGate`].
+    pub const STEEPNESS: f64 = 1.702;
+
     /// Whether there is a third matrix, the gate.
     pub const fn has_gate(self) -> bool {
-        matches!(self, Self::SiluGate | Self::GeluGate)
+        !matches!(self, Self::Gelu)
     }
 }
 
@@ -292,6 +300,7 @@ impl Shape {
             activation: match architecture {
                 Architecture::Gpt2 => Activation::Gelu,
                 Architecture::Gemma3 => Activation::GeluGate,
+                Architecture::GptOss => Activation::ClampedSiluGate,
                 _ => Activation::SiluGate,
             },
             tied: false,

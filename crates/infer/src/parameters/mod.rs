@@ -104,6 +104,8 @@ gpu_codes! {
     enum ActivationCode {
         "ACTIVATION_SILU" => Silu = 0;
         "ACTIVATION_GELU" => Gelu = 1;
+        /// With limits of gate and up. Only of experts.
+        "ACTIVATION_CLAMPED_SILU" => ClampedSilu = 2;
     }
 
     /// The form of a product's vector: rounded, in units of 8 columns, as it is.

@@ -2,6 +2,7 @@
 
 mod mixture;
 mod recipes;
+mod vocabulary;
 
 use std::io;
 
@@ -10,9 +11,8 @@ use half::{bf16, f16};
 
 use crate::blocks::BlockType;
 use crate::error::Result;
-use crate::gguf::{Array, Texts, Value, Writer};
+use crate::gguf::{Array, Value, Writer};
 use crate::model::{Architecture, CONVOLVED};
-use crate::tokenizer::byte_character;
 use mixture::Use;
 
 /// The shape of a random model. The same recipe makes the same file, bit for bit.
@@ -70,25 +70,6 @@ pub struct Recipe {
     /// Start of the random numbers.
     pub seed: u64,
 }
-
-/// Words of the vocabulary, as pairs that are merged, in this order.
-const MERGES: [(&str, &str); 12] = [
-    ("Ġ", "t"),
-    ("h", "e"),
-    ("Ġt", "he"),
-    ("i", "n"),
-    ("Ġ", "a"),
-    ("o", "n"),
-    ("Ġ", "w"),
-    ("o", "r"),
-    ("l", "d"),
-    ("Ġw", "or"),
-    ("Ġwor", "ld"),
-    ("l", "l"),
-];
-
-/// Fewest tokens of a vocabulary with texts.
-const FEWEST_TOKENS: usize = 300;
 
 impl Recipe {
     /// A LLaMA with 2 layers, 256 wide, 512 tokens, in F16.
@@ -305,7 +286,11 @@ impl Maker {
         }
         self.writer.key(&format!("{name}.attention.{epsilon}"), Value::F32(1e-5));
         if !is_gpt2 {
-            let base = if recipe.architecture == Architecture::Llama { 500_000.0 } else { 1_000_000.0 };
+            let base = match recipe.architecture {
+                Architecture::Llama => 500_000.0,
+                Architecture::GptOss => 150_000.0,
+                _ => 1_000_000.0,
+            };
             self.writer.key(&format!("{name}.rope.freq_base"), Value::F32(base));
         }
         if recipe.architecture == Architecture::Lfm2 {
@@ -313,60 +298,11 @@ impl Maker {
             let counts = Array::I32((0..recipe.layers).map(heads).collect());
             self.writer.key(&format!("{name}.attention.head_count_kv"), Value::Array(counts));
         }
-        if recipe.architecture == Architecture::Mistral3 {
+        if matches!(recipe.architecture, Architecture::Mistral3 | Architecture::GptOss) {
             self.writer.key(&format!("{name}.rope.scaling.type"), text("yarn"));
         }
         for (key, value) in recipe.factors() {
             self.writer.key(&format!("{name}.{key}"), Value::F32(*value));
-        }
-    }
-
-    fn tokens(&mut self) {
-        let count = self.recipe.vocabulary.max(FEWEST_TOKENS);
-        let mut tokens: Vec<String> = (0..=255).map(|byte| byte_character(byte).to_string()).collect();
-        tokens.extend(MERGES.iter().map(|(first, second)| format!("{first}{second}")));
-        let (pre, specials): (_, &[&str]) = match self.recipe.architecture {
-            Architecture::Llama => (
-                "llama-bpe",
-                &[
-                    "<|begin_of_text|>",
-                    "<|end_of_text|>",
-                    "<|start_header_id|>",
-                    "<|end_header_id|>",
-                    "<|eot_id|>",
-                ],
-            ),
-            Architecture::Gpt2 => ("gpt-2", &["<|endoftext|>"]),
-            _ => ("qwen2", &["<|endoftext|>", "<|im_start|>", "<|im_end|>"]),
-        };
-        let first_special = count - specials.len();
-        tokens.extend((tokens.len()..first_special).map(|number| format!("<unused{number}>")));
-        tokens.extend(specials.iter().map(|&token| token.to_owned()));
-        let kinds = (0..count).map(|token| if token < first_special { 1 } else { 3 }).collect();
-        let merges: Vec<String> = MERGES.iter().map(|(first, second)| format!("{first} {second}")).collect();
-        let texts = |texts: &[String]| {
-            Value::Array(Array::Texts(texts.iter().map(String::as_str).collect::<Texts>()))
-        };
-        let text = |text: &str| Value::Text(text.to_owned());
-        let number = |token: usize| Value::U32(token as u32);
-        let writer = &mut self.writer;
-        writer.key("tokenizer.ggml.model", text("gpt2"));
-        writer.key("tokenizer.ggml.pre", text(pre));
-        writer.key("tokenizer.ggml.tokens", texts(&tokens));
-        writer.key("tokenizer.ggml.token_type", Value::Array(Array::I32(kinds)));
-        writer.key("tokenizer.ggml.merges", texts(&merges));
-        match self.recipe.architecture {
-            Architecture::Llama => {
-                writer.key("tokenizer.ggml.bos_token_id", number(first_special));
-                writer.key("tokenizer.ggml.eos_token_id", number(first_special + 4));
-                writer.key("tokenizer.ggml.add_bos_token", Value::Bool(true));
-                writer.key("tokenizer.chat_template", text(LLAMA_TEMPLATE));
-            }
-            Architecture::Gpt2 => writer.key("tokenizer.ggml.eos_token_id", number(first_special)),
-            _ => {
-                writer.key("tokenizer.ggml.eos_token_id", number(first_special + 2));
-                writer.key("tokenizer.chat_template", text(QWEN_TEMPLATE));
-            }
         }
     }
 
@@ -377,9 +313,14 @@ impl Maker {
 
     /// A vector around `mean`.
     fn vector(&mut self, name: &str, len: usize, mean: f32, spread: f32) -> Result<()> {
-        let mut rng = self.rng();
+        self.vectors(name, &[len], mean, spread)
+    }
+
+    /// Vectors around `mean`.
+    fn vectors(&mut self, name: &str, dims: &[usize], mean: f32, spread: f32) -> Result<()> {
+        let (mut rng, len) = (self.rng(), dims[0]);
         let mut element = move |_| (mean + spread * (2.0 * rng.f32() - 1.0)).to_le_bytes();
-        self.writer.tensor(name, &[len], BlockType::F32, move |_| (0..len).flat_map(&mut element).collect())
+        self.writer.tensor(name, dims, BlockType::F32, move |_| (0..len).flat_map(&mut element).collect())
     }
 
     fn matrix(&mut self, name: &str, inputs: usize, outputs: usize, block: BlockType) -> Result<()> {
@@ -441,6 +382,7 @@ impl Maker {
         let of = |what: Use, columns: usize| mixture::format(&recipe, what, number, columns);
         let (queries, keys) = (heads * head_size, kv_heads * head_size);
         let (is_gpt2, is_phi) = (architecture == Architecture::Gpt2, architecture == Architecture::Phi3);
+        let is_gpt_oss = architecture == Architecture::GptOss;
         let name = |part: &str| format!("blk.{number}.{part}");
         self.norm(&name("attn_norm"))?;
         let is_convolution = self.recipe.is_convolution(number);
@@ -450,7 +392,7 @@ impl Maker {
         } else if is_gpt2 || is_phi {
             self.linear(&name("attn_qkv"), [width, queries + 2 * keys], of(Use::Value, width), is_gpt2)?;
         } else {
-            let has_bias = architecture == Architecture::Qwen2;
+            let has_bias = architecture == Architecture::Qwen2 || is_gpt_oss;
             self.linear(&name("attn_q"), [width, queries], of(Use::Other, width), has_bias)?;
             self.linear(&name("attn_k"), [width, keys], of(Use::Other, width), has_bias)?;
             self.linear(&name("attn_v"), [width, keys], of(Use::Value, width), has_bias)?;
@@ -460,20 +402,18 @@ impl Maker {
             self.vector(&name("attn_k_norm.weight"), head_size, 1.0, 0.3)?;
         }
         let output = if is_convolution { ("shortconv.out_proj", width) } else { ("attn_output", queries) };
-        self.linear(&name(output.0), [output.1, width], of(Use::AttentionOutput, output.1), is_gpt2)?;
+        let has_bias = is_gpt2 || is_gpt_oss;
+        self.linear(&name(output.0), [output.1, width], of(Use::AttentionOutput, output.1), has_bias)?;
+        if is_gpt_oss {
+            self.vector(&name("attn_sinks.weight"), heads, 0.0, 1.0)?;
+        }
         if architecture.normalises_results() {
             self.norm(&name("post_attention_norm"))?;
             self.norm(&name("post_ffw_norm"))?;
         }
-        self.norm(&name("ffn_norm"))?;
+        self.norm(&name(architecture.feed_forward_norm()))?;
         if architecture.has_experts() {
-            let count = self.recipe.experts[0];
-            self.matrix(&name("ffn_gate_inp.weight"), width, count, BlockType::F32)?;
-            let block = of(Use::Experts, width);
-            self.tensor(&name("ffn_gate_exps.weight"), &[width, ffn, count], block)?;
-            self.tensor(&name("ffn_up_exps.weight"), &[width, ffn, count], block)?;
-            let block = of(Use::DownOfExperts, ffn);
-            return self.tensor(&name("ffn_down_exps.weight"), &[ffn, width, count], block);
+            return self.experts(number);
         }
         if !is_gpt2 && !is_phi {
             self.linear(&name("ffn_gate"), [width, ffn], of(Use::Other, width), false)?;
@@ -485,6 +425,29 @@ impl Maker {
             is_gpt2,
         )?;
         self.linear(&name("ffn_down"), [ffn, width], of(Use::Down, ffn), is_gpt2)
+    }
+
+    fn experts(&mut self, layer: usize) -> Result<()> {
+        let recipe = self.recipe.clone();
+        let Recipe { architecture, width, ffn, experts: [count, _], .. } = recipe;
+        let has_bias = architecture == Architecture::GptOss;
+        let name = |part: &str| format!("blk.{layer}.ffn_{part}");
+        self.linear(&name("gate_inp"), [width, count], BlockType::F32, has_bias)?;
+        let sizes = [
+            ("gate_exps", Use::Experts, width, ffn),
+            ("up_exps", Use::Experts, width, ffn),
+            ("down_exps", Use::DownOfExperts, ffn, width),
+        ];
+        for (part, what, inputs, outputs) in sizes {
+            let block = mixture::format(&recipe, what, layer, inputs);
+            self.tensor(&name(&format!("{part}.weight")), &[inputs, outputs, count], block)?;
+            if has_bias {
+                // Some gates and ups are beyond the limit of the activation.
+                let spread = if what == Use::Experts { 8.0 } else { 0.2 };
+                self.vectors(&name(&format!("{part}.bias")), &[outputs, count], 0.0, spread)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -568,14 +531,3 @@ fn minimum(rng: &mut Rng, to: &mut [u8], around: f32, middle: f32) {
     first.copy_from_slice(&d);
     second.copy_from_slice(&f16::from_f32(f16::from_le_bytes(d).to_f32() * middle).to_le_bytes());
 }
-
-/// A chat template of LLaMA 3's form.
-const LLAMA_TEMPLATE: &str = "{{- bos_token }}{%- for message in messages %}\
-    {{- '<|start_header_id|>' + message['role'] + '<|end_header_id|>\n\n' + message['content'] | trim \
-    + '<|eot_id|>' }}{%- endfor %}{%- if add_generation_prompt %}\
-    {{- '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{%- endif %}";
-
-/// A chat template of Qwen's form.
-const QWEN_TEMPLATE: &str = "{%- for message in messages %}\
-    {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>' + '\n' }}{%- endfor %}\
-    {%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{%- endif %}";

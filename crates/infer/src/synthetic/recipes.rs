@@ -15,6 +15,7 @@ impl Recipe {
         match self.architecture {
             Architecture::Phi3 if self.rope_factors => self.context.div_ceil(8),
             Architecture::Mistral3 => self.context.div_ceil(16),
+            Architecture::GptOss => self.context.div_ceil(32),
             _ => self.context,
         }
     }
@@ -28,6 +29,11 @@ impl Recipe {
                 ("rope.scaling.yarn_beta_fast", 32.0),
                 ("rope.scaling.yarn_beta_slow", 1.0),
                 ("rope.scaling.yarn_log_multiplier", 1.0),
+            ],
+            Architecture::GptOss => &[
+                ("rope.scaling.factor", 32.0),
+                ("rope.scaling.yarn_beta_fast", 32.0),
+                ("rope.scaling.yarn_beta_slow", 1.0),
             ],
             Architecture::Granite => &[
                 ("embedding_scale", 12.0),
@@ -78,6 +84,13 @@ impl Recipe {
     /// An LFM2 of the size of [`Recipe::tiny_llama`], but of 4 layers: the third one is an attention.
     pub const fn tiny_lfm2() -> Self {
         Self { layers: 4, ..Self::tiny(Architecture::Lfm2) }
+    }
+
+    /// A gpt-oss of the size of [`Recipe::tiny_llama`] with 8 experts, of which a token uses 2, extended from 32
+    /// positions. Its first layer has a window of 32 positions. Experts are in MXFP4, the other matrices in Q8_0.
+    pub const fn tiny_gpt_oss() -> Self {
+        let (block, mixed) = (BlockType::Mxfp4, true);
+        Self { ffn: 256, window: 32, tied: false, block, mixed, ..Self::tiny(Architecture::GptOss) }
     }
 
     const fn tiny(architecture: Architecture) -> Self {
@@ -140,6 +153,12 @@ impl Recipe {
     /// The shape of Ministral 3 3B, in Q8_0: 3.6 GB.
     pub const fn ministral3_3b() -> Self {
         Self::tiny_mistral3().with([26, 3072, 32, 8, 128, 9216, 131_072, 262_144])
+    }
+
+    /// The shape of gpt-oss 20B, with the experts in MXFP4 and the other matrices in Q8_0: 12 GB.
+    pub const fn gpt_oss_20b() -> Self {
+        let shape = Self::tiny_gpt_oss().with([24, 2880, 64, 8, 64, 2880, 201_088, 131_072]);
+        Self { experts: [32, 4], window: 128, block: BlockType::Mxfp4, ..shape }
     }
 
     /// Layers, width, heads, key heads, components of a head, width of the feed-forward network, tokens and positions;

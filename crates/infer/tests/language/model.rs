@@ -12,7 +12,7 @@ const fn small(recipe: Recipe) -> Recipe {
     Recipe { width: 32, heads: 2, head_size: 16, ffn: 48, vocabulary: 300, context: 64, ..recipe }
 }
 
-const ALL: [Recipe; 12] = [
+const ALL: [Recipe; 13] = [
     Recipe { kv_heads: 1, ..small(Recipe::tiny_llama()) },
     Recipe { kv_heads: 1, ..small(Recipe::tiny_qwen2()) },
     Recipe { kv_heads: 1, head_size: 32, ..small(Recipe::tiny_qwen3()) },
@@ -25,6 +25,7 @@ const ALL: [Recipe; 12] = [
     Recipe { kv_heads: 1, ..small(Recipe::tiny_granite()) },
     Recipe { kv_heads: 1, ..small(Recipe::tiny_smollm3()) },
     Recipe { kv_heads: 1, ..small(Recipe::tiny_lfm2()) },
+    Recipe { kv_heads: 1, ffn: 64, window: 2, experts: [3, 2], ..small(Recipe::tiny_gpt_oss()) },
 ];
 
 fn model(recipe: &Recipe) -> Model {
@@ -136,10 +137,14 @@ fn parts_that_change_results_are_refused() {
         (Recipe::tiny_lfm2(), "lfm2.shortconv.l_cache", Value::U32(4)),
         (Recipe::tiny_lfm2(), "lfm2.attention.head_count_kv", Value::Array(Array::I32(vec![0, 0, 2]))),
         (Recipe::tiny_lfm2(), "lfm2.attention.head_count_kv", Value::Array(Array::I32(vec![0, 1, 2, 0]))),
+        (Recipe::tiny_gpt_oss(), "gpt-oss.expert_weights_scale", Value::F32(2.5)),
+        (Recipe::tiny_gpt_oss(), "gpt-oss.rope.freq_base_swa", Value::F32(10_000.0)),
     ] {
         let fault = Edit::of(&recipe).set(key, value).refused();
         assert!(fault.to_string().contains(&format!("`{key}`")), "{key}: {fault}");
     }
+    let windows = Edit::of(&Recipe::tiny_gpt_oss()).without("gpt-oss.attention.sliding_window").refused();
+    assert_eq!(windows, ModelFault::MissingKey("gpt-oss.attention.sliding_window".to_owned()));
     let one = Edit::of(&Recipe::tiny_phi3()).without_tensor("rope_factors_long.weight").refused();
     assert_eq!(one, ModelFault::MissingTensor("rope_factors_long.weight".to_owned()));
     assert!(matches!(refused("llama.rope.freq_base", Value::F32(0.5)), ModelFault::Float { .. }));
@@ -281,8 +286,12 @@ fn tensors_must_agree_with_the_keys() {
     for recipe in &ALL {
         let names: Vec<String> = Edit::of(recipe).tensors.iter().map(|tensor| tensor.0.clone()).collect();
         for name in names {
-            let is_optional = name.contains("bias") && recipe.architecture != Architecture::Gpt2
-                || name.starts_with("blk") && name.contains("bias") && !name.contains("norm")
+            let is_optional = name.contains("bias")
+                && match recipe.architecture {
+                    Architecture::GptOss => false,
+                    Architecture::Gpt2 => name.starts_with("blk") && !name.contains("norm"),
+                    _ => true,
+                }
                 || ["rope_freqs.weight", "output.weight"].contains(&name.as_str());
             let fault = |edit: Edit| match Model::from_bytes(edit.bytes()) {
                 Ok(_) => None,
@@ -347,6 +356,7 @@ fn shapes_are_those_of_the_recipes() {
         let layers: Vec<_> = shape.layers.iter().map(|layer| (layer.window, layer.rope)).collect();
         match recipe.architecture {
             Architecture::Gemma3 => assert_eq!(layers, [(Some(2), Some(1)), (None, Some(0))]),
+            Architecture::GptOss => assert_eq!(layers, [(Some(2), Some(0)), (None, Some(0))]),
             Architecture::SmolLm3 => assert_eq!(layers[2..], [(None, Some(0)), (None, None)]),
             Architecture::Lfm2 => {
                 assert_eq!(layers[1..], [(None, None), (None, Some(0)), (None, None)]);
@@ -433,6 +443,10 @@ fn bytes_are_counted() {
     let experts = model(&Recipe::tiny_qwen3moe());
     let unread = 2 * (2 * 6 * 3 * 256 * 256 + 512 * 256 - 256);
     assert_eq!(experts.bytes_per_token(), experts.weight_bytes() - unread);
+    // 17 bytes for 32 weights, and biases.
+    let experts = model(&Recipe::tiny_gpt_oss());
+    let unread = 2 * 6 * 3 * (256 * 256 / 32 * 17 + 256 * 4) + 511 * 256 / 32 * 34;
+    assert_eq!(experts.bytes_per_token(), experts.weight_bytes() - unread);
 }
 
 #[test]
@@ -505,6 +519,28 @@ fn results_depend_on_every_tensor_and_on_the_order_of_tokens() {
             assert!(distance(&other[3], &right[3]) > 1e-9, "{name}");
         }
     }
+}
+
+#[test]
+fn biases_of_experts_reach_the_limits_of_the_activation() {
+    let recipe = &ALL[12];
+    let logits_with = |name: &str, bias: f32| {
+        let mut edit = Edit::of(recipe);
+        for tensor in edit.tensors.iter_mut().filter(|tensor| tensor.0.ends_with(name)) {
+            tensor.3.as_chunks_mut().0.fill(bias.to_le_bytes());
+        }
+        logits(&edit.accepted(), CacheFormat::Exact, &[3, 200]).remove(1)
+    };
+    // Gate and up have an upper limit, up has a lower one, and a gate far below 0 gives 0.
+    for (name, bias) in [("ffn_gate_exps.bias", 1.0), ("ffn_up_exps.bias", 1.0), ("ffn_up_exps.bias", -1.0)] {
+        let [inside, at, beyond] = [3.0, 50.0, 100.0].map(|size| logits_with(name, bias * size));
+        assert!(at == beyond && distance(&inside, &at) > 0.1, "{name} {bias}");
+    }
+    let [far, farther] = [-50.0, -100.0].map(|bias| logits_with("ffn_gate_exps.bias", bias));
+    assert!(distance(&far, &farther) < 1e-12);
+    // A bias of all experts does not change their choice or their shares.
+    let [one, other] = [0.0, 30.0].map(|bias| logits_with("ffn_gate_inp.bias", bias));
+    assert!(distance(&one, &other) < 1e-12);
 }
 
 #[test]

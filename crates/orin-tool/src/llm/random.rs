@@ -9,7 +9,7 @@ use infer::synthetic::Recipe;
 use orin_cli::{ExitStatus, Output, Progress, UsageError, say, unless_closed, within};
 
 /// The shapes by name.
-const SHAPES: [(&str, Recipe); 27] = [
+const SHAPES: [(&str, Recipe); 29] = [
     ("llama-1b", Recipe::llama_1b()),
     ("gpt2-124m", Recipe::gpt2_124m()),
     ("qwen2.5-0.5b", Recipe::qwen25_500m()),
@@ -25,6 +25,7 @@ const SHAPES: [(&str, Recipe); 27] = [
     ("lfm2-350m", Recipe::lfm2_350m()),
     ("lfm2-1b", Recipe::lfm2_1b()),
     ("ministral3-3b", Recipe::ministral3_3b()),
+    ("gpt-oss-20b", Recipe::gpt_oss_20b()),
     ("tiny-llama", Recipe::tiny_llama()),
     ("tiny-qwen2", Recipe::tiny_qwen2()),
     ("tiny-qwen3", Recipe::tiny_qwen3()),
@@ -37,6 +38,7 @@ const SHAPES: [(&str, Recipe); 27] = [
     ("tiny-granite", Recipe::tiny_granite()),
     ("tiny-smollm3", Recipe::tiny_smollm3()),
     ("tiny-lfm2", Recipe::tiny_lfm2()),
+    ("tiny-gpt-oss", Recipe::tiny_gpt_oss()),
 ];
 
 /// Options of the command.
@@ -49,9 +51,9 @@ The model has a vocabulary of bytes and some words. What it writes means nothing
 of the same shape.")]
 pub(crate) struct Options {
     /// The shape: llama-1b, gpt2-124m, qwen2.5-0.5b, qwen3-0.6b, qwen3-30b-a3b, gemma3-270m, gemma3-1b, gemma3-4b,
-    /// smollm2-135m, smollm3-3b, phi4-mini, granite-2b, lfm2-350m, lfm2-1b, ministral3-3b, or tiny-llama, tiny-qwen2,
-    /// tiny-qwen3, tiny-gpt2, tiny-qwen3moe, tiny-gemma3, tiny-phi3, tiny-mistral, tiny-mistral3, tiny-granite,
-    /// tiny-smollm3, tiny-lfm2
+    /// smollm2-135m, smollm3-3b, phi4-mini, granite-2b, lfm2-350m, lfm2-1b, ministral3-3b, gpt-oss-20b, or
+    /// tiny-llama, tiny-qwen2, tiny-qwen3, tiny-gpt2, tiny-qwen3moe, tiny-gemma3, tiny-phi3, tiny-mistral,
+    /// tiny-mistral3, tiny-granite, tiny-smollm3, tiny-lfm2, tiny-gpt-oss
     #[arg(long, value_name = "NAME", value_parser = shape)]
     shape: Recipe,
     /// The format of the matrices, such as f16, q8_0, q4_k or mxfp4, or a mixture, q3_k_m, q4_k_m or
@@ -93,7 +95,7 @@ fn format(name: &str) -> Result<(BlockType, bool), String> {
 /// Makes a model and writes it.
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let output = Output::prepare(&options.output).map_err(UsageError::from)?;
-    let (block, mixed) = options.format.unwrap_or((options.shape.block, false));
+    let (block, mixed) = options.format.unwrap_or((options.shape.block, options.shape.mixed));
     let recipe = Recipe { block, mixed: mixed || options.mixed, seed: options.seed, ..options.shape.clone() };
     let progress = Progress::new("making random weights");
     let bytes = recipe.to_bytes().map_err(|error| UsageError(error.to_string()))?;

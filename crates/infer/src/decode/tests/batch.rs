@@ -87,6 +87,8 @@ fn a_batch_has_the_bits_of_each_session_alone() {
     // More vectors than an expert's entry has, all of the same two experts.
     let all = Recipe { experts: [2, 2], width: 32, head_size: 32, ffn: 32, ..experts };
     compare(&Recipe { block: BlockType::F16, ..all }, 9, 1);
+    let oss = Recipe { width: 64, head_size: 32, ffn: 64, experts: [5, 2], ..small(Recipe::tiny_gpt_oss()) };
+    compare(&oss, 4, 1);
 }
 
 #[test]
@@ -159,6 +161,7 @@ fn steps_on_the_tensor_cores_agree_with_64_bit_floats() {
         Recipe { block: BlockType::F16, layers: 2, ..tiny(Recipe::tiny_gemma3()) },
         Recipe { block: BlockType::Q8_0, ..tiny(Recipe::tiny_granite()) },
         Recipe { block: BlockType::F32, layers: 3, ..tiny(Recipe::tiny_lfm2()) },
+        Recipe { experts: [5, 2], layers: 2, ..tiny(Recipe::tiny_gpt_oss()) },
     ];
     let options = BatchOptions::default().tensor_cores_from(2);
     for recipe in recipes {

@@ -75,7 +75,7 @@ fn every_architecture_agrees_with_64_bit_floats() {
 }
 
 /// Architectures beside those that the first tests of this module evaluate, each with a format.
-fn small_architectures() -> [(Recipe, BlockType); 7] {
+fn small_architectures() -> [(Recipe, BlockType); 8] {
     [
         (Recipe { window: 3, ..Recipe::tiny_gemma3() }, BlockType::Q8_0),
         (Recipe { rotated: 24, ..Recipe::tiny_phi3() }, BlockType::F16),
@@ -84,6 +84,7 @@ fn small_architectures() -> [(Recipe, BlockType); 7] {
         (Recipe::tiny_granite(), BlockType::F32),
         (Recipe::tiny_smollm3(), BlockType::F16),
         (Recipe::tiny_lfm2(), BlockType::F16),
+        (Recipe { window: 3, experts: [5, 2], ..Recipe::tiny_gpt_oss() }, BlockType::Mxfp4),
     ]
 }
 
@@ -372,6 +373,11 @@ fn what_does_not_fit_is_refused() {
     session.feed(&[0; 6]).unwrap();
     assert_eq!(session.tokens(100).unwrap().count(), 2, "the context is full then");
     assert!(session.tokens(1).unwrap().next().is_none());
+
+    let many = Recipe { experts: [20, 17], ..small(Recipe::tiny_gpt_oss(), BlockType::Mxfp4) };
+    let many = Model::from_bytes(many.to_bytes().unwrap()).unwrap();
+    let error = Engine::load(&device(), &many, 8, |_, _| ()).unwrap_err();
+    assert!(matches!(&error, Error::Experts(why) if why.contains("20 experts, of which a token uses 17")));
 
     let needed = Memory::of(&model, 8, KvFormat::F16).unwrap();
     let error = Error::Memory { needed: Memory { weights: 3 << 30, ..needed }, free: 1 << 30 };
