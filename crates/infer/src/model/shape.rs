@@ -53,6 +53,16 @@ impl Activation {
     /// Factor of the gate in the exponent of [`Activation::ClampedSiluGate`].
     pub const STEEPNESS: f64 = 1.702;
 
+    /// Its name, as `orin llm info` prints it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::SiluGate => "silu with gate",
+            Self::ClampedSiluGate => "clamped silu with gate",
+            Self::GeluGate => "gelu with gate",
+            Self::Gelu => "gelu",
+        }
+    }
+
     /// Whether there is a third matrix, the gate.
     pub const fn has_gate(self) -> bool {
         !matches!(self, Self::Gelu)

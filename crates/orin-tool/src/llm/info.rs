@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use infer::chat::Template;
 use infer::decode::Memory;
-use infer::model::{Activation, Experts, Model, NormKind, Rope, RopePairs};
+use infer::model::{Experts, Model, NormKind, Rope, RopePairs};
 use infer::tokenizer::Tokenizer;
 use orin_cli::{ExitStatus, UsageError, stdout, within};
 use serde_json::{Map, Value, json};
@@ -205,14 +205,7 @@ fn add_shape(rows: &mut Map<String, Value>, model: &Model) {
     if let Some(window) = windows.first() {
         row("window", json!(format!("{window} positions in {} layers", windows.len())));
     }
-    row(
-        "activation",
-        json!(match shape.activation {
-            Activation::SiluGate => "silu with gate",
-            Activation::GeluGate => "gelu with gate",
-            _ => "gelu",
-        }),
-    );
+    row("activation", json!(shape.activation.name()));
     row("tied_output", json!(shape.tied));
     let weights: usize = file.tensors().map(|tensor| tensor.dims.iter().product::<usize>()).sum();
     row("weights", json!(weights));

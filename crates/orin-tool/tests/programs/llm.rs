@@ -170,6 +170,17 @@ fn random_models_have_the_shape_and_the_format() {
     let formats: Vec<String> = model.file().tensors().map(|tensor| tensor.block.to_string()).collect();
     assert!(model.shape().architecture.name() == "qwen3");
     assert!(["Q4_K", "Q6_K", "F32"].iter().all(|format| formats.contains(&(*format).to_owned())));
+    // Its own mixture, without an option.
+    let arguments = ["random", "--shape", "tiny-gpt-oss", "-o", "oss.gguf"];
+    assert!(orin(folder.path(), &arguments).status.success());
+    let info = orin(folder.path(), &["info", "--model", "oss.gguf", "--json"]);
+    let info: Value = serde_json::from_slice(&info.stdout).unwrap();
+    let facts = ["activation", "window", "chat"].map(|name| info[name].as_str().unwrap_or_default());
+    let expected =
+        ["clamped silu with gate", "32 positions in 1 layers", "template with tools, called by <|channel|>"];
+    assert_eq!(facts, expected, "{info}");
+    // 17 bytes for 32 weights of 8 experts in 2 layers.
+    assert_eq!(info["formats"]["MXFP4"], 2 * 8 * 3 * 256 * 256 / 32 * 17);
     let unknown = orin(folder.path(), &["random", "--shape", "huge", "-o", "m.gguf"]);
     assert!(text(&unknown.stderr).contains("llama-1b"), "{}", text(&unknown.stderr));
 }
