@@ -2,8 +2,10 @@
 
 use tegra_hcq::Properties;
 
-/// Local memory of a thread, at least what any kernel of this crate needs, in bytes.
-const STACK_BYTES: u32 = 64;
+/// Local memory of a thread, at least what any kernel of this crate needs, in bytes: on an Orin, and on GPUs for which
+/// the cubins of Hopper GPUs are loaded.
+pub(super) const STACK_BYTES: u32 = 64;
+pub(super) const HOPPER_STACK_BYTES: u32 = 72;
 
 /// Sizes of a GPU that the needed memory depends on, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,8 +21,9 @@ impl Sizes {
     pub(super) const ORIN: Self = Self { local: 640 * 32 * 96 * 16, prompts: 20 << 20 };
 
     pub(super) fn of(gpu: &Properties) -> Self {
+        let stack_bytes = if gpu.sm_version.0 >= 9 { HOPPER_STACK_BYTES } else { STACK_BYTES };
         // Queues refuse a GPU whose size is unknown.
-        let local = gpu.local_memory_bytes(STACK_BYTES).unwrap_or(0);
+        let local = gpu.local_memory_bytes(stack_bytes).unwrap_or(0);
         Self { local, prompts: if gpu.unified_memory { Self::ORIN.prompts } else { 64 << 20 } }
     }
 }

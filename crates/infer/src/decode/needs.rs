@@ -74,6 +74,9 @@ fn session_bytes(shape: &Shape, context: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use super::super::memory::{HOPPER_STACK_BYTES, STACK_BYTES};
     use super::*;
     use crate::synthetic::Recipe;
 
@@ -87,6 +90,24 @@ mod tests {
         assert_eq!(large.queues - orin.queues, 640 * 32 * (64 * 144 - 96 * 16));
         let [one, four] = [1, 4].map(|sessions| large.sessions(sessions));
         assert_eq!((one, four.queues, four.others), (large, 5 * large.queues, 4 * large.others));
+    }
+
+    #[test]
+    fn no_kernel_has_a_larger_stack() {
+        let kernels = Path::new(env!("CARGO_MANIFEST_DIR")).join("kernels");
+        let files =
+            ["llm", "gemm", "sm_90/llm", "sm_90/gemm"].map(|place| kernels.join(place).read_dir().unwrap());
+        let mut checked = 0;
+        for file in files.into_iter().flatten() {
+            let file = file.unwrap().path();
+            let most = if file.iter().any(|part| part == "sm_90") { HOPPER_STACK_BYTES } else { STACK_BYTES };
+            for kernel in cubin::Cubin::parse(&std::fs::read(&file).unwrap()).unwrap().kernels() {
+                let (name, local) = (&kernel.name, kernel.local_bytes);
+                assert!(local <= most, "{}: {name}: {local} bytes", file.display());
+                checked += 1;
+            }
+        }
+        assert!(checked > 400, "{checked} kernels");
     }
 
     #[test]
