@@ -55,14 +55,40 @@ fn read(row: &Row, how: Operand, threads: usize) -> Lanes {
     out
 }
 
-/// Returns the operands A, B and C of the first `threads` threads.
-fn operands(
-    context: &Context,
-    warp: &Warp,
-    i: &Instruction,
-    ftz: bool,
-    threads: usize,
-) -> Result<[Lanes; 3], Trap> {
+/// Returns one half of an operand, or the whole register with `.F32`, of each thread as binary32.
+fn read_low(row: &Row, how: Operand) -> Row {
+    let shift = if how.swizzle == Swizzle::H1H1 { 16 } else { 0 };
+    let mut out = *row;
+    // Loops without calls or conditions, so that they are compiled to vectors.
+    match (how.swizzle, how.kind) {
+        (Swizzle::F32, _) => {}
+        (_, kind) if how.ftz => {
+            out.iter_mut().for_each(|x| *x = f16::widen(kind, f16::flush(kind, (*x >> shift) as u16)));
+        }
+        (_, Half::F16) => out.iter_mut().for_each(|x| *x = f16::widen(Half::F16, (*x >> shift) as u16)),
+        (_, Half::Bf16) => out.iter_mut().for_each(|x| *x = f16::widen(Half::Bf16, (*x >> shift) as u16)),
+    }
+    out.iter_mut().for_each(|x| *x = single::modify(*x, how.absolute, how.negate));
+    out
+}
+
+/// HADD2.F32. `HADD2.F32 d, -RZ, x.H0_H0` is how the compiler converts a half to binary32, so this one is frequent.
+fn add_to_single(context: &Context, warp: &mut Warp, i: &Instruction, ftz: bool, active: u32) -> Outcome {
+    let [a, b, _] = places(i, ftz);
+    let mut room = [0; 32];
+    let b = read_low(context.values(warp, i.b, &mut room)?, b);
+    let mut out = read_low(warp.row(i.a), a);
+    if ftz {
+        out.iter_mut().zip(b).for_each(|(a, b)| *a = f16::add_f32(*a, b, true));
+    } else {
+        out.iter_mut().zip(b).for_each(|(a, b)| *a = f16::add_f32(*a, b, false));
+    }
+    warp.write(i.d, active, &out);
+    Ok(())
+}
+
+/// How the operands A, B and C are read.
+fn places(i: &Instruction, ftz: bool) -> [Operand; 3] {
     let plain = Operand { kind: kind(i), swizzle: Swizzle::H1H0, absolute: false, negate: false, ftz };
     let a = Operand {
         swizzle: Swizzle::from_field(i.bits(field::A_HALVES)),
@@ -78,6 +104,18 @@ fn operands(
     } else {
         (slot(i, i.b, plain), plain)
     };
+    [a, b, c]
+}
+
+/// Returns the operands A, B and C of the first `threads` threads.
+fn operands(
+    context: &Context,
+    warp: &Warp,
+    i: &Instruction,
+    ftz: bool,
+    threads: usize,
+) -> Result<[Lanes; 3], Trap> {
+    let [a, b, c] = places(i, ftz);
     let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
     Ok([
         read(warp.row(i.a), a, threads),
@@ -118,6 +156,12 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
     let kind = kind(i);
     let fmz = matches!(i.op, Op::Hmul2 | Op::Hfma2) && i.bit(field::FMZ);
     let ftz = i.bit(field::FTZ) || fmz;
+    if i.op == Op::Hadd2 && i.bit(field::HALF_TO_SINGLE) {
+        if i.bit(field::SATURATE) {
+            return Err(unmodelled(i));
+        }
+        return add_to_single(context, warp, i, ftz, active);
+    }
     // The compiler loads constants with HFMA2.MMA of RZ and an immediate: all threads get the same result.
     let same = |source: Source| !matches!(source, Source::Register(number) if number != RZ);
     let alike = i.op == Op::Hfma2 && i.a == RZ && same(i.b) && same(i.c);
@@ -127,10 +171,6 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
     if relu && (i.source_predicate(field::CONDITION) != (Predicate { index: PT, not: false })) {
         return Err(unmodelled(i));
     }
-    let single_result = i.op == Op::Hadd2 && i.bit(field::HALF_TO_SINGLE);
-    if single_result && i.bit(field::SATURATE) {
-        return Err(unmodelled(i));
-    }
     let xor = i.op == Op::Hmnmx2 && i.bit(field::XOR_SIGN);
     let [raw_a, raw_b] = if xor { signs(context, warp, i)? } else { [[[0; 2]; 32]; 2] };
     let with = warp.predicate(i.source_predicate(field::CONDITION));
@@ -138,10 +178,6 @@ pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, ac
     let mut out = [0; 32];
     for thread in 0..threads {
         let with = with >> thread & 1 != 0;
-        if single_result {
-            out[thread] = f16::add_f32(a[thread][0], b[thread][0], ftz);
-            continue;
-        }
         let lanes = [0, 1].map(|lane| {
             let (a, b, c) = (a[thread][lane], b[thread][lane], c[thread][lane]);
             let value = match i.op {

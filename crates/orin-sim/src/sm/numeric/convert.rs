@@ -113,18 +113,11 @@ fn widen(from: Float, bits: u64) -> f64 {
 pub(crate) const fn f16_to_f32(x: u16) -> u32 {
     let sign = ((x & 0x8000) as u32) << 16;
     let magnitude = (x & 0x7fff) as u32;
-    if magnitude > 0x7c00 {
-        super::f32::NAN
-    } else if magnitude == 0x7c00 {
-        sign | 0x7f80_0000
-    } else if magnitude >= 0x0400 {
-        sign | ((magnitude << 13) + (112 << 23))
-    } else if magnitude == 0 {
-        sign
-    } else {
-        let shift = magnitude.leading_zeros() - 21;
-        sign | ((113 - shift) << 23) | ((magnitude << (13 + shift)) & 0x007f_ffff)
-    }
+    // The exponents of the formats differ by 112. The product is exact, for subnormal halves as well.
+    let scale = core::primitive::f32::from_bits((127 + 112) << 23);
+    let value = (core::primitive::f32::from_bits(magnitude << 13) * scale).to_bits();
+    let value = if magnitude == 0x7c00 { 0x7f80_0000 } else { value };
+    if magnitude > 0x7c00 { super::f32::NAN } else { sign | value }
 }
 
 /// bfloat16 to binary32, exactly.
