@@ -62,7 +62,7 @@ pub(crate) fn compiler() -> std::ffi::OsString {
 /// Builds a client in C with all warnings as errors.
 pub(crate) fn build(compiler: impl AsRef<std::ffi::OsStr>, name: &str, folder: &Path) -> PathBuf {
     let source =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../orin-sim/tests/clients").join(format!("{name}.c"));
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/sim/tests/clients").join(format!("{name}.c"));
     let program = folder.join(name);
     let flags = ["-std=gnu11", "-O1", "-Wall", "-Wextra", "-Wconversion", "-Werror", "-pthread", "-o"];
     let built = Command::new(compiler).args(flags).arg(&program).arg(source).output().unwrap();
@@ -176,7 +176,7 @@ fn a_python_program_takes_the_steps_that_it_took_on_a_board() {
     if !can_serve() {
         return;
     }
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../orin-sim/tests/clients/fifteen_steps.py");
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/sim/tests/clients/fifteen_steps.py");
     let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
     for release in ["r36.4.3", "r36.4.7", "r39.2"] {
         // The mode of the board whose values the program expects.
@@ -453,7 +453,7 @@ fn a_python_record_is_replayed() {
     }
     let folder = folder();
     let file = folder.path().join("record");
-    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../orin-sim/tests/clients/fifteen_steps.py");
+    let program = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/sim/tests/clients/fifteen_steps.py");
     let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/vector_add.cubin");
     let mut command = Command::new(ORIN);
     command.env_remove(KERNEL_VARIABLE).arg("record").arg(&file).args([

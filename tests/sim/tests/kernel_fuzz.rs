@@ -114,7 +114,7 @@ fn family(code: u32) -> &'static str {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_panics_and_nothing_leaks(steps in prop::collection::vec(step(), 1..300)) {
