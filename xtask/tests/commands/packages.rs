@@ -76,7 +76,7 @@ fn unpublished_packages_are_named_without_a_version() {
 
 /// Features of each package that a selection of packages builds, by name and version.
 fn features(selection: &[&str]) -> BTreeMap<String, Vec<String>> {
-    let format = ["--prefix", "none", "--no-dedupe", "--format", "{p}|{f}"];
+    let format = ["--prefix", "none", "--format", "{p}|{f}"];
     let tree = cargo(&[&["tree", "--locked"], selection, &format[..]].concat());
     let mut features: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for line in tree.lines().filter(|line| !line.is_empty()) {

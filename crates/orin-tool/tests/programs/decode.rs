@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output, Stdio};
 
 fn decode(arguments: &[&str]) -> Output {
@@ -134,7 +135,9 @@ fn files_of_the_wrong_kind_are_named() {
     file("a.record", b"{\"version\":2,\"board\":\"agx-64:maxn\"}\n{\"end\":0}\n");
     file("tiny.gguf", b"GGUF\x03\0\0\0");
     file("a.gz", b"\x1f\x8b\x08\0");
-    fs::copy(env!("CARGO_BIN_EXE_orin"), folder.path().join("program")).unwrap();
+    let program = fs::read(env!("CARGO_BIN_EXE_orin")).unwrap();
+    file("program", &program[..1 << 20]);
+    fs::set_permissions(folder.path().join("program"), fs::Permissions::from_mode(0o755)).unwrap();
     let cubin = "`orin decode cubin` prints it";
     let cuda = "`orin compile FILE.cu` makes a cubin of it";
     for (line, words) in [
