@@ -115,6 +115,11 @@ impl AnswerParser {
         }
     }
 
+    /// Whether the answer continues thoughts, which end with `</think>`: the prompt has begun them.
+    pub fn continues_thoughts(&self) -> bool {
+        self.state == State::Reasoning
+    }
+
     /// Adds a token of the answer; those that end it may be added, too.
     pub fn push(&mut self, tokenizer: &Tokenizer, token: u32) -> Vec<AnswerPart> {
         let mut text = self.decoder.push(tokenizer, token);

@@ -11,6 +11,7 @@
 //! The template is untrusted: its time and memory are limited by the size of the conversation.
 
 mod answer;
+mod call;
 pub(crate) mod fault;
 mod syntax;
 mod template;
@@ -20,6 +21,7 @@ use std::time::SystemTime;
 
 use crate::error::{Error, Result};
 pub use answer::{Answer, AnswerParser, AnswerPart};
+pub use call::CallPart;
 pub use fault::ChatFault;
 pub use template::{Prompt, Template};
 

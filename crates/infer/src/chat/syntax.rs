@@ -23,8 +23,10 @@ pub(super) enum Calls {
     Functions,
     /// `<tool_call>name<arg_key>key</arg_key><arg_value>value</arg_value></tool_call>`: GLM.
     Pairs,
-    /// `[TOOL_CALLS][{"name": .., "arguments": ..}]` or `[TOOL_CALLS]name[ARGS]{..}`: Mistral.
+    /// `[TOOL_CALLS][{"name": .., "arguments": ..}]`: Mistral.
     Mistral,
+    /// `[TOOL_CALLS]name[ARGS]{..}`: newer models of Mistral.
+    Named,
     /// `{"name": .., "parameters": ..}` as the whole answer, or behind `<|python_tag|>`: LLaMA.
     Llama,
     /// `<|tool_call|>[{"name": .., "arguments": ..}]`: Granite, Phi.
@@ -46,7 +48,7 @@ impl Syntax {
         } else if has("<tool_call>") {
             Calls::Tagged
         } else if has("[TOOL_CALLS]") {
-            Calls::Mistral
+            if has("[ARGS]") { Calls::Named } else { Calls::Mistral }
         } else if has("<|tool_call|>") {
             Calls::List
         } else if has("<|python_tag|>") || has("\"parameters\": dictionary of argument name") {
@@ -64,7 +66,7 @@ impl Syntax {
             Calls::Tagged => Some("<tool_call>"),
             Calls::Functions => Some("<function=..>"),
             Calls::Pairs => Some("<arg_key>"),
-            Calls::Mistral => Some("[TOOL_CALLS]"),
+            Calls::Mistral | Calls::Named => Some("[TOOL_CALLS]"),
             Calls::Llama => Some("JSON"),
             Calls::List => Some("<|tool_call|>"),
             Calls::Harmony => Some("<|channel|>"),
@@ -76,7 +78,7 @@ impl Syntax {
         match self.calls {
             Calls::None | Calls::Harmony => None,
             Calls::Tagged | Calls::Functions | Calls::Pairs => Some(("<tool_call>", Some("</tool_call>"))),
-            Calls::Mistral => Some(("[TOOL_CALLS]", None)),
+            Calls::Mistral | Calls::Named => Some(("[TOOL_CALLS]", None)),
             Calls::Llama => Some(("<|python_tag|>", None)),
             Calls::List => Some(("<|tool_call|>", Some("<|/tool_call|>"))),
         }
@@ -89,7 +91,7 @@ impl Syntax {
             Calls::None | Calls::Harmony => None,
             Calls::Functions if text.starts_with('<') => Some(vec![function(text, tools)?]),
             Calls::Pairs if !text.starts_with('{') => Some(vec![pairs(text, tools)?]),
-            Calls::Mistral if !text.starts_with('[') => {
+            Calls::Mistral | Calls::Named if !text.starts_with('[') => {
                 text.split("[TOOL_CALLS]").filter(|call| !call.trim().is_empty()).map(named).collect()
             }
             _ => listed(text),

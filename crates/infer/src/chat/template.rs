@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::fmt::Write as _;
 
-use minijinja::value::{Kwargs, Serde, Value as Jinja};
+use minijinja::value::{Kwargs, Serde, StringInput, Value as Jinja};
 use minijinja::{Environment, ErrorKind, State};
 use serde::Serialize;
 use serde_json::ser::{Formatter, PrettyFormatter, Serializer};
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::answer::{Answer, AnswerParser};
 use super::fault::KEY;
 use super::syntax::Syntax;
-use super::{ChatFault, Conversation, DIALECTS, Dialect};
+use super::{CallPart, ChatFault, Conversation, DIALECTS, Dialect};
 use crate::error::{Error, Result};
 use crate::gguf::File;
 use crate::tokenizer::Tokenizer;
@@ -100,6 +100,7 @@ fn environment() -> Environment<'static> {
     // Python's `None` is not: `tools is iterable and tools | length > 0`.
     environment.add_test("iterable", |value: &Jinja| !value.is_none() && value.try_iter().is_ok());
     environment.add_filter("string", string);
+    environment.add_filter("join", join);
     environment.add_filter("tojson", to_json);
     environment.add_function(
         "raise_exception",
@@ -163,6 +164,11 @@ impl Template {
     /// How the model writes calls of tools; `None` if that is not known, and calls stay texts.
     pub fn calls(&self) -> Option<&'static str> {
         self.syntax.name()
+    }
+
+    /// The parts of an answer that calls a tool; `None` if the form of calls is not known.
+    pub fn call(&self, tool: &Value) -> Option<Vec<CallPart>> {
+        self.syntax.call(tool)
     }
 
     /// What a model's whole answer means, if its prompt did not begin it. [`Prompt::parser`] reads answers as they
@@ -386,4 +392,32 @@ fn string(state: &State, value: &Jinja) -> core::result::Result<Jinja, minijinja
     let mut text = Paid { out: String::new(), state };
     write!(text, "{value}").map_err(|_| minijinja::Error::from(ErrorKind::OutOfFuel))?;
     Ok(text.out.into())
+}
+
+/// The filter `join`: items that are lists or objects are paid for as they are written.
+fn join(
+    state: &mut State,
+    value: &Jinja,
+    joiner: Option<StringInput<'_>>,
+    attribute: Option<&str>,
+    options: Kwargs,
+) -> core::result::Result<Jinja, minijinja::Error> {
+    let attribute = match attribute {
+        None => options.get::<Option<&str>>("attribute")?,
+        some => some,
+    };
+    let Ok(items) = value.try_iter() else {
+        // The engine says why.
+        return minijinja::filters::join(state, value, joiner, None, options);
+    };
+    let mut texts = Vec::new();
+    for mut item in items {
+        state.consume_fuel(1)?;
+        for name in attribute.into_iter().flat_map(|path| path.split('.')) {
+            let key = name.parse().map_or_else(|_| Jinja::from(name), |place: u32| Jinja::from(place));
+            item = item.get_item(&key).unwrap_or_default();
+        }
+        texts.push(if item.as_object().is_some() { string(state, &item)? } else { item });
+    }
+    minijinja::filters::join(state, &Jinja::from(texts), joiner, None, options)
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use infer::Error;
-use infer::chat::{Answer, AnswerPart, ChatFault, Conversation, Message, Role, Template, ToolCall};
+use infer::chat::{Answer, AnswerPart, CallPart, ChatFault, Conversation, Message, Role, Template, ToolCall};
 use infer::tokenizer::Tokenizer;
 use serde_json::{Value, json};
 
@@ -200,6 +200,8 @@ fn templates_have_limited_time_and_memory() {
         (format!("{nested}{{{{ ns.x }}}}"), true),
         (format!("{nested}{{{{ ns.x | tojson }}}}"), true),
         (format!("{nested}{{{{ ns.x | string }}}}"), true),
+        (format!("{nested}{{{{ ns.x | join }}}}"), true),
+        (format!("{nested}{{{{ [{{'a': ns.x}}] | join(',', attribute='a') }}}}"), true),
         (loops.to_owned(), true),
         (filled.to_owned(), true),
         (deep, false),
@@ -239,6 +241,59 @@ fn answered(template: &str, answer: &str, tools: &[Value]) -> Answer {
     parts.extend(parser.finish());
     assert_eq!(parts.into_iter().collect::<Answer>(), whole, "{answer:?} as tokens");
     whole
+}
+
+/// An answer of these parts, with all arguments.
+fn spelled(parts: &[CallPart], arguments: &Value) -> String {
+    let part = |part: &CallPart| match part {
+        CallPart::Tag(text) => (*text).to_owned(),
+        CallPart::Text(text) => text.clone(),
+        CallPart::OneOf(texts) => texts[1].clone(),
+        CallPart::Json(schema) if schema["type"] == "object" => arguments.to_string(),
+        CallPart::Json(_) => arguments["x"].to_string(),
+        CallPart::Until(text) => format!("a \"b\"{text}"),
+        CallPart::Maybe(parts) => spelled(parts, arguments),
+    };
+    parts.iter().map(part).collect()
+}
+
+#[test]
+fn forced_calls_are_read_as_calls() {
+    let properties = json!({
+        "s": { "type": "string" },
+        "e": { "type": "string", "enum": ["p", "q"] },
+        "x": { "$ref": "#/$defs/number" },
+    });
+    let parameters = json!({ "type": "object", "properties": properties, "required": ["x"],
+                             "$defs": { "number": { "type": "integer" } } });
+    let tool = json!({ "type": "function", "function": { "name": "f", "parameters": parameters } });
+    let arguments = json!({ "s": "a \"b\"", "e": "q", "x": 12 });
+    for template in [
+        "{{ tools }}<tool_call>",
+        "{{ tools }}<tool_call><function=",
+        "{{ tools }}<tool_call><arg_key>",
+        "[TOOL_CALLS]",
+        "[TOOL_CALLS][ARGS]",
+        "<|tool_call|>",
+        "<|python_tag|>",
+        "<|channel|><|message|>",
+    ] {
+        let parts = Template::of(&vocabulary(template).file()).unwrap().call(&tool).unwrap();
+        let answer = answered(template, &spelled(&parts, &arguments), std::slice::from_ref(&tool));
+        assert_eq!((answer.tool_calls.len(), answer.text.as_str()), (1, ""), "{template}: {answer:?}");
+        let call = &answer.tool_calls[0];
+        let read: Value = serde_json::from_str(&call.arguments).unwrap();
+        assert_eq!((call.name.as_str(), &read), ("f", &arguments), "{template}");
+    }
+    assert_eq!(Template::of(&vocabulary("plain").file()).unwrap().call(&tool), None);
+    // A tool without parameters has no arguments, and what is required is not left out.
+    let template = Template::of(&vocabulary("<tool_call><arg_key>").file()).unwrap();
+    let is_required = |part: &CallPart| matches!(part, CallPart::Text(text) if text.contains("<arg_key>x"));
+    assert!(template.call(&tool).unwrap().iter().any(is_required));
+    let bare = template.call(&json!({ "type": "function", "function": { "name": "g" } })).unwrap();
+    let texts =
+        [CallPart::Tag("<tool_call>"), CallPart::Text("g\n".to_owned()), CallPart::Tag("</tool_call>")];
+    assert_eq!(bare, texts);
 }
 
 #[test]

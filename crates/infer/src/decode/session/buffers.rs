@@ -20,7 +20,7 @@ pub(super) const RING: usize = 64;
 /// Memory of a session.
 pub(super) struct Buffers {
     /// Keys of all layers, then values, then the scales of both: layer, head, position, column.
-    _cache: Buffer<u8>,
+    pub(super) cache: Buffer<u8>,
     /// Vectors, at the places of [`Inner::places`].
     pub(super) scratch: Buffer<u8>,
     pub(super) logits: Range<usize>,
@@ -75,7 +75,7 @@ impl Buffers {
         let frequencies = engine.frequencies(context);
         let frequencies = if frequencies.is_empty() { &[[0.0; 2]] } else { frequencies };
         let buffers = Self {
-            _cache: cache,
+            cache,
             scratch,
             logits,
             x,

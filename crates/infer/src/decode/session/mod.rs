@@ -2,6 +2,7 @@
 
 mod buffers;
 mod choice;
+mod copy;
 mod options;
 mod tokens;
 

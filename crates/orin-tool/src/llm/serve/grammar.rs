@@ -4,6 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
+use infer::chat::{CallPart, Template};
 use infer::tokenizer::Tokenizer;
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, TokEnv, TokRxInfo, TokTrie};
@@ -24,6 +25,8 @@ pub(super) enum Constraint {
     Lark(String),
     /// A regular expression.
     Regex(String),
+    /// A call of a tool, as a grammar in the format of Lark.
+    Call(String),
 }
 
 impl Constraint {
@@ -38,11 +41,30 @@ impl Constraint {
         }
     }
 
+    /// A call of one of some tools, in the form of the template, behind thoughts that the prompt has begun.
+    pub(super) fn call(
+        tools: &[Value],
+        template: &Template,
+        tokenizer: &Tokenizer,
+        continues_thoughts: bool,
+    ) -> Result<Self, Refusal> {
+        let mut lark = Lark { tokenizer, rules: String::new() };
+        let thoughts = [CallPart::Until("</think>"), CallPart::Text("\n\n".to_owned())];
+        let thoughts = if continues_thoughts { lark.all(&thoughts) } else { String::new() };
+        let call = |tool| template.call(tool).map(|parts| lark.all(&parts));
+        let calls = tools.iter().map(call).collect::<Option<Vec<_>>>().ok_or_else(|| {
+            let text = "`tool_choice`: how the model's chat template writes calls is not known, so none can be forced";
+            Refusal::field("tool_choice", text)
+        })?;
+        let start = format!("start: {thoughts} ({})\n", calls.join(" | "));
+        Self::Call(start + &lark.rules).bounded()
+    }
+
     /// Refuses long definitions.
     fn bounded(self) -> Result<Self, Refusal> {
         let len = match &self {
             Self::Schema(schema) => schema.to_string().len(),
-            Self::Lark(text) | Self::Regex(text) => text.len(),
+            Self::Lark(text) | Self::Regex(text) | Self::Call(text) => text.len(),
         };
         if len <= MOST_BYTES {
             return Ok(self);
@@ -55,6 +77,7 @@ impl Constraint {
         match self {
             Self::Schema(_) => "response_format",
             Self::Lark(_) | Self::Regex(_) => "grammar",
+            Self::Call(_) => "tool_choice",
         }
     }
 }
@@ -91,6 +114,42 @@ fn of_grammar(grammar: &Value) -> Result<Option<Constraint>, Refusal> {
     }
 }
 
+/// Writes calls in the format of Lark.
+struct Lark<'a> {
+    tokenizer: &'a Tokenizer,
+    /// Rules that parts refer to.
+    rules: String,
+}
+
+impl Lark<'_> {
+    fn all(&mut self, parts: &[CallPart]) -> String {
+        parts.iter().map(|part| self.part(part)).collect::<Vec<_>>().join(" ")
+    }
+
+    fn part(&mut self, part: &CallPart) -> String {
+        let quoted = |text: &str| Value::from(text).to_string();
+        match part {
+            CallPart::Tag(name) => {
+                self.tokenizer.control(name).map_or_else(|| quoted(name), |token| format!("<[{token}]>"))
+            }
+            CallPart::Text(text) => quoted(text),
+            CallPart::OneOf(texts) => {
+                format!("({})", texts.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(" | "))
+            }
+            CallPart::Json(schema) => format!("%json {}", with_short_space(schema)),
+            CallPart::Until(text) => match self.tokenizer.control(text) {
+                Some(token) => format!("/(?s:.*)/ <[{token}]>"),
+                None => {
+                    let name = format!("until_{}", self.rules.len());
+                    self.rules += &format!("{name}[suffix={}]: /(?s:.*)/\n", quoted(text));
+                    name
+                }
+            },
+            CallPart::Maybe(parts) => format!("({})?", self.all(parts)),
+        }
+    }
+}
+
 /// The vocabulary in the form that grammars need, which is made for the first of them.
 #[derive(Default)]
 pub(super) struct Grammars(OnceLock<Result<ParserFactory, String>>);
@@ -102,8 +161,8 @@ impl Grammars {
         let factory =
             self.0.get_or_init(|| factory(tokenizer)).as_ref().map_err(|error| refused(error.clone()))?;
         let grammar = match constraint {
-            Constraint::Schema(schema) => TopLevelGrammar::from_json_schema(schema.clone()),
-            Constraint::Lark(lark) => TopLevelGrammar::from_lark(lark.clone()),
+            Constraint::Schema(schema) => TopLevelGrammar::from_json_schema(with_short_space(schema)),
+            Constraint::Lark(lark) | Constraint::Call(lark) => TopLevelGrammar::from_lark(lark.clone()),
             Constraint::Regex(regex) => TopLevelGrammar::from_regex(regex),
         };
         let matcher = Matcher::new(factory.create_parser(grammar));
@@ -112,6 +171,24 @@ impl Grammars {
             Some(error) => Err(refused(format!("`{}`: {error}", constraint.field()))),
         }
     }
+}
+
+/// White space between the parts of JSON: a space, or one or two line ends and an indent. Without a limit, a model can
+/// fill its answer with white space.
+const SPACE: &str = r" |(\r?\n){1,2}[ \t]{0,20}";
+
+/// A schema whose JSON has little white space, unless the schema itself says something else in `x-guidance`.
+fn with_short_space(schema: &Value) -> Value {
+    let mut schema = if *schema == Value::Bool(true) { json!({}) } else { schema.clone() };
+    if let Some(fields) = schema.as_object_mut() {
+        let options = fields.entry("x-guidance").or_insert_with(|| json!({}));
+        if let Some(options) =
+            options.as_object_mut().filter(|options| !options.contains_key("whitespace_flexible"))
+        {
+            options.entry("whitespace_pattern").or_insert_with(|| SPACE.into());
+        }
+    }
+    schema
 }
 
 fn factory(tokenizer: &Tokenizer) -> Result<ParserFactory, String> {
@@ -155,4 +232,76 @@ fn failed(error: &impl std::fmt::Display) -> Refusal {
         400,
         format!("the grammar or schema is too complex, or allows no token: {}", reason.trim_end()),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use infer::gguf::{File, Value as Field, Writer};
+    use infer::model::Model;
+    use infer::synthetic::Recipe;
+    use infer::tokenizer::Controls;
+
+    use super::*;
+
+    /// Whether a text is a whole answer that matches; the last of several constraints with one vocabulary.
+    fn accepts(constraint: &Constraint, text: &str) -> bool {
+        let model = Model::from_bytes(Recipe::tiny_llama().to_bytes().unwrap()).unwrap();
+        let tokenizer = Tokenizer::new(model.file()).unwrap();
+        let mut matcher = Grammars::default().matcher(&tokenizer, constraint).unwrap();
+        let mut tokens = tokenizer.encode(text, Controls::AsText).into_iter();
+        tokens.all(|token| matcher.consume_token(token).is_ok()) && matcher.is_accepting().unwrap()
+    }
+
+    #[test]
+    fn json_has_little_white_space() {
+        let schema = json!({ "type": "object", "properties": { "a": { "type": "integer" } } });
+        let constraint = Constraint::Schema(schema.clone());
+        for text in ["{\"a\":1}", "{ \"a\": 1 }", "{\n  \"a\": 1\n}", "{\r\n\t\"a\": 1}"] {
+            assert!(accepts(&constraint, text), "{text}");
+        }
+        for text in ["{  \"a\": 1}", "{\n\n\n\"a\": 1}", "{\"a\":\t1}", "{\n                     \"a\": 1}"] {
+            assert!(!accepts(&constraint, text), "{text}");
+        }
+        let mut other = schema;
+        other["x-guidance"] = json!({ "whitespace_flexible": false });
+        assert!(accepts(&Constraint::Schema(other.clone()), "{\"a\":1}"));
+        assert!(!accepts(&Constraint::Schema(other), "{\"a\": 1}"));
+        assert!(accepts(&Constraint::Schema(json!(true)), "[null, 1]"));
+    }
+
+    fn template(source: &str) -> Template {
+        let mut writer = Writer::new();
+        writer.key("tokenizer.chat_template", Field::Text(source.to_owned()));
+        let mut bytes = Vec::new();
+        writer.write(&mut bytes).unwrap();
+        Template::of(&File::from_bytes(bytes).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn calls_can_be_forced() {
+        let model = Model::from_bytes(Recipe::tiny_llama().to_bytes().unwrap()).unwrap();
+        let tokenizer = Tokenizer::new(model.file()).unwrap();
+        let tool = |name: &str, parameters: Value| {
+            let function = json!({ "name": name, "parameters": parameters });
+            json!({ "type": "function", "function": function })
+        };
+        let parameters = json!({ "type": "object", "properties": { "x": { "type": "integer" } },
+                                 "required": ["x"], "additionalProperties": false });
+        let tools = [tool("f", parameters), tool("\"g", Value::Null)];
+        let call = |source, thoughts| Constraint::call(&tools, &template(source), &tokenizer, thoughts);
+        let tagged = call("<tool_call>", false).unwrap();
+        let text = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"x\": 7}}\n</tool_call>";
+        assert!(accepts(&tagged, text));
+        assert!(accepts(&tagged, &text.replace("\"f\"", "\"\\\"g\"").replace("\"x\": 7", "")));
+        for (old, new) in [("7", "\"7\""), ("\"f\"", "\"h\""), ("<tool", "a<tool"), ("</tool_call>", "")] {
+            assert!(!accepts(&tagged, &text.replace(old, new)), "{old} {new}");
+        }
+        let thought = call("<tool_call>", true).unwrap();
+        assert!(accepts(&thought, &format!("a\nb</think>\n\n{text}")) && !accepts(&thought, text));
+        let coder = call("<tool_call><function=", false).unwrap();
+        let text = "<tool_call>\n<function=f>\n<parameter=x>\n7\n</parameter>\n</function>\n</tool_call>";
+        assert!(accepts(&coder, text) && !accepts(&coder, &text.replace('7', "a")));
+        let refusal = call("plain", false).unwrap_err();
+        assert!(refusal.field == Some("tool_choice") && refusal.text.contains("is not known"), "{refusal:?}");
+    }
 }

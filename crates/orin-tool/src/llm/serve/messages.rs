@@ -52,14 +52,22 @@ fn tools(value: &Value) -> Result<Vec<Value>, Refusal> {
     if !tools.iter().all(is_function) {
         return Err(wrong());
     }
-    match value["tool_choice"].as_str() {
-        Some("none") => Ok(Vec::new()),
-        Some("auto") => Ok(tools),
-        None if value["tool_choice"].is_null() => Ok(tools),
-        _ => {
-            Err(Refusal::field("tool_choice", "`tool_choice` must be none or auto: a call cannot be forced"))
-        }
-    }
+    let is_none = value["tool_choice"] == "none";
+    Ok(if is_none { Vec::new() } else { tools })
+}
+
+/// The tools of which the answer has to call one; `None` if the model chooses whether to call.
+pub(super) fn forced(value: &Value, tools: &[Value]) -> Result<Option<Vec<Value>>, Refusal> {
+    let choice = &value["tool_choice"];
+    let refused = |text: &str| Err(Refusal::field("tool_choice", format!("`tool_choice` {text}")));
+    let chosen: Vec<Value> = match (choice.as_str(), choice["function"]["name"].as_str()) {
+        (None, None) if choice.is_null() => return Ok(None),
+        (Some("none" | "auto"), _) => return Ok(None),
+        (Some("required"), _) => tools.to_vec(),
+        (None, Some(name)) => tools.iter().filter(|tool| tool["function"]["name"] == name).cloned().collect(),
+        _ => return refused("must be none, auto, required, or an object with a `function` with a `name`"),
+    };
+    if chosen.is_empty() { refused("names no tool of `tools`") } else { Ok(Some(chosen)) }
 }
 
 /// Variables of the template.

@@ -100,7 +100,15 @@ pub(super) fn chat(body: &[u8], facts: &Facts) -> Result<Request, Refusal> {
     let one_call = messages::wants_one_call(&value)?;
     let prompt = template.encode(&facts.tokenizer, &conversation);
     let prompt = prompt.map_err(|error| Refusal::new(400, error.to_string()))?;
-    let request = request(&value, prompt.tokens, Kind::Chat, facts)?;
+    let mut request = request(&value, prompt.tokens, Kind::Chat, facts)?;
+    if let Some(tools) = messages::forced(&value, &conversation.tools)? {
+        if request.constraint.is_some() {
+            let text = "`tool_choice`: a call is forced, so `response_format` and `grammar` cannot be met";
+            return Err(Refusal::field("tool_choice", text));
+        }
+        let thoughts = prompt.parser.continues_thoughts();
+        request.constraint = Some(Constraint::call(&tools, template, &facts.tokenizer, thoughts)?);
+    }
     Ok(Request { parser: Some(prompt.parser), one_call, ..request })
 }
 

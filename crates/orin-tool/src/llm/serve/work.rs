@@ -165,9 +165,14 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Reads a piece of a prompt.
+    /// Reads a piece of a prompt. Other answers to the same prompt wait, and get a copy of its context.
     fn read(&mut self) -> Result<()> {
-        let Some(mut reading) = self.reading.pop_front() else { return Ok(()) };
+        let waits = |own: &Reading| {
+            let ahead = |other: &Reading| (other.read, own.job.index) > (own.read, other.job.index);
+            self.reading.iter().any(|other| other.has_prompt_of(own) && ahead(other))
+        };
+        let next = self.reading.iter().position(|reading| !waits(reading));
+        let Some(mut reading) = next.and_then(|at| self.reading.remove(at)) else { return Ok(()) };
         if reading.job.is_gone() {
             self.metrics.gone();
             self.free.push(reading.session);
@@ -179,6 +184,12 @@ impl<'a> Worker<'a> {
         if !is_read {
             self.reading.push_back(reading);
             return Ok(());
+        }
+        for other in &mut self.reading {
+            if other.has_prompt_of(&reading) && other.read < reading.read {
+                other.session.copy_context(&mut reading.session)?;
+                other.read = reading.read;
+            }
         }
         self.metrics.reused(reading.known);
         let Reading { mut session, mut job, known, start, pool, .. } = reading;
@@ -268,6 +279,11 @@ impl<'a> Worker<'a> {
 }
 
 impl Reading {
+    /// Whether this is another answer to the same request, whose prompt ends with the same state.
+    fn has_prompt_of(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.job.tokens, &other.job.tokens) && self.pool.is_none()
+    }
+
     /// Reads a piece; returns whether the prompt is complete.
     fn piece(&mut self) -> Result<bool> {
         let tokens = &self.job.tokens;
