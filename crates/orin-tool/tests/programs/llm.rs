@@ -4,7 +4,8 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Output, Stdio};
+use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use infer::chat::{Conversation, Message, Role, Template};
@@ -15,6 +16,7 @@ use infer::reference::{CacheFormat, Reference};
 use infer::synthetic::Recipe;
 use infer::tokenizer::{Controls, Tokenizer};
 use orin_cli::testing::Program;
+use orin_sim::{Config, SoftwareOrin};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use tegra_hcq::{Device, DeviceKind};
@@ -28,8 +30,14 @@ fn folder() -> TempDir {
 }
 
 fn orin(folder: &Path, arguments: &[&str]) -> Output {
-    let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder);
-    program.command(&[&["llm"], arguments].concat()).output().unwrap()
+    command(folder, &[&["llm"], arguments].concat()).output().unwrap()
+}
+
+/// A command whose software Orin has 4 SMs: a launch for a tiny model has a block for each.
+pub(crate) fn command(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Program::new(env!("CARGO_BIN_EXE_orin"), folder).command(arguments);
+    command.env("ORIN_SIM_BOARD", "nano-4");
+    command
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -197,7 +205,9 @@ pub(crate) fn quick() -> TempDir {
 pub(crate) fn continued(folder: &Path, prompt: &str, count: usize) -> String {
     let model = Model::open(folder.join("m.gguf")).unwrap();
     let tokenizer = Tokenizer::new(model.file()).unwrap();
-    let device = Device::open(DeviceKind::Sim).unwrap();
+    let config = Config { tpc_masks: [0b11, 0], ..Config::default() };
+    let orin = SoftwareOrin::new(config).unwrap();
+    let device = Device::open_through(Arc::new(orin), DeviceKind::Sim).unwrap();
     let mut session = Engine::load(&device, &model, 64, |_, _| ()).unwrap().session(64).unwrap();
     session.feed(&tokenizer.encode_prompt(prompt, Controls::Find)).unwrap();
     let tokens: Vec<u32> = session.tokens(count).unwrap().collect::<Result<_, _>>().unwrap();
@@ -224,9 +234,8 @@ fn run_prints_the_text_and_the_statistics() {
         assert!(errors.contains(words), "{errors}");
     }
     // A conversation: each line is a turn.
-    let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder.path());
-    let mut command =
-        program.command(&["llm", "run", "--model", "m.gguf", "--device", "sim", "-n", "1", "--chat"]);
+    let chat = ["llm", "run", "--model", "m.gguf", "--device", "sim", "-n", "1", "--chat"];
+    let mut command = command(folder.path(), &chat);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     child.stdin.take().unwrap().write_all(b"a\nb\n").unwrap();

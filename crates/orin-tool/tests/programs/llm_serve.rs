@@ -8,11 +8,10 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use infer::model::Model;
-use orin_cli::testing::Program;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::llm::{continued, quick};
+use crate::llm::{command, continued, quick};
 
 /// The key of requests; servers without one ignore it.
 const KEY: &str = "a-key";
@@ -25,9 +24,8 @@ struct Server {
 
 impl Server {
     fn start(folder: &Path, more: &[&str]) -> Self {
-        let program = Program::new(env!("CARGO_BIN_EXE_orin"), folder);
         let arguments = ["llm", "serve", "-m", "m.gguf", "--device", "sim", "--port", "0", "--ctx", "64"];
-        let mut command = program.command(&[&arguments[..], more].concat());
+        let mut command = command(folder, &[&arguments[..], more].concat());
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         let mut errors = BufReader::new(child.stderr.take().unwrap());
@@ -208,7 +206,8 @@ fn serve_refuses_what_it_cannot_do() {
     for (field, value, words) in [
         ("tools", json!([tool]), "the model's chat template has none"),
         ("tools", json!([{ "type": "function" }]), "must be a list of objects"),
-        ("tool_choice", json!("required"), "must be none or auto"),
+        ("tool_choice", json!("required"), "names no tool of `tools`"),
+        ("tool_choice", json!("any"), "must be none, auto, required, or an object"),
         ("top_logprobs", json!(2), "needs `logprobs`"),
         (
             "response_format",
@@ -314,6 +313,12 @@ fn serve_has_choices_log_probabilities_grammars_tools_and_embeddings() {
     let choices = answer["choices"].as_array().unwrap();
     assert_eq!([&choices[0]["index"], &choices[1]["index"]], [&json!(0), &json!(1)]);
     assert_eq!((choices.len(), &answer["usage"]["completion_tokens"]), (2, &json!(4)));
+    // The second one continues a copy of the first one's context: it is the answer to the next seed.
+    let next = complete(json!({ "temperature": 1, "seed": 8, "max_tokens": 2, "logprobs": 0 }));
+    let (_, next) = server.post("/v1/completions", &next);
+    for field in ["text", "logprobs"] {
+        assert_eq!(next["choices"][0][field], choices[1][field]);
+    }
     let mut counted = several.clone();
     counted["stream_options"] = json!({ "include_usage": true });
     let parts = server.stream("/v1/completions", &counted);
@@ -349,11 +354,16 @@ fn serve_has_choices_log_probabilities_grammars_tools_and_embeddings() {
         assert!(wanted.contains(&choice["text"].as_str().unwrap()), "{answer}");
     }
 
-    // A call of a tool, in the form of LLaMA's answers.
+    // A forced call of a tool, in the form of LLaMA's answers.
+    let parameters = json!({ "type": "object", "x-guidance": { "whitespace_flexible": false },
+                             "properties": { "x": { "const": 1 } }, "required": ["x"],
+                             "additionalProperties": false });
+    let tool = |name: &str| json!({ "name": name, "parameters": parameters });
+    let tools = ["e", "f"].map(|name| json!({ "type": "function", "function": tool(name) }));
     let body = json!({
         "messages": [{ "role": "user", "content": "x" }],
-        "tools": [{ "type": "function", "function": { "name": "f" } }],
-        "grammar": { "syntax": "regex", "definition": r#"\{"name":"f","parameters":\{\}\}"# },
+        "tools": tools,
+        "tool_choice": { "type": "function", "function": { "name": "f" } },
         "logprobs": true,
     });
     let (_, answer) = server.post("/v1/chat/completions", &body);
@@ -363,13 +373,13 @@ fn serve_has_choices_log_probabilities_grammars_tools_and_embeddings() {
         (&json!("tool_calls"), &Value::Null)
     );
     let call = &choice["message"]["tool_calls"][0];
-    assert_eq!(call["function"], json!({ "name": "f", "arguments": "{}" }), "{answer}");
+    assert_eq!(call["function"], json!({ "name": "f", "arguments": "{\"x\":1}" }), "{answer}");
     assert_eq!(call["id"].as_str().unwrap().len(), 9);
     let mut body = body;
     body["tool_choice"] = json!("none");
     body["logprobs"] = json!(true);
     body["top_logprobs"] = json!(1);
-    body["grammar"]["definition"] = json!("in the");
+    body["grammar"] = json!({ "syntax": "regex", "definition": "in the" });
     let (_, answer) = server.post("/v1/chat/completions", &body);
     let choice = &answer["choices"][0];
     assert_eq!(choice["message"], json!({ "role": "assistant", "content": "in the" }), "{answer}");
@@ -400,9 +410,9 @@ fn serve_has_choices_log_probabilities_grammars_tools_and_embeddings() {
     }
     let (_, metrics) = server.request("GET /metrics", "");
     for line in [
-        "orin_llm_requests_total{path=\"/v1/completions\",code=\"200\"} 6",
+        "orin_llm_requests_total{path=\"/v1/completions\",code=\"200\"} 7",
         "orin_llm_requests_total{path=\"/v1/models\",code=\"401\"} 2",
-        "orin_llm_first_token_seconds_count 10",
+        "orin_llm_first_token_seconds_count 11",
         "# TYPE orin_llm_answer_seconds summary",
         "orin_llm_context_capacity_tokens 128",
         "orin_llm_answers_running 0",

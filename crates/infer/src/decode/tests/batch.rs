@@ -69,12 +69,12 @@ fn a_batch_has_the_bits_of_each_session_alone() {
     let recipes = [
         // Rows of the last product have a whole step of columns and a part of one.
         Recipe { block: BlockType::Q6K, ffn: 1280, ..llama.clone() },
-        Recipe { block: BlockType::F16, ffn: 384, ..llama.clone() },
-        Recipe { block: BlockType::F32, ..llama.clone() },
+        Recipe { block: BlockType::F16, width: 64, ffn: 384, ..llama.clone() },
+        Recipe { block: BlockType::F32, width: 64, ffn: 64, ..llama.clone() },
         Recipe { block: BlockType::Q4K, mixed: true, ..llama },
-        Recipe { block: BlockType::Q8_0, ..small(Recipe::tiny_qwen2()) },
+        Recipe { block: BlockType::Q8_0, width: 64, ffn: 64, ..small(Recipe::tiny_qwen2()) },
         Recipe { block: BlockType::Q5K, ..small(Recipe::tiny_qwen3()) },
-        Recipe { block: BlockType::Bf16, kv_heads: 2, ..small(Recipe::tiny_gpt2()) },
+        Recipe { block: BlockType::Bf16, kv_heads: 1, heads: 1, width: 128, ..small(Recipe::tiny_gpt2()) },
         Recipe { block: BlockType::F16, width: 64, ffn: 64, ..small(Recipe::tiny_gemma3()) },
         Recipe { block: BlockType::Q8_0, width: 64, ffn: 64, ..small(Recipe::tiny_granite()) },
         Recipe { block: BlockType::F16, width: 64, ffn: 64, layers: 3, ..small(Recipe::tiny_lfm2()) },
@@ -254,7 +254,7 @@ fn a_mask_limits_a_session_of_a_batch() {
     let slots: Vec<_> = (0..2).map(|_| batch.join(greedy(&engine, vec![3])).unwrap()).collect();
     assert!(matches!(batch.chosen_from(slots[0], &mut chosen_from), Err(Error::NothingChosen)));
     let best = (0..300).max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as u32;
-    let others = super::mask(300, |token| token != best);
+    let others = super::choice::mask(300, |token| token != best);
     batch.set_mask(slots[0], Some(&others)).unwrap();
     let second = (0..300).filter(|token| *token != best as usize);
     let second = second.max_by(|a, b| logits[*a].total_cmp(&logits[*b])).unwrap() as u32;
