@@ -1,10 +1,13 @@
 //! `cargo xtask ci`: the steps of continuous integration, in groups that can run on machines of their own.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use orin_cli::say;
 use serde::Deserialize;
@@ -36,9 +39,16 @@ enum Group {
     Arm64,
 }
 
-/// One step: its group, its name, and a command line of cargo, a script, or [`BUILT`], by its first word. Words with
-/// `=` before it are environment variables.
+/// One step: its group, its name, and a command line of cargo, a script, [`TESTS`] or [`BUILT`], by its first word.
+/// Words with `=` before it are environment variables.
 type Step = (Group, &'static str, &'static [&'static str]);
+
+/// The step that does what `cargo test --workspace` does, with as many programs at a time as there are processors: one
+/// after the other, as cargo runs them, they leave a third of two processors idle.
+const TESTS: &str = "tests";
+
+/// Programs that take longest: they begin first, so that none of them runs alone at the end.
+const LONG: [&str; 6] = ["infer", "stack", "programs", "suites", "commands", "language"];
 
 /// First word of a step that runs programs that the step `tests` has built; their names follow, then `--` and their
 /// arguments. Cargo would build a part of the workspace again, with the features that this part alone needs.
@@ -58,16 +68,16 @@ const NEWEST_KERNEL: &[&str] = &[
 ];
 const NEWEST_BRING_UP: &[&str] = &["ORIN_SIM_KERNEL=r39.2", BUILT, "programs", "--", "bring_up"];
 
-/// In order of cost: cheap checks fail first. The test command is the README's; the lints compile the benchmarks. The
-/// main job is a program that the tests have built: an optimised build takes minutes more and checks nothing new.
-/// Scripts install what cargo does not.
+/// In order of cost: cheap checks fail first. The tests are those of the README's command; the lints compile the
+/// benchmarks. The main job is a program that the tests have built: an optimised build takes minutes more and checks
+/// nothing new. Scripts install what cargo does not.
 const STEPS: &[Step] = &[
     (Group::Host, "format", &["fmt", "--all", "--check"]),
     (Group::Host, "line width, panics and examples", &["xtask", "check-source"]),
     (Group::Host, "import circles", &["xtask", "import-graph"]),
     (Group::Host, "generated command tables", &["xtask", "gen-classes", "--check"]),
     (Group::Host, "lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
-    (Group::Host, "tests", &["test", "--workspace"]),
+    (Group::Host, "tests", &[TESTS]),
     (Group::Host, "stack and suites on the newest kernel", NEWEST_KERNEL),
     (Group::Host, "bring-up on the newest kernel", NEWEST_BRING_UP),
     (Group::Host, "kernels match their sources", &["xtask", "kernels", "--check"]),
@@ -84,25 +94,35 @@ const STEPS: &[Step] = &[
     (Group::Arm64, "arm64", &[".ci/aarch64"]),
 ];
 
-/// Runs the steps of the groups, prints the time of each, and stops at the first failure.
+/// Runs the steps of the groups, prints the time of each, and stops at the first failure. The scripts come last, and
+/// run together if the tests have built what they use: most of them use one processor, or wait for a network.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    let root = workspace::root()?;
+    let (root, begin) = (workspace::root()?, Instant::now());
+    let is_asked = |group: Group| options.groups.is_empty() || options.groups.contains(&group);
+    let steps = STEPS.iter().filter(|(group, ..)| is_asked(*group));
+    let (mut scripts, others): (Vec<&Step>, Vec<&Step>) =
+        steps.partition(|(.., words): &&Step| is_asked(Group::Host) && words[0].starts_with(".ci/"));
+    // The longest first.
+    scripts.sort_by_key(|(group, ..)| *group != Group::Arm64);
     let mut times = Vec::new();
-    for (group, name, words) in STEPS {
-        if !options.groups.is_empty() && !options.groups.contains(group) {
-            continue;
-        }
+    for (_, name, words) in others {
         let start = Instant::now();
         step(&root, name, words).with_context(|| format!("step '{name}'"))?;
         let seconds = start.elapsed().as_secs_f64();
         say!("<== {name}: {seconds:.1} s")?;
-        times.push((name, seconds));
+        times.push(((*name).to_owned(), seconds));
     }
+    let script = |(_, name, words): &Step| {
+        let mut command = Command::new(root.join(words[0]));
+        command.current_dir(&root);
+        Job { name: (*name).to_owned(), command, is_script: true }
+    };
+    times.extend(run_together(scripts.into_iter().map(script).collect())?);
     say!("")?;
     for (name, seconds) in &times {
         say!("{seconds:8.1} s  {name}")?;
     }
-    say!("{:8.1} s  in all", times.iter().map(|(_, seconds)| seconds).sum::<f64>())?;
+    say!("{:8.1} s  in all", begin.elapsed().as_secs_f64())?;
     Ok(())
 }
 
@@ -111,23 +131,88 @@ fn step(root: &Path, name: &str, line: &[&str]) -> Result<()> {
     let (variables, words) = line.split_at(line.iter().take_while(|word| word.contains('=')).count());
     let variables = variables.iter().filter_map(|word| word.split_once('='));
     let shown: String = variables.clone().map(|(name, value)| format!("{name}={value} ")).collect();
-    let tool = if words[0].starts_with(".ci/") || words[0] == BUILT { "" } else { "cargo " };
+    let tool = if words[0].starts_with(".ci/") || [TESTS, BUILT].contains(&words[0]) { "" } else { "cargo " };
     say!("==> {name}: {shown}{tool}{}", words.join(" "))?;
-    let commands = match words {
+    let cargo = |words: &[&str]| {
+        let mut command = Command::new(workspace::cargo());
+        command.args(words);
+        command
+    };
+    let mut commands = match words {
+        [TESTS] => {
+            let mut programs = tests(root)?;
+            programs.insert(0, cargo(&["test", "--workspace", "--doc"]));
+            programs
+        }
         [BUILT, words @ ..] => built_programs(root, words)?,
         [script] if script.starts_with(".ci/") => vec![Command::new(root.join(script))],
-        _ => {
-            let mut command = Command::new(workspace::cargo());
-            command.args(words);
-            vec![command]
-        }
+        _ => vec![cargo(words)],
     };
-    commands.into_iter().try_for_each(|mut command| {
+    for command in &mut commands {
         if command.get_current_dir().is_none() {
             command.current_dir(root);
         }
-        workspace::run_command(command.env("RUSTDOCFLAGS", "-D warnings").envs(variables.clone()))
-    })
+        command.env("RUSTDOCFLAGS", "-D warnings").envs(variables.clone());
+    }
+    if let [command] = &mut commands[..] {
+        return workspace::run_command(command);
+    }
+    let job = |command: Command| {
+        let name = Path::new(command.get_program()).file_name().unwrap_or_default();
+        Job { name: name.to_string_lossy().into_owned(), command, is_script: false }
+    };
+    run_together(commands.into_iter().map(job).collect()).map(drop)
+}
+
+/// A command that runs beside others.
+struct Job {
+    name: String,
+    command: Command,
+    /// Whether all of its output is of interest, and not only the results of tests.
+    is_script: bool,
+}
+
+/// Runs as many jobs at a time as there are processors, until one fails. Returns their names and seconds.
+fn run_together(jobs: Vec<Job>) -> Result<Vec<(String, f64)>> {
+    let (queue, times) = (Mutex::new(VecDeque::from(jobs)), Mutex::new(Vec::new()));
+    // PANIC: no thread panics while it holds the lock.
+    let queue = || queue.lock().expect("the queue of jobs");
+    let work = || {
+        while let Some(mut job) = { queue().pop_front() } {
+            let seconds = job.run().inspect_err(|_| queue().clear())?;
+            // PANIC: as above.
+            times.lock().expect("the times of jobs").push((job.name, seconds));
+        }
+        Ok(())
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        // PANIC: a panic of a thread is a bug there.
+        threads
+            .into_iter()
+            .try_for_each(|thread| -> Result<()> { thread.join().expect("a thread with jobs") })
+    })?;
+    // PANIC: as above.
+    Ok(times.into_inner().expect("the times of jobs"))
+}
+
+impl Job {
+    /// Runs the command and prints what is of interest, or all of its output if it fails. Returns the seconds.
+    fn run(&mut self) -> Result<f64> {
+        let start = Instant::now();
+        let output = self.command.output().with_context(|| format!("starting {:?}", self.command))?;
+        let seconds = start.elapsed().as_secs_f64();
+        let text = String::from_utf8_lossy(&output.stdout);
+        if !output.status.success() {
+            say!("{text}{}", String::from_utf8_lossy(&output.stderr))?;
+            bail!("{:?} ended with {}", self.command, output.status);
+        }
+        let is_shown = |line: &&str| self.is_script || line.starts_with("test result");
+        let shown: Vec<&str> = text.lines().filter(is_shown).collect();
+        say!("<== {}: {seconds:.1} s\n{}", self.name, shown.join("\n"))?;
+        Ok(seconds)
+    }
 }
 
 /// What cargo says of a compiled target.
@@ -135,6 +220,7 @@ fn step(root: &Path, name: &str, line: &[&str]) -> Result<()> {
 struct Artifact {
     manifest_path: PathBuf,
     target: Named,
+    profile: Profile,
     executable: Option<PathBuf>,
 }
 
@@ -143,27 +229,55 @@ struct Named {
     name: String,
 }
 
-/// The commands that run programs of `cargo test --workspace`, as cargo runs them, with the arguments after `--`.
-fn built_programs(root: &Path, words: &[&str]) -> Result<Vec<Command>> {
-    let mut parts = words.split(|word| *word == "--");
-    let (names, arguments) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+impl Artifact {
+    /// The command that runs the program as cargo does; `None` if there is none.
+    fn command(&self) -> Option<Command> {
+        let (program, folder) = (self.executable.as_ref()?, self.manifest_path.parent()?);
+        let mut command = Command::new(program);
+        command.current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        Some(command)
+    }
+}
+
+/// What `cargo test --workspace` builds.
+fn built(root: &Path) -> Result<Vec<Artifact>> {
     let mut cargo = Command::new(workspace::cargo());
     cargo.args(["test", "--workspace", "--no-run", "--quiet", "--message-format=json"]).current_dir(root);
     cargo.stderr(Stdio::inherit());
     let output = cargo.output().context("starting cargo")?;
     ensure!(output.status.success(), "{cargo:?} ended with {}", output.status);
     let output = String::from_utf8_lossy(&output.stdout);
-    let artifacts = output.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok());
+    Ok(output.lines().filter_map(|line| serde_json::from_str::<Artifact>(line).ok()).collect())
+}
+
+/// The commands that run the programs with tests, long ones first.
+fn tests(root: &Path) -> Result<Vec<Command>> {
+    let mut artifacts = built(root)?;
+    artifacts.retain(|artifact| artifact.profile.test);
+    artifacts.sort_by_key(|artifact| {
+        LONG.iter().position(|name| *name == artifact.target.name).unwrap_or(LONG.len())
+    });
+    Ok(artifacts.iter().filter_map(Artifact::command).collect())
+}
+
+/// The commands that run programs of `cargo test --workspace`, as cargo runs them, with the arguments after `--`.
+fn built_programs(root: &Path, words: &[&str]) -> Result<Vec<Command>> {
+    let mut parts = words.split(|word| *word == "--");
+    let (names, arguments) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let mut commands = Vec::new();
     let mut missing = names.to_vec();
-    for Artifact { manifest_path, target, executable } in artifacts {
-        let (Some(program), Some(folder)) = (executable, manifest_path.parent()) else { continue };
-        if !names.contains(&&*target.name) {
+    for artifact in built(root)? {
+        let Some(mut command) = artifact.command() else { continue };
+        if !names.contains(&&*artifact.target.name) {
             continue;
         }
-        missing.retain(|name| *name != target.name);
-        let mut command = Command::new(program);
-        command.args(arguments).current_dir(folder).env("CARGO_MANIFEST_DIR", folder);
+        missing.retain(|name| *name != artifact.target.name);
+        command.args(arguments);
         commands.push(command);
     }
     ensure!(missing.is_empty(), "cargo test --workspace builds no program {}", missing.join(", "));
