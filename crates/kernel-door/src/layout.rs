@@ -5,7 +5,7 @@
 //! same layout is available as data ([`Uapi::FIELDS`]), which a test compares with tables extracted
 //! from the kernel's headers.
 
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 /// One field of a struct, as the kernel's header names and places it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,7 +83,7 @@ macro_rules! structs {
 }
 
 /// A struct whose layout is fixed by a kernel header.
-pub trait Uapi: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static {
+pub trait Uapi: Copy + FromBytes + IntoBytes + Immutable + 'static {
     /// Name of the struct in the header.
     const C_NAME: &'static str;
     /// Byte offsets of the fields that contain a user-space address.
@@ -95,7 +95,7 @@ pub trait Uapi: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static
 }
 
 /// A type that the argument of a request can point to: a struct of a header, a number, or bare words.
-pub trait Argument: Copy + FromBytes + IntoBytes + Immutable + KnownLayout + 'static {
+pub trait Argument: Copy + FromBytes + IntoBytes + Immutable + 'static {
     /// Name and layout of the struct; `None` for a number or words.
     const STRUCT: Option<StructInfo>;
 }
@@ -160,7 +160,7 @@ macro_rules! uapi_struct {
         #[repr(C)]
         #[derive(
             Clone, Copy, Debug, PartialEq, Eq,
-            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable, zerocopy::KnownLayout,
+            zerocopy::FromBytes, zerocopy::IntoBytes, zerocopy::Immutable,
         )]
         pub struct $name {
             $($(#[$field_meta])* pub $field: $type,)*
