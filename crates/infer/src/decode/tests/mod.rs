@@ -75,13 +75,13 @@ fn every_architecture_agrees_with_64_bit_floats() {
     let recipes = [Recipe::tiny_qwen2(), Recipe::tiny_qwen3(), Recipe::tiny_gpt2(), Recipe::tiny_qwen3moe()];
     for recipe in recipes {
         for recipe in [small(recipe.clone(), BlockType::Q8_0), recipe] {
-            let error = relative_error(&recipe, &[17, 30, 51]);
+            let error = relative_error(&recipe, &[17, 30]);
             println!("{} {}: {error:e}", recipe.architecture, recipe.block);
             assert!(error < 1e-3, "{} {}: {error:e}", recipe.architecture, recipe.block);
         }
     }
     for (recipe, block) in small_architectures() {
-        let error = relative_error(&small(recipe.clone(), block), &[17, 30, 51, 5, 17, 9]);
+        let error = relative_error(&small(recipe.clone(), block), &[17, 30, 51, 5, 17]);
         println!("{} {block}: {error:e}", recipe.architecture);
         assert!(error < 1e-3, "{} {block}: {error:e}", recipe.architecture);
     }
@@ -209,7 +209,7 @@ fn contexts_are_kept_dropped_and_continued_with_the_same_bits() {
         ..Recipe::tiny_llama()
     };
     let model = Model::from_bytes(recipe.to_bytes().unwrap()).unwrap();
-    let engine = Engine::load(&large_device(), &model, 300, |_, _| ()).unwrap();
+    let engine = Engine::load(&device(), &model, 300, |_, _| ()).unwrap();
     let mut session = engine.session(300).unwrap();
     let prompt: Vec<u32> = (0..250).map(|token| token * 7 % 300).collect();
     session.feed(&prompt).unwrap();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{device, large_device};
+use super::device;
 use crate::blocks::BlockType;
 use crate::decode::persistent::Persistent;
 use crate::decode::{Engine, EngineOptions, Layers, Sampling, Session, SessionOptions};
@@ -77,7 +77,7 @@ fn one_launch_for_all_layers_continues_contexts_as_many_do() {
 fn chunks_of_a_context_come_and_go() {
     let thin = Recipe { width: 64, heads: 1, kv_heads: 1, head_size: 64, ..Recipe::tiny_gpt2() };
     let model = Model::from_bytes(small(thin, BlockType::F16).to_bytes().unwrap()).unwrap();
-    let engine = Engine::load(&large_device(), &model, 300, |_, _| ()).unwrap();
+    let engine = Engine::load(&device(), &model, 300, |_, _| ()).unwrap();
     let results = |mut session: Session| {
         let mut all = Vec::new();
         // One and two chunks, in both halves of the exchange.
