@@ -312,6 +312,10 @@ fn facts(elf: &Elf<'_>) -> Result<Facts, Error> {
     Ok(facts)
 }
 
+/// Start of the names of the compiler's helpers, such as the slow path of a division. They have no frame; for sm_90,
+/// NVRTC 12.6 records that of the kernel.
+const HELPER: &str = "$__internal_";
+
 /// Largest frame of a function other than a kernel, by code section: from the attributes, and from the code after the
 /// kernel.
 fn callee_frames(elf: &Elf<'_>, attributes: &[Option<u32>]) -> Vec<u32> {
@@ -322,7 +326,8 @@ fn callee_frames(elf: &Elf<'_>, attributes: &[Option<u32>]) -> Vec<u32> {
         let section = usize::from(symbol.section);
         if symbol.kind == elf::STT_FUNC && symbol.other & elf::STO_CUDA_ENTRY == 0 && section < frames.len() {
             starts[section] = Some(starts[section].unwrap_or(u64::MAX).min(symbol.value));
-            frames[section] = frame.unwrap_or(0).max(frames[section]);
+            let own = frame.filter(|_| !symbol.name.starts_with(HELPER)).unwrap_or(0);
+            frames[section] = own.max(frames[section]);
         }
     }
     for ((section, start), frame) in elf.sections.iter().zip(starts).zip(&mut frames) {

@@ -102,7 +102,7 @@ mod tests {
             let file = file.unwrap().path();
             let most = if file.iter().any(|part| part == "sm_90") { HOPPER_STACK_BYTES } else { STACK_BYTES };
             for kernel in cubin::Cubin::parse(&std::fs::read(&file).unwrap()).unwrap().kernels() {
-                let (name, local) = (&kernel.name, kernel.local_bytes);
+                let (name, local) = (&kernel.name, kernel.stack_bytes(cubin::Kernel::DEFAULT_STACK_LIMIT));
                 assert!(local <= most, "{}: {name}: {local} bytes", file.display());
                 checked += 1;
             }
