@@ -1,6 +1,8 @@
 //! `cargo xtask ci`: the steps of continuous integration, in groups that can run on machines of their own.
 
 use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
@@ -10,6 +12,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, ValueEnum};
 use orin_cli::say;
+use rustix::fs::{MemfdFlags, memfd_create};
 use serde::Deserialize;
 
 use xtask::workspace;
@@ -200,13 +203,18 @@ fn run_together(jobs: Vec<Job>) -> Result<Vec<(String, f64)>> {
 impl Job {
     /// Runs the command and prints what is of interest, or all of its output if it fails. Returns the seconds.
     fn run(&mut self) -> Result<f64> {
-        let start = Instant::now();
-        let output = self.command.output().with_context(|| format!("starting {:?}", self.command))?;
-        let seconds = start.elapsed().as_secs_f64();
-        let text = String::from_utf8_lossy(&output.stdout);
-        if !output.status.success() {
-            say!("{text}{}", String::from_utf8_lossy(&output.stderr))?;
-            bail!("{:?} ended with {}", self.command, output.status);
+        let (start, command) = (Instant::now(), &mut self.command);
+        // No pipe: processes that the command leaves behind would keep it open.
+        let mut output = File::from(memfd_create("output", MemfdFlags::CLOEXEC)?);
+        command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output.try_clone()?);
+        let status = command.status().with_context(|| format!("starting {command:?}"))?;
+        let (seconds, mut bytes) = (start.elapsed().as_secs_f64(), Vec::new());
+        output.rewind()?;
+        output.read_to_end(&mut bytes)?;
+        let text = String::from_utf8_lossy(&bytes);
+        if !status.success() {
+            say!("{text}")?;
+            bail!("{command:?} ended with {status}");
         }
         let is_shown = |line: &&str| self.is_script || line.starts_with("test result");
         let shown: Vec<&str> = text.lines().filter(is_shown).collect();
@@ -282,4 +290,32 @@ fn built_programs(root: &Path, words: &[&str]) -> Result<Vec<Command>> {
     }
     ensure!(missing.is_empty(), "cargo test --workspace builds no program {}", missing.join(", "));
     Ok(commands)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(script: &str) -> Job {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        Job { name: script.to_owned(), command, is_script: true }
+    }
+
+    #[test]
+    fn jobs_run_until_one_fails() {
+        // The first leaves a process behind that has its output.
+        let scripts = ["sleep 60 & echo", "echo second >&2", ":"];
+        let start = Instant::now();
+        let times = run_together(scripts.map(job).into()).unwrap();
+        let mut names: Vec<&str> = times.iter().map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        assert_eq!(names, [":", "echo second >&2", "sleep 60 & echo"]);
+        assert!(start.elapsed().as_secs() < 50);
+        let error = run_together(["exit 3", ":"].map(job).into()).unwrap_err();
+        assert!(error.to_string().contains("exit status: 3"), "{error}");
+        assert!(
+            run_together(vec![job("exit 1"), Job { command: Command::new("/no/such"), ..job("") }]).is_err()
+        );
+    }
 }
