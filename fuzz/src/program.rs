@@ -12,7 +12,7 @@ use orin_sim::check::{Checker, Tools};
 use orin_sim::kernel_profile::{Profiler, Selection};
 use orin_sim::memory::Memory;
 use orin_sim::mmu::{AddressSpace, MappedRange};
-use orin_sim::sm::{ConstantBank, Coverage, GridRun, Launch, SmOptions, Sms, Step};
+use orin_sim::sm::{ConstantBank, Coverage, GridRun, Launch, SmOptions, Sms, Step, Tier};
 
 /// Addresses of the program, constant bank 0 and the data.
 const PROGRAM: u64 = 0x1_0000_0000;
@@ -70,14 +70,17 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         sm_count: 2,
     };
     let coverage = Coverage::new();
+    // An eighth is neither counted, checked nor profiled, so that both tiers execute it.
+    let plain = data.get(1).is_some_and(|byte| byte % 8 == 6);
     let options = SmOptions {
-        coverage: Some(coverage.clone()),
+        coverage: (!plain).then(|| coverage.clone()),
         // Half of the programs are checked.
         check: data.get(1).filter(|byte| **byte % 2 != 0).map(|_| Checker::new(Tools::KERNELS)),
         // Half of both kinds are profiled.
         profile: data.get(1).filter(|byte| **byte % 4 < 2).map(|_| Profiler::new(Selection::default())),
         threads: Some(1),
         seed: data.first().map(|byte| u64::from(*byte)).filter(|seed| seed % 2 != 0),
+        tier: if plain { Tier::Both } else { Tier::Compiled },
     };
     let sms = Sms::new(2, options);
     let mut grid = GridRun::on(&sms, launch, space.view()).expect("a launch");

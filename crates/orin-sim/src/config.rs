@@ -15,7 +15,7 @@ use crate::quirks::Quirks;
 use crate::release::{self, available_from_environment};
 use crate::segments::SegmentWatcher;
 use crate::settings::{SETTINGS_VARIABLE, Settings, SettingsError};
-use crate::sm::SmOptions;
+use crate::sm::{SmOptions, Tier};
 
 /// Whether a device node can be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -304,6 +304,7 @@ impl Config {
         config.available_bytes = available_from_environment()?;
         config.sm.check = Checker::from_environment()?;
         config.sm.profile = Profiler::from_environment()?;
+        config.sm.tier = Tier::from_environment()?;
         if let Some(path) = std::env::var_os(SETTINGS_VARIABLE).filter(|path| !path.is_empty()) {
             Settings::read(path.as_ref())?.apply(&mut config)?;
         }

@@ -13,7 +13,7 @@ use super::exec::{self, Context, Spent, Stop};
 use super::port::Port;
 use super::program::Program;
 use super::warp::Warp;
-use super::{Launch, SmFault, SmFaultCause};
+use super::{Launch, SmFault, SmFaultCause, Sms};
 use crate::check::{BlockCheck, GridCheck};
 use crate::config::draw;
 use crate::kernel_profile::Tally;
@@ -30,6 +30,8 @@ struct Barrier {
     arrived: Vec<u32>,
     /// Repeated arrivals of a lane, in threads: BAR.ARV may execute again before the other threads arrive.
     repeated: u32,
+    /// Whether threads have arrived.
+    used: bool,
     /// Expected threads; 0 for the whole CTA.
     threads: u32,
     reduction: Option<Reduction>,
@@ -139,14 +141,18 @@ pub(crate) enum Turn {
 
 impl Cta {
     /// Creates an idle CTA for launches of `launch`'s shape.
-    pub(crate) fn new(launch: &Launch, check: Option<&Arc<GridCheck>>) -> Self {
+    pub(crate) fn new(launch: &Launch, sms: &Sms, check: Option<&Arc<GridCheck>>) -> Self {
         let threads = launch.block.iter().product::<u32>();
         let warps = threads.div_ceil(32) as usize;
         Self {
-            warps: (0..warps).map(|_| Warp::new()).collect(),
+            warps: (0..warps).map(|_| sms.take_warp()).collect(),
             // Rounded up to 16 bytes, the size of the widest access.
             shared: vec![0; launch.shared_bytes.div_ceil(16) as usize * 4],
-            barriers: core::array::from_fn(|_| Barrier { arrived: vec![0; warps], ..Barrier::default() }),
+            barriers: core::array::from_fn(|_| Barrier {
+                arrived: vec![0; warps],
+                all: true,
+                ..Barrier::default()
+            }),
             block: [0; 3],
             sm: 0,
             next: 0,
@@ -160,6 +166,12 @@ impl Cta {
             share_left: 0,
             check: check.map(|grid| Box::new(BlockCheck::new(grid))),
         }
+    }
+
+    /// Returns the warps, without local memory.
+    pub(crate) fn into_warps(mut self) -> Vec<Warp> {
+        self.warps.iter_mut().for_each(|warp| warp.local = Vec::new());
+        self.warps
     }
 
     /// Restarts as CTA `number` of the grid.
@@ -303,6 +315,7 @@ impl Cta {
         let barrier = &mut self.barriers[usize::from(arrival.barrier)];
         barrier.repeated += (barrier.arrived[index] & arrival.lanes).count_ones();
         barrier.arrived[index] |= arrival.lanes;
+        barrier.used = true;
         barrier.threads = arrival.threads;
         if arrival.reduction.is_some() {
             barrier.reduction = arrival.reduction;
@@ -370,6 +383,9 @@ impl Cta {
 
 impl Barrier {
     fn reset(&mut self) {
+        if !core::mem::take(&mut self.used) {
+            return;
+        }
         self.arrived.fill(0);
         (self.repeated, self.threads, self.reduction) = (0, 0, None);
         (self.count, self.all) = (0, true);
@@ -377,7 +393,7 @@ impl Barrier {
 
     /// Returns whether the expected threads have arrived; false before the first arrival.
     fn complete(&self, warps: &[Warp]) -> bool {
-        if self.arrived.iter().all(|&lanes| lanes == 0) {
+        if !self.used {
             return false;
         }
         let whole = |(lanes, warp): (&u32, &Warp)| warp.live & !lanes == 0;

@@ -104,6 +104,13 @@ impl Engine {
     }
 }
 
+impl Drop for Flight {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        self.sms.keep_warps(state.ended.drain(..).flat_map(Cta::into_warps));
+    }
+}
+
 impl Flight {
     pub(super) fn new(
         sms: Arc<Sms>,
@@ -247,7 +254,7 @@ impl Flight {
             state.flying += 1;
             let room = state.ended.pop();
             drop(state);
-            let mut cta = room.unwrap_or_else(|| Cta::new(&self.launch, self.check.as_ref()));
+            let mut cta = room.unwrap_or_else(|| Cta::new(&self.launch, &self.sms, self.check.as_ref()));
             cta.start(&self.launch, number, self.sms.options.seed);
             (cta.turn_left, cta.share_left) = (TURN, SHARE);
             return Some(cta);

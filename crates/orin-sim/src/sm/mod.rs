@@ -22,9 +22,12 @@ mod pool;
 mod port;
 mod program;
 mod space;
+mod tier;
 mod warp;
 
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 pub(crate) use arrival::Arrival;
 pub(crate) use copies::InFlight;
@@ -32,6 +35,7 @@ pub use coverage::Coverage;
 pub use grid::GridRun;
 pub(crate) use grid::ctas_per_sm;
 pub(crate) use space::Space;
+pub use tier::Tier;
 pub(crate) use warp::{Row, Unmet, lanes};
 
 use crate::check::Checker;
@@ -39,6 +43,7 @@ use crate::kernel_profile::Profiler;
 use crate::mmu::MmuFault;
 use pool::Pool;
 use program::CodeCache;
+use warp::Warp;
 
 /// Options of the SM model. None of them is visible to a correct program.
 #[derive(Clone, Debug, Default)]
@@ -57,6 +62,8 @@ pub struct SmOptions {
     /// that seed. A missing barrier then shows as results that depend on the seed. Half of the copies by `cp.async` are
     /// then complete when they begin; without a seed all of them are when their threads have waited.
     pub seed: Option<u64>,
+    /// How instructions are executed. Results do not depend on it.
+    pub tier: Tier,
 }
 
 /// The SMs of one GPU, shared by all of its channels.
@@ -104,13 +111,30 @@ pub struct Sms {
     options: SmOptions,
     code: CodeCache,
     pool: Pool,
+    /// Warps of ended grids, for reuse: their registers take 32 KiB each, which the system zeroes.
+    warps: Mutex<Vec<Warp>>,
 }
+
+/// Most warps that are kept for reuse: those that the SMs of an Orin hold, 26 MiB.
+const KEPT_WARPS: usize = 768;
 
 impl Sms {
     /// Creates `count` SMs.
     pub fn new(count: u32, options: SmOptions) -> Arc<Self> {
         let pool = Pool::new(options.threads);
-        Arc::new(Self { count, options, code: CodeCache::default(), pool })
+        Arc::new(Self { count, options, code: CodeCache::default(), pool, warps: Mutex::default() })
+    }
+
+    /// Returns an idle warp.
+    fn take_warp(&self) -> Warp {
+        self.warps.lock().pop().unwrap_or_else(Warp::new)
+    }
+
+    /// Keeps warps for reuse.
+    fn keep_warps(&self, warps: impl Iterator<Item = Warp>) {
+        let mut kept = self.warps.lock();
+        let free = KEPT_WARPS.saturating_sub(kept.len());
+        kept.extend(warps.take(free));
     }
 
     /// The checks of kernels, if enabled.

@@ -15,8 +15,11 @@ use std::sync::{Arc, LazyLock};
 use parking_lot::Mutex;
 use sass::Refusal;
 
+use super::constants::Constants;
+use super::exec::steps::{Pool, Step, Steps, is_supported};
 use super::fetched::Fetched;
-use super::{SmFaultCause, SmOptions, Sms};
+use super::warp::Row;
+use super::{SmFaultCause, SmOptions, Sms, Tier};
 use crate::check::Unit;
 use crate::check::{Checker, Tools};
 use crate::mmu::{PAGE_BYTES, View};
@@ -28,7 +31,7 @@ const PER_PAGE: usize = 256;
 const KEPT: usize = 4096;
 
 /// A slot of a page: the instruction, or the reason why there is none.
-type Slot = Result<Fetched, (Refusal, u128)>;
+pub(super) type Slot = Result<Fetched, (Refusal, u128)>;
 
 // One cache line: larger slots slow the interpreter's loop down.
 const _: () = assert!(size_of::<Slot>() == 64);
@@ -106,6 +109,14 @@ impl CodeCache {
 static NONE: LazyLock<Arc<Page>> =
     LazyLock::new(|| Arc::new(Page { bytes: Vec::new(), slots: Box::default() }));
 
+/// A page of a grid's code.
+#[derive(Debug)]
+struct Opened {
+    number: u64,
+    page: Arc<Page>,
+    steps: Steps,
+}
+
 /// The code of a grid, as seen by one thread.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -113,8 +124,14 @@ pub(crate) struct Program {
     number: u64,
     /// The page used last.
     page: Arc<Page>,
+    /// Index of the page used last among the pages.
+    current: usize,
     /// The pages fetched from so far.
-    pages: Vec<(u64, Arc<Page>)>,
+    pages: Vec<Opened>,
+    /// Whether and how runs of instructions are prepared.
+    tier: Tier,
+    /// Constants of prepared runs.
+    pool: Pool,
     /// Registers per thread of the launch.
     registers: u32,
     memory: View,
@@ -124,7 +141,47 @@ pub(crate) struct Program {
 impl Program {
     /// Creates a program without pages. Instructions that use register `registers` or above are refused.
     pub(crate) fn new(sms: Arc<Sms>, memory: View, registers: u32) -> Self {
-        Self { number: u64::MAX, page: Arc::clone(&NONE), pages: Vec::new(), registers, memory, sms }
+        let tier = if is_supported() { sms.options.tier } else { Tier::Interpreter };
+        Self {
+            number: u64::MAX,
+            page: Arc::clone(&NONE),
+            current: 0,
+            pages: Vec::new(),
+            tier,
+            pool: Pool::default(),
+            registers,
+            memory,
+            sms,
+        }
+    }
+
+    /// Whether and how runs of instructions are prepared.
+    #[inline(always)]
+    pub(super) fn tier(&self) -> Tier {
+        self.tier
+    }
+
+    /// Selects another tier. Returns the old one.
+    pub(super) fn set_tier(&mut self, tier: Tier) -> Tier {
+        core::mem::replace(&mut self.tier, tier)
+    }
+
+    /// Returns the steps of the run at `pc`, the slots from there on, and the rows of constants; `None` if the
+    /// interpreter must execute the instruction there.
+    #[inline(always)]
+    pub(super) fn run_at(
+        &mut self,
+        pc: u64,
+        constants: &Constants,
+    ) -> Option<(&[Step], &[Slot], &mut [Row])> {
+        if pc / PAGE_BYTES != self.number || !pc.is_multiple_of(16) {
+            return None;
+        }
+        let Opened { page, steps, .. } = &mut self.pages[self.current];
+        // CAST: 8 bits.
+        let at = (pc / 16) as usize % PER_PAGE;
+        let steps = steps.run_at(&page.slots, at, self.registers, &mut self.pool, constants)?;
+        Some((steps, &page.slots[at..], self.pool.rows()))
     }
 
     /// Returns the instruction at `pc`.
@@ -152,15 +209,15 @@ impl Program {
     /// Makes page `number` the current one.
     #[cold]
     fn turn_to(&mut self, number: u64) -> Result<(), SmFaultCause> {
-        let page = match self.pages.iter().find(|(other, _)| *other == number) {
-            Some((_, page)) => Arc::clone(page),
+        let current = match self.pages.iter().position(|opened| opened.number == number) {
+            Some(at) => at,
             None => {
                 let page = self.sms.code.page(&self.memory, number, &self.sms.options)?;
-                self.pages.push((number, Arc::clone(&page)));
-                page
+                self.pages.push(Opened { number, page, steps: Steps::default() });
+                self.pages.len() - 1
             }
         };
-        (self.number, self.page) = (number, page);
+        (self.number, self.current, self.page) = (number, current, Arc::clone(&self.pages[current].page));
         Ok(())
     }
 }

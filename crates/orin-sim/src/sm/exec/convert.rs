@@ -111,6 +111,7 @@ pub(super) fn i2fp(context: &Context, warp: &mut Warp, i: &Instruction, active: 
 }
 
 /// F2FP and F2IP: two binary32 packed into one register.
+#[inline(always)]
 pub(super) fn pack(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     if i.op == Op::F2ip {
         let (signed, upper) = (i.bit(field::F2IP_SIGNED), i.bit(field::F2IP_UPPER));

@@ -11,22 +11,22 @@ use crate::sm::numeric::{FloatCompare, Rounding, f32 as single};
 use crate::sm::warp::{Row, Warp};
 
 /// A sign modifier as masks to AND and to XOR.
-#[derive(Clone, Copy)]
-struct SignMask(u32, u32);
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SignMask(pub(super) u32, pub(super) u32);
 
 impl SignMask {
     #[inline(always)]
-    fn of(sign: Sign) -> Self {
+    pub(super) fn of(sign: Sign) -> Self {
         Self(if sign.absolute { 0x7fff_ffff } else { !0 }, if sign.negate { 0x8000_0000 } else { 0 })
     }
 
     #[inline(always)]
-    fn bits(self, x: u32) -> u32 {
+    pub(super) fn bits(self, x: u32) -> u32 {
         x & self.0 ^ self.1
     }
 
     #[inline(always)]
-    fn value(self, x: u32) -> f32 {
+    pub(super) fn value(self, x: u32) -> f32 {
         f32::from_bits(self.bits(x))
     }
 }
@@ -37,9 +37,27 @@ fn canonical(x: f32) -> u32 {
     if x.is_nan() { single::NAN } else { x.to_bits() }
 }
 
+/// FFMA of one lane, rounded to nearest.
+#[inline(always)]
+pub(super) fn ffma_of(a: f32, b: f32, c: f32) -> u32 {
+    canonical(a.mul_add(b, c))
+}
+
+/// FADD of one lane, rounded to nearest.
+#[inline(always)]
+pub(super) fn fadd_of(a: f32, b: f32) -> u32 {
+    canonical(a + b)
+}
+
+/// FMUL of one lane, rounded to nearest.
+#[inline(always)]
+pub(super) fn fmul_of(a: f32, b: f32) -> u32 {
+    canonical(a * b)
+}
+
 /// Returns whether a result is rounded to nearest without flushing and saturation.
 #[inline(always)]
-fn plain(i: &Instruction) -> bool {
+pub(super) fn plain(i: &Instruction) -> bool {
     i.bits(field::ARITHMETIC) == 0
 }
 
@@ -58,9 +76,7 @@ fn saturated(i: &Instruction, x: u32) -> u32 {
 pub(super) fn ffma(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let (sa, sb, sc) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign), SignMask::of(i.c_sign));
     if plain(i) && !i.bit(field::FMZ) {
-        return map3(context, warp, i, active, |a, b, c| {
-            canonical(sa.value(a).mul_add(sb.value(b), sc.value(c)))
-        });
+        return map3(context, warp, i, active, |a, b, c| ffma_of(sa.value(a), sb.value(b), sc.value(c)));
     }
     ffma_rounded(context, warp, i, active, [sa, sb, sc])
 }
@@ -85,7 +101,7 @@ fn ffma_rounded(
 pub(super) fn fadd(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
     if plain(i) {
-        return map2(context, warp, i, active, |a, b| canonical(sa.value(a) + sb.value(b)));
+        return map2(context, warp, i, active, |a, b| fadd_of(sa.value(a), sb.value(b)));
     }
     fadd_rounded(context, warp, i, active, sa, sb)
 }
@@ -108,7 +124,7 @@ pub(super) fn fmul(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
     // Scale 4 is a factor of one.
     if plain(i) && !i.bit(field::FMZ) && i.bits(field::SCALE) == 4 {
-        return map2(context, warp, i, active, |a, b| canonical(sa.value(a) * sb.value(b)));
+        return map2(context, warp, i, active, |a, b| fmul_of(sa.value(a), sb.value(b)));
     }
     fmul_rounded(context, warp, i, active, sa, sb)
 }
@@ -173,6 +189,7 @@ pub(super) fn fset(context: &Context, warp: &mut Warp, i: &Instruction, active: 
 }
 
 /// FMNMX and FSEL: select one of two sources.
+#[inline(always)]
 pub(super) fn select(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let p = warp.predicate(i.source_predicate(field::CONDITION));
     let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));

@@ -152,6 +152,7 @@ fn xor_sign(kind: Half, result: u16, a: u32, b: u32) -> u16 {
 }
 
 /// HADD2, HMUL2, HFMA2, HMNMX2 and HSET2.
+#[inline(always)]
 pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let kind = kind(i);
     let fmz = matches!(i.op, Op::Hmul2 | Op::Hfma2) && i.bit(field::FMZ);

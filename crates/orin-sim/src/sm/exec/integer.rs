@@ -34,8 +34,18 @@ pub(super) fn imad_wide(context: &Context, warp: &mut Warp, i: &Instruction, act
     wide(context, warp, i, active, false)
 }
 
+#[inline(always)]
 pub(super) fn imad_high(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     wide(context, warp, i, active, true)
+}
+
+/// IMAD.WIDE of one lane without negation and carry. Returns low and high word.
+#[inline(always)]
+pub(super) fn wide_of(signed: bool, a: u32, b: u32, [low, high]: [u32; 2]) -> (u32, u32) {
+    let product = int::multiply_wide(a, b, signed);
+    let sum = product.wrapping_add(u64::from(low) | u64::from(high) << 32);
+    // CAST: the halves of the sum.
+    (sum as u32, (sum >> 32) as u32)
 }
 
 #[inline(always)]
@@ -53,15 +63,7 @@ fn wide(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, high: 
     let (mut low, mut top, mut carries) = ([0; 32], [0; 32], 0);
     if !extended && !negate && i.target_predicate(field::TARGET) == PT {
         for lane in 0..32 {
-            let product = if signed {
-                // CAST: sign extends the operands and reinterprets the product.
-                (i64::from(a[lane] as i32) * i64::from(b[lane] as i32)) as u64
-            } else {
-                u64::from(a[lane]) * u64::from(b[lane])
-            };
-            let sum = product.wrapping_add(u64::from(c_low[lane]) | u64::from(c_high[lane]) << 32);
-            // CAST: the halves of the sum.
-            (low[lane], top[lane]) = (sum as u32, (sum >> 32) as u32);
+            (low[lane], top[lane]) = wide_of(signed, a[lane], b[lane], [c_low[lane], c_high[lane]]);
         }
     } else {
         for lane in 0..32 {
@@ -83,16 +85,26 @@ fn wide(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, high: 
     Ok(())
 }
 
+/// Returns the masks with which [`iadd3_of`] negates operands.
+#[inline(always)]
+pub(super) fn flips(negate: [bool; 3]) -> [u32; 3] {
+    negate.map(|negate| if negate { !0 } else { 0 })
+}
+
+/// IADD3 of one lane without carries.
+#[inline(always)]
+pub(super) fn iadd3_of([a, b, c]: [u32; 3], flips: [u32; 3]) -> u32 {
+    let signed = |x: u32, flip: u32| (x ^ flip).wrapping_sub(flip);
+    signed(a, flips[0]).wrapping_add(signed(b, flips[1])).wrapping_add(signed(c, flips[2]))
+}
+
 #[inline(always)]
 pub(super) fn iadd3(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let negate = [i.bit(field::A_NEGATE), i.b_sign.negate, i.bit(field::UPPER_NEGATE)];
     let (carry, second) = (i.target_predicate(field::TARGET), i.target_predicate(field::TARGET_2));
     if !i.bit(field::EXTENDED) && carry == PT && second == PT {
-        let flip = negate.map(|negate| if negate { !0u32 } else { 0 });
-        return map3(context, warp, i, active, |a, b, c| {
-            let signed = |x: u32, flip: u32| (x ^ flip).wrapping_sub(flip);
-            signed(a, flip[0]).wrapping_add(signed(b, flip[1])).wrapping_add(signed(c, flip[2]))
-        });
+        let flips = flips(negate);
+        return map3(context, warp, i, active, |a, b, c| iadd3_of([a, b, c], flips));
     }
     let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
     let b = context.values(warp, i.b, &mut room_b)?;
@@ -123,8 +135,7 @@ pub(super) fn add3(i: &Instruction, [a, b, c]: [u32; 3], negate: [bool; 3], carr
 pub(super) fn lop3(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     // CAST: 8 bits.
     let lut = i.bits(field::LUT) as u8;
-    // One mask per row of the truth table.
-    let rows = core::array::from_fn(|row| if lut >> row & 1 != 0 { !0 } else { 0 });
+    let rows = truth_rows(lut);
     map3(context, warp, i, active, |a, b, c| by_table(&rows, a, b, c))?;
     let target = i.target_predicate(field::TARGET);
     if target != PT {
@@ -151,9 +162,19 @@ pub(super) fn lop3(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     Ok(())
 }
 
+/// Returns one mask per row of a truth table.
+#[inline(always)]
+pub(super) fn truth_rows(lut: u8) -> [u32; 8] {
+    let mut rows = [0; 8];
+    for (row, mask) in rows.iter_mut().enumerate() {
+        *mask = if lut >> row & 1 != 0 { !0 } else { 0 };
+    }
+    rows
+}
+
 /// Looks up row 4a + 2b + c of a truth table for each bit, without a branch.
 #[inline(always)]
-fn by_table(rows: &[u32; 8], a: u32, b: u32, c: u32) -> u32 {
+pub(super) fn by_table(rows: &[u32; 8], a: u32, b: u32, c: u32) -> u32 {
     let by_c = |row: usize| rows[row] & !c | rows[row + 1] & c;
     let by_b = |row: usize| by_c(row) & !b | by_c(row + 2) & b;
     by_b(0) & !a | by_b(4) & a
@@ -170,37 +191,64 @@ pub(super) fn shift_of(i: &Instruction) -> Shift {
     }
 }
 
+/// A shift of one word by an immediate of at most 31, the common case.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PlainShift {
+    /// A to the left.
+    Left,
+    /// C to the right.
+    Right,
+    /// C to the right, with copies of its sign.
+    RightSigned,
+}
+
+/// Returns the plain shift that a SHF is, if it is one.
+#[inline(always)]
+pub(super) fn plain_shift(i: &Instruction) -> Option<PlainShift> {
+    let shift = shift_of(i);
+    if shift.wrap || !matches!(i.b, Source::Immediate(0..=31)) {
+        return None;
+    }
+    match shift {
+        Shift { right: false, high: false, .. } => Some(PlainShift::Left),
+        Shift { kind: ShiftType::U32 | ShiftType::U64, right: true, high: true, .. } => {
+            Some(PlainShift::Right)
+        }
+        Shift { kind: ShiftType::S32 | ShiftType::S64, right: true, high: true, .. } => {
+            Some(PlainShift::RightSigned)
+        }
+        _ => None,
+    }
+}
+
 #[inline(always)]
 pub(super) fn shf(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
-    let shift = shift_of(i);
-    // Plain 32-bit shifts by an immediate are the common case.
-    if let (Source::Immediate(amount @ 0..=31), false) = (i.b, shift.wrap) {
-        match shift {
-            Shift { right: false, high: false, .. } => {
-                return map3(context, warp, i, active, |a, _, _| a << amount);
-            }
-            Shift { kind: ShiftType::U32 | ShiftType::U64, right: true, high: true, .. } => {
-                return map3(context, warp, i, active, |_, _, c| c >> amount);
-            }
-            Shift { kind: ShiftType::S32 | ShiftType::S64, right: true, high: true, .. } => {
-                // CAST: reinterprets the word as signed and back.
-                return map3(context, warp, i, active, |_, _, c| (c as i32 >> amount) as u32);
-            }
-            _ => {}
-        }
+    if let (Some(kind), Source::Immediate(amount)) = (plain_shift(i), i.b) {
+        return match kind {
+            PlainShift::Left => map3(context, warp, i, active, |a, _, _| a << amount),
+            PlainShift::Right => map3(context, warp, i, active, |_, _, c| c >> amount),
+            // CAST: reinterprets the word as signed and back.
+            PlainShift::RightSigned => map3(context, warp, i, active, |_, _, c| (c as i32 >> amount) as u32),
+        };
     }
+    let shift = shift_of(i);
     map3(context, warp, i, active, |a, b, c| int::shf(a, b, c, shift))
+}
+
+/// Whether a LEA only adds A, shifted to the left, and B.
+#[inline(always)]
+pub(super) fn is_plain_lea(i: &Instruction) -> bool {
+    !i.bit(field::EXTENDED)
+        && !i.bit(field::LEA_HIGH)
+        && i.target_predicate(field::TARGET) == PT
+        && !i.bit(field::A_NEGATE)
+        && !i.b_sign.negate
 }
 
 #[inline(always)]
 pub(super) fn lea(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let carry = i.target_predicate(field::TARGET);
-    if !i.bit(field::EXTENDED)
-        && !i.bit(field::LEA_HIGH)
-        && carry == PT
-        && !i.bit(field::A_NEGATE)
-        && !i.b_sign.negate
-    {
+    if is_plain_lea(i) {
         let amount = i.bits(field::LEA_SHIFT);
         return map2(context, warp, i, active, |a, b| (a << amount).wrapping_add(b));
     }
@@ -233,6 +281,7 @@ pub(super) fn lea_of(i: &Instruction, a: u32, b: u32, c: u32, carry: bool) -> Su
     )
 }
 
+#[inline(always)]
 pub(super) fn prmt(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let mode = PermuteMode::from_field(i.bits(field::PERMUTE)).unwrap_or(PermuteMode::Index);
     map3(context, warp, i, active, |a, b, c| int::prmt(a, b, c, mode))
@@ -259,6 +308,7 @@ pub(super) fn sel(context: &Context, warp: &mut Warp, i: &Instruction, active: u
     Ok(())
 }
 
+#[inline(always)]
 pub(super) fn imnmx(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let p = warp.predicate(i.source_predicate(field::CONDITION));
     let signed = i.bit(field::SIGNED);
@@ -273,13 +323,19 @@ pub(super) fn imnmx(context: &Context, warp: &mut Warp, i: &Instruction, active:
     Ok(())
 }
 
+/// Returns the mask with which both operands of a comparison are compared as unsigned: a signed comparison is one with
+/// inverted sign bits.
+#[inline(always)]
+pub(super) fn order_flip(i: &Instruction) -> u32 {
+    if i.bit(field::SIGNED) { 0x8000_0000 } else { 0 }
+}
+
 #[inline(always)]
 pub(super) fn isetp(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let mut room = [0; 32];
     let b = context.values(warp, i.b, &mut room)?;
     let a = warp.row(i.a);
-    // A signed comparison is an unsigned one with inverted sign bits.
-    let flip = if i.bit(field::SIGNED) { 0x8000_0000 } else { 0 };
+    let flip = order_flip(i);
     let less = lanes_where(a, b, |a, b| a ^ flip < b ^ flip);
     let equal = lanes_where(a, b, |a, b| a == b);
     // The field is a truth table: bit 0 less, bit 1 equal, bit 2 greater.
@@ -432,7 +488,7 @@ mod tests {
     #[test]
     fn truth_tables_select_the_row_of_each_bit() {
         for lut in 0..=255u8 {
-            let rows = core::array::from_fn(|row| if lut >> row & 1 != 0 { !0 } else { 0 });
+            let rows = truth_rows(lut);
             let (a, b, c) = (0x0f0f_1234, 0x3333_5678, 0x5555_9abc);
             assert_eq!(by_table(&rows, a, b, c), int::lop3(a, b, c, lut), "{lut:#x}");
         }

@@ -90,11 +90,21 @@ pub(super) fn uniform_pair(warp: &Warp, number: u8) -> u64 {
     u64::from(warp.uniform(number)) | u64::from(warp.uniform(Warp::next_uniform(number))) << 32
 }
 
+/// Whether a uniform register pair is part of the address of a global access.
+pub(super) fn has_uniform_base(i: &Instruction, descriptor: bool) -> bool {
+    i.form == 4 && i.bit(field::UNIFORM) && !descriptor
+}
+
+/// Whether the register of the address of a load or store is a pair.
+pub(super) fn is_wide(i: &Instruction) -> bool {
+    i.bit(field::EXTENDED_ADDRESS) && (i.form == 1 || i.bit(field::WIDE))
+}
+
 /// Returns the addresses of a global or generic access: register or pair, plus uniform base, plus offset.
 ///
 /// The uniform register at `uniform_at` is not part of the address if `descriptor` is set.
 fn addresses(warp: &Warp, i: &Instruction, wide: bool, uniform_at: Field, descriptor: bool) -> [u64; 32] {
-    let base = if i.form == 4 && i.bit(field::UNIFORM) && !descriptor {
+    let base = if has_uniform_base(i, descriptor) {
         // CAST: 6 bits.
         uniform_pair(warp, i.register(uniform_at))
     } else {
@@ -117,8 +127,7 @@ pub(super) fn register_addresses(warp: &Warp, i: &Instruction, wide: bool, base:
 
 /// Returns the addresses of LDG, LD and their stores.
 pub(super) fn load_store_addresses(warp: &Warp, i: &Instruction, uniform_at: Field) -> [u64; 32] {
-    let wide = i.bit(field::EXTENDED_ADDRESS) && (i.form == 1 || i.bit(field::WIDE));
-    addresses(warp, i, wide, uniform_at, i.bit(field::DESCRIPTOR))
+    addresses(warp, i, is_wide(i), uniform_at, i.bit(field::DESCRIPTOR))
 }
 
 /// Returns the addresses of an atomic, whose fields differ from those of loads and stores.
@@ -452,9 +461,8 @@ pub(super) fn generic_addresses(warp: &Warp, i: &Instruction, uniform_at: Field)
     if i.bit(field::UNIFORM) {
         load_store_addresses(warp, i, uniform_at)
     } else {
-        let wide = i.bit(field::EXTENDED_ADDRESS) && (i.form == 1 || i.bit(field::WIDE));
         // CAST: two's complement.
-        register_addresses(warp, i, wide, i.signed(field::LONG_OFFSET) as u64)
+        register_addresses(warp, i, is_wide(i), i.signed(field::LONG_OFFSET) as u64)
     }
 }
 
@@ -487,13 +495,18 @@ fn window_addresses(warp: &Warp, i: &Instruction, stride: u32, base: u32) -> Row
 /// Returns the addresses of a shared access. The uniform base is at `uniform_at` if the flag is set.
 #[inline(always)]
 pub(super) fn shared_addresses(warp: &Warp, i: &Instruction, uniform_at: Field) -> Row {
-    let stride = match i.bits(field::STRIDE) {
-        0 => 0,
-        field => field + 1,
-    };
     // CAST: 6 bits.
     let base = if i.bit(field::UNIFORM) { warp.uniform(i.register(uniform_at)) } else { 0 };
-    window_addresses(warp, i, stride, base)
+    window_addresses(warp, i, stride(i), base)
+}
+
+/// Returns the shift of the register in the address of a shared access.
+#[inline(always)]
+pub(super) fn stride(i: &Instruction) -> u32 {
+    match i.bits(field::STRIDE) {
+        0 => 0,
+        field => field + 1,
+    }
 }
 
 /// Returns the row addresses of LDSM, where the field of the stride is the shape.

@@ -16,6 +16,7 @@ mod memory;
 mod observe;
 mod runs;
 mod special;
+pub(super) mod steps;
 mod tensor;
 mod transfer;
 mod uniform;
@@ -32,7 +33,7 @@ use super::fetched::Fetched;
 use super::port::Port;
 use super::program::Program;
 use super::warp::{Row, Warp, lanes};
-use super::{Launch, SmFault, SmFaultCause};
+use super::{Launch, SmFault, SmFaultCause, Tier};
 use crate::check::BlockCheck;
 use crate::kernel_profile::{Tally, is_branch};
 
@@ -205,6 +206,19 @@ fn run_loop(
         }
         if spent.warp >= limit {
             return Ok(Stop::Fuel);
+        }
+        match program.tier() {
+            Tier::Interpreter => {}
+            Tier::Compiled => {
+                if steps::advance(program, context, warp, limit - spent.warp, spent)? {
+                    continue;
+                }
+            }
+            Tier::Both => {
+                if steps::compare(program, context, warp, spent)? {
+                    continue;
+                }
+            }
         }
         spent.warp += 1;
         let pc = warp.path.pc;

@@ -20,7 +20,7 @@ fn consecutive(addresses: &[u64; 32]) -> bool {
 
 /// Access pattern of half a warp. Tiles with rows of 16 words, the most common ones, are accessed in halves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Half {
+pub(super) enum Half {
     /// Consecutive words.
     Run,
     /// All lanes access the same word.
@@ -31,7 +31,7 @@ enum Half {
 
 /// Returns the access pattern of the half warp that begins at lane `first`.
 #[inline(always)]
-fn half<T: Copy + Into<u64>>(addresses: &[T; 32], first: usize) -> Half {
+pub(super) fn half<T: Copy + Into<u64>>(addresses: &[T; 32], first: usize) -> Half {
     let start = addresses[first].into();
     let (mut run, mut same) = (0, 0);
     for (step, &at) in (0u64..).zip(&addresses[first..first + 16]) {
@@ -49,8 +49,9 @@ fn half<T: Copy + Into<u64>>(addresses: &[T; 32], first: usize) -> Half {
 #[inline(always)]
 pub(super) fn lds_runs(context: &Context, warp: &mut Warp, i: &Instruction, addresses: &Row) -> bool {
     let limit = context.launch.shared_bytes as usize;
-    let halves = [0, 16].map(|first| (first, half(addresses, first), addresses[first] as usize));
-    // A loop, because closures of an iterator would be compiled without vectors and called.
+    // No closures, which would be compiled without vectors and called.
+    let halves =
+        [(0, half(addresses, 0), addresses[0] as usize), (16, half(addresses, 16), addresses[16] as usize)];
     for (_, kind, at) in halves {
         let reach = match kind {
             Half::Run => 64,

@@ -48,7 +48,7 @@ pub(crate) enum State {
 }
 
 /// Lanes at the same address of the program.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Path {
     /// GPU address of the next instruction, or of the waiting one if not ready.
     pub(crate) pc: u64,
@@ -79,10 +79,21 @@ pub(crate) struct Unmet {
     pub(crate) others: u32,
 }
 
+/// What an instruction that does not jump changes in a warp.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Snapshot {
+    registers: Vec<Row>,
+    predicates: [u32; 8],
+    path: Path,
+    turn: u32,
+}
+
 /// Registers and paths of a warp.
 pub(crate) struct Warp {
     /// General registers by lane. Row 255 reads 0; row 256 receives writes to RZ.
     registers: Box<[Row; 257]>,
+    /// Number of registers that may be nonzero.
+    used: usize,
     /// Predicates as lane masks; the last is always true.
     predicates: [u32; 8],
     /// Convergence barrier registers by lane.
@@ -111,6 +122,12 @@ pub(crate) struct Warp {
     pub(crate) unmet: Option<Unmet>,
 }
 
+impl core::fmt::Debug for Warp {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Warp").field("path", &self.path).field("live", &self.live).finish_non_exhaustive()
+    }
+}
+
 impl Warp {
     /// Creates an idle warp; call [`Warp::start`] before running it.
     pub(crate) fn new() -> Self {
@@ -118,6 +135,7 @@ impl Warp {
             // Zeroed by the allocator: the compiler fills a vector of rows with stores of 16 bytes.
             // PANIC: an allocation of 32 KiB that fails aborts, as for any box.
             registers: <[Row; 257]>::new_box_zeroed().expect("memory for registers"),
+            used: 0,
             predicates: [0, 0, 0, 0, 0, 0, 0, FULL],
             barriers: [[0; 32]; 16],
             path: Path::at(0, 0),
@@ -136,9 +154,10 @@ impl Warp {
 
     /// Starts warp `index` of a CTA of shape `block` at `pc` with all state zero.
     ///
-    /// `registers` is the number of registers that the previous program can have written.
+    /// `registers` is the number of registers that the program can write.
     pub(crate) fn start(&mut self, pc: u64, index: u32, block: [u32; 3], registers: usize) {
-        self.registers[..registers.min(255)].fill([0; 32]);
+        self.registers[..self.used].fill([0; 32]);
+        self.used = registers.min(255);
         self.predicates = [0, 0, 0, 0, 0, 0, 0, FULL];
         self.barriers = [[0; 32]; 16];
         self.parked.clear();
@@ -166,6 +185,22 @@ impl Warp {
             }
         }
         self.path = Path::at(pc, self.live);
+    }
+
+    /// Returns the registers, predicates and running path.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            registers: self.registers[..SINK].to_vec(),
+            predicates: self.predicates,
+            path: self.path,
+            turn: self.turn,
+        }
+    }
+
+    /// Returns to the state of a snapshot.
+    pub(crate) fn restore(&mut self, snapshot: &Snapshot) {
+        self.registers[..SINK].copy_from_slice(&snapshot.registers);
+        (self.predicates, self.path, self.turn) = (snapshot.predicates, snapshot.path, snapshot.turn);
     }
 
     /// Whether all lanes have exited.
@@ -266,6 +301,24 @@ impl Warp {
     }
 }
 
+impl Snapshot {
+    /// Returns the first difference from another snapshot.
+    pub(crate) fn difference(&self, other: &Self) -> Option<String> {
+        let rows = self.registers.iter().zip(&other.registers).enumerate();
+        let row = rows.flat_map(|(number, (a, b))| (0..32).map(move |lane| (number, lane, a[lane], b[lane])));
+        row.into_iter()
+            .find(|(_, _, a, b)| a != b)
+            .map(|(number, lane, a, b)| format!("R{number} of lane {lane} is {a:#x} and {b:#x}"))
+            .or_else(|| {
+                let mut predicates = self.predicates.iter().zip(&other.predicates).enumerate();
+                predicates
+                    .find(|(_, (a, b))| a != b)
+                    .map(|(at, (a, b))| format!("P{at} is {a:#x} and {b:#x}"))
+            })
+            .or_else(|| (self != other).then(|| format!("{:?} and {:?}", self.path, other.path)))
+    }
+}
+
 impl Path {
     fn at(pc: u64, mask: u32) -> Self {
         Self {
@@ -287,14 +340,25 @@ impl Path {
     }
 }
 
+/// The bit of each lane. Constants: not every processor shifts each lane of a vector by another amount.
+const LANES: Row = {
+    let mut bits = [0; 32];
+    let mut lane = 0;
+    while lane < 32 {
+        bits[lane] = 1 << lane;
+        lane += 1;
+    }
+    bits
+};
+
 /// Writes the lanes of `mask` of a row.
 #[inline(always)]
 pub(crate) fn blend(row: &mut Row, mask: u32, values: &Row) {
     if mask == FULL {
         *row = *values;
     } else {
-        for (lane, (to, from)) in row.iter_mut().zip(values).enumerate() {
-            *to = if mask >> lane & 1 != 0 { *from } else { *to };
+        for (bit, (to, from)) in LANES.iter().zip(row.iter_mut().zip(values)) {
+            *to = if mask & bit != 0 { *from } else { *to };
         }
     }
 }

@@ -93,6 +93,21 @@ impl Warp {
         }
     }
 
+    /// Returns how many of `count` instructions the running path may execute before the end of its turn.
+    #[inline(always)]
+    pub(crate) fn permitted(&self, count: usize) -> usize {
+        if self.diverged() { count.min(self.turn as usize - 1) } else { count }
+    }
+
+    /// Counts a permitted number of instructions except for the last, which may change the paths.
+    #[inline(always)]
+    pub(crate) fn begin_run(&mut self, count: usize) {
+        if self.diverged() {
+            // CAST: below the turn, which has 32 bits.
+            self.turn -= count as u32 - 1;
+        }
+    }
+
     /// Selects the path that has waited longest. If no path is ready, a path that polls without success releases
     /// those that wait for it.
     pub(crate) fn rotate(&mut self) {
@@ -199,6 +214,11 @@ impl Warp {
         if !self.diverged() && self.path.runs() {
             return;
         }
+        if !self.diverged() && self.path.mask != 0 && matches!(self.path.state, State::Barrier(_)) {
+            // Only the CTA releases it.
+            self.turn = TURN;
+            return;
+        }
         let path = self.path;
         self.parked.push(path);
         self.parked.retain(|path| path.mask != 0);
@@ -238,11 +258,14 @@ impl Warp {
         for barrier in 0..16 {
             let state = State::Convergence(barrier);
             let waiting = self.lanes_in(state);
-            let row = self.barriers[usize::from(barrier)];
+            if waiting == 0 {
+                continue;
+            }
+            let row = &self.barriers[usize::from(barrier)];
             for lane in lanes(waiting) {
                 let group = (row[lane] & self.live) | 1 << lane;
-                let together = lanes(group).all(|other| (row[other] & self.live) | 1 << other == group);
-                if group & !waiting == 0 && together {
+                let together = || lanes(group).all(|other| (row[other] & self.live) | 1 << other == group);
+                if group & !waiting == 0 && together() {
                     self.release(state, group);
                     return true;
                 }

@@ -1,0 +1,318 @@
+//! Runs of instructions prepared for repeated execution: the second tier.
+//!
+//! The interpreter's loop fetches each instruction, examines its modifiers and checks the fuel. Kernels repeat few
+//! instructions, so the second tier does this once: a [`Step`] is an instruction with the address of a handler and its
+//! operands, and a *run* is a sequence of steps of which only the last may jump. Each handler is compiled by itself,
+//! for the processor's vector extensions: the compiler vectorises small functions better than the arms of a loop.
+//!
+//! Most handlers call the interpreter's function of an instruction. The most frequent forms have handlers of their own
+//! that call the same functions of one lane. Faults, the order of instructions, fuel and turns are those of the
+//! interpreter. It executes what may stop a warp, and all jumps other than BRA.
+
+#[allow(clippy::needless_range_loop, reason = "adapters of iterators take closures, which have no vectors")]
+mod arithmetic;
+mod eight;
+mod handlers;
+#[allow(clippy::needless_range_loop, reason = "as for arithmetic")]
+mod memory;
+mod operands;
+#[cfg(test)]
+mod tests;
+
+use sass::{Instruction, Predicate};
+
+use super::{Context, Spent, Trap, place};
+use crate::sm::constants::Constants;
+use crate::sm::program::{Program, Slot};
+use crate::sm::warp::{Row, Warp};
+use crate::sm::{SmFault, Tier};
+use handlers::Handler;
+pub(in crate::sm) use operands::Pool;
+use operands::{Operand, REGISTERS};
+
+/// Instructions that the interpreter executes from a page before runs are prepared. Preparing a step costs as much as
+/// executing a few instructions.
+const HOT: u32 = 64;
+
+/// Length of a run that has not been prepared.
+const UNKNOWN: u16 = u16::MAX;
+
+/// Whether the processor has the vectors of the handlers.
+pub(in crate::sm) fn is_supported() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return super::has_vectors();
+    #[cfg(not(target_arch = "x86_64"))]
+    true
+}
+
+/// An instruction of a run.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::sm) struct Step {
+    run: Handler,
+    /// Whether all lanes of the path execute it.
+    always: bool,
+    /// Whether the guard is a uniform predicate.
+    uniform_guard: bool,
+    guard: Predicate,
+    /// Destination register.
+    d: u8,
+    /// Uniform register of an address, or URZ.
+    base: u8,
+    /// Uniform registers that are copied to [`Pool::SPREAD`] first; URZ for none.
+    spread: [u8; 2],
+    a: Operand,
+    b: Operand,
+    c: Operand,
+    /// Upper words of `c`.
+    upper: Operand,
+    /// What else the handler needs.
+    extra: [u32; 6],
+}
+
+/// What a handler works on.
+struct Machine<'m, 'c> {
+    context: &'m mut Context<'c>,
+    warp: &'m mut Warp,
+    /// Rows of constants.
+    pool: &'m mut [Row],
+    /// The instructions of the run.
+    slots: &'m [Slot],
+    /// Index of the step in the run.
+    at: usize,
+    /// Address of the first step.
+    pc: u64,
+    /// Lanes that execute the step.
+    active: u32,
+    /// Whether the step has set the warp's program counter.
+    moved: bool,
+    /// Reason why the step failed.
+    trap: Option<Trap>,
+}
+
+impl<'m> Machine<'m, '_> {
+    /// Returns the instruction.
+    #[inline(always)]
+    fn instruction(&self) -> &'m Instruction {
+        match &self.slots[self.at] {
+            Ok(fetched) => fetched,
+            Err(_) => unreachable!("a step without an instruction"),
+        }
+    }
+
+    /// Returns the address of the instruction.
+    #[inline(always)]
+    fn address(&self) -> u64 {
+        self.pc + 16 * self.at as u64
+    }
+
+    /// Returns the values of an operand.
+    #[inline(always)]
+    fn row(&self, operand: Operand) -> &Row {
+        let at = usize::from(operand);
+        // CAST: below 256.
+        if at < REGISTERS { self.warp.row(at as u8) } else { &self.pool[at - REGISTERS] }
+    }
+}
+
+/// The runs of one page of code, prepared on demand.
+#[derive(Debug, Default)]
+pub(in crate::sm) struct Steps {
+    /// Instructions that the interpreter has executed.
+    heat: u32,
+    /// One step for each slot; only those of runs are used.
+    steps: Vec<Step>,
+    /// Length of the run that begins at each slot; 0 if the interpreter must execute the instruction.
+    runs: Vec<u16>,
+}
+
+impl Steps {
+    /// Returns the steps of the run that begins at slot `at`; `None` if the interpreter must execute it.
+    #[inline(always)]
+    pub(in crate::sm) fn run_at(
+        &mut self,
+        slots: &[Slot],
+        at: usize,
+        registers: u32,
+        pool: &mut Pool,
+        constants: &Constants,
+    ) -> Option<&[Step]> {
+        let length = match self.runs.get(at) {
+            Some(&length) if length != UNKNOWN => length.into(),
+            _ => self.prepare(slots, at, registers, pool, constants),
+        };
+        if length == 0 { None } else { self.steps.get(at..at + length) }
+    }
+
+    /// Prepares the run that begins at slot `at` if the page is hot. Returns its length.
+    #[cold]
+    #[inline(never)]
+    fn prepare(
+        &mut self,
+        slots: &[Slot],
+        at: usize,
+        registers: u32,
+        pool: &mut Pool,
+        constants: &Constants,
+    ) -> usize {
+        self.heat += 1;
+        if self.heat < HOT {
+            return 0;
+        }
+        if self.runs.is_empty() {
+            self.steps = vec![Step::NONE; slots.len()];
+            self.runs = vec![UNKNOWN; slots.len()];
+        }
+        let mut end = at;
+        let mut rest = 0;
+        while let Some(slot) = slots.get(end) {
+            if self.runs[end] != UNKNOWN {
+                rest = self.runs[end];
+                break;
+            }
+            let fits = |i: &Instruction| i.top_register().is_none_or(|top| u32::from(top) < registers);
+            let step = match slot {
+                Ok(i) if fits(i) => handlers::prepare(i, pool, constants),
+                _ => None,
+            };
+            let Some(step) = step else {
+                self.runs[end] = 0;
+                break;
+            };
+            self.steps[end] = step;
+            end += 1;
+            if matches!(slot, Ok(i) if handlers::may_jump(i)) {
+                break;
+            }
+        }
+        for slot in (at..end).rev() {
+            rest += 1;
+            self.runs[slot] = rest;
+        }
+        self.runs[at].into()
+    }
+}
+
+/// Executes the run at the warp's program counter, or the part of it that fuel and turn permit. Returns whether
+/// there was one.
+///
+/// # Errors
+///
+/// Returns the fault of the step that could not be executed.
+#[inline(always)]
+pub(super) fn advance(
+    program: &mut Program,
+    context: &mut Context,
+    warp: &mut Warp,
+    fuel: u64,
+    spent: &mut Spent,
+) -> Result<bool, SmFault> {
+    let pc = warp.path.pc;
+    let Some((steps, slots, pool)) = program.run_at(pc, context.constants) else { return Ok(false) };
+    // CAST: a run has at most 256 steps.
+    let fuel = fuel.min(steps.len() as u64) as usize;
+    let count = warp.permitted(fuel);
+    if count == 0 {
+        return Ok(false);
+    }
+    let mask = warp.path.mask;
+    let whole = u64::from(mask.count_ones());
+    warp.begin_run(count);
+    let mut machine =
+        Machine { context, warp, pool, slots, at: 0, pc, active: mask, moved: false, trap: None };
+    for (at, step) in steps[..count].iter().enumerate() {
+        machine.at = at;
+        machine.active = mask;
+        if step.always {
+            spent.lane += whole;
+        } else {
+            machine.active &= machine.guard(step);
+            spent.lane += u64::from(machine.active.count_ones());
+            if machine.active == 0 {
+                continue;
+            }
+            machine.spread(step);
+        }
+        // SAFETY: the handler was chosen for the features of this processor.
+        if !unsafe { (step.run)(&mut machine, step) } {
+            spent.warp += at as u64 + 1;
+            return Err(machine.fault());
+        }
+    }
+    let moved = machine.moved;
+    spent.warp += count as u64;
+    if !moved {
+        warp.path.pc = pc + 16 * count as u64;
+    }
+    warp.tick();
+    Ok(true)
+}
+
+/// As [`advance`] with fuel for one instruction, which the interpreter executes again. Panics if it does not change
+/// the warp in the same way. Jumps, and instructions that only the interpreter's functions execute, are not compared.
+///
+/// # Errors
+///
+/// As [`advance`].
+#[cold]
+#[inline(never)]
+pub(super) fn compare(
+    program: &mut Program,
+    context: &mut Context,
+    warp: &mut Warp,
+    spent: &mut Spent,
+) -> Result<bool, SmFault> {
+    let pc = warp.path.pc;
+    let Some((_, [Ok(fetched), ..], _)) = program.run_at(pc, context.constants) else { return Ok(false) };
+    let (text, own) = (sass::disassemble(fetched.word(), pc), handlers::has_own(fetched));
+    let before = warp.snapshot();
+    if !advance(program, context, warp, 1, spent)? {
+        return Ok(false);
+    }
+    if own {
+        let prepared = warp.snapshot();
+        warp.restore(&before);
+        let tier = program.set_tier(Tier::Interpreter);
+        let outcome = super::run(program, context, warp, 1, &mut Spent::default());
+        program.set_tier(tier);
+        let difference = match outcome {
+            Ok(_) => prepared.difference(&warp.snapshot()),
+            Err(fault) => Some(format!("the interpreter faults: {fault}")),
+        };
+        if let Some(difference) = difference {
+            panic!("the tiers differ at {pc:#x}, {}: {difference}", text.unwrap_or_default());
+        }
+    }
+    Ok(true)
+}
+
+impl Machine<'_, '_> {
+    /// Returns the lanes whose guard is true.
+    #[inline(always)]
+    fn guard(&self, step: &Step) -> u32 {
+        if !step.uniform_guard {
+            self.warp.predicate(step.guard)
+        } else if self.warp.uniform_predicate(step.guard) {
+            !0
+        } else {
+            0
+        }
+    }
+
+    /// Copies uniform registers to rows.
+    #[inline(always)]
+    fn spread(&mut self, step: &Step) {
+        for (row, uniform) in self.pool.iter_mut().zip(step.spread) {
+            if uniform != sass::URZ {
+                *row = [self.warp.uniform(uniform); 32];
+            }
+        }
+    }
+
+    /// Returns the fault of the step that has failed.
+    #[cold]
+    fn fault(self) -> SmFault {
+        let pc = self.address();
+        // PANIC: a handler that fails says why.
+        place(self.context, self.warp, pc, self.active, self.trap.expect("the reason of a failed step"))
+    }
+}

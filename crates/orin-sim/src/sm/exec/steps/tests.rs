@@ -1,0 +1,315 @@
+//! Random instructions of all operations with handlers of their own, compared with the interpreter.
+
+use std::sync::Arc;
+
+use proptest::prelude::*;
+use sass::{Instruction, Op};
+
+use super::*;
+use crate::check::Tools;
+use crate::memory::Memory;
+use crate::mmu::{AddressSpace, MappedRange};
+use crate::sm::exec::execute;
+use crate::sm::fetched::Fetched;
+use crate::sm::port::Port;
+use crate::sm::{ConstantBank, Launch, coverage::Counter};
+
+/// Address of constant bank 0 and of the data, of one page each.
+const BANK: u64 = 0x2_0000_0000;
+const DATA: u64 = 0x3_0000_0000;
+const SHARED_BYTES: u32 = 1024;
+
+/// A sequence of numbers (SplitMix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u32 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((x ^ x >> 31) >> 32) as u32
+    }
+
+    /// A word; half of them are special as integers or floats.
+    fn word(&mut self) -> u32 {
+        let special = [
+            0,
+            1,
+            31,
+            32,
+            !0,
+            0x7fff_ffff,
+            0x8000_0000,
+            0x3f80_0000,
+            0xbf80_0000,
+            0x7f80_0000,
+            0xff80_0000,
+            0x7fc0_0000,
+            0x7f80_0001,
+            1 << 23,
+            0x0000_0fff,
+            0x4b00_0001,
+        ];
+        if self.next().is_multiple_of(2) {
+            special[self.next() as usize % special.len()]
+        } else {
+            self.next()
+        }
+    }
+
+    /// A mask of lanes; often all or none.
+    fn mask(&mut self) -> u32 {
+        match self.next() % 4 {
+            0 => !0,
+            1 => 0,
+            _ => self.next(),
+        }
+    }
+
+    /// An instruction with handlers of its own.
+    fn instruction(&mut self) -> Instruction {
+        loop {
+            let (base, forms, upper) = OPERATIONS[self.next() as usize % OPERATIONS.len()];
+            let form = forms[self.next() as usize % forms.len()];
+            for _ in 0..50 {
+                if let Some(i) = self.form_of(base, form, upper) {
+                    return i;
+                }
+            }
+        }
+    }
+
+    /// An instruction of one form, if a random word is valid.
+    fn form_of(&mut self, base: u16, form: u16, upper: u32) -> Option<Instruction> {
+        // Modifiers: none, one, or any of the most frequent ones.
+        let modifiers = match self.next() % 4 {
+            0 => 0,
+            1 => 1 << (self.next() % 32),
+            _ => self.next() & 0x1ff00,
+        };
+        // Few registers, and constants near the start of a bank.
+        let slot = match form {
+            3 | 5 => self.next() & 0x0000_7f80,
+            2 | 4 => self.word(),
+            _ => self.next(),
+        };
+        let register =
+            |numbers: &mut Self| if numbers.next().is_multiple_of(4) { 255 } else { numbers.next() & 0x1f };
+        let lower = u32::from(base) | u32::from(form) << 9 | register(self) << 16 | register(self) << 24;
+        let guard = if self.next().is_multiple_of(2) { 7 } else { self.next() & 15 };
+        let slot = if matches!(form, 2..=5) { slot } else { register(self) };
+        let upper = if self.next().is_multiple_of(8) { upper ^ modifiers } else { upper | modifiers };
+        let uniform = if matches!(form, 6 | 7) { 1 << 27 } else { 0 };
+        // Predicates: none, PT, or any.
+        let predicates = match self.next() % 4 {
+            0 | 1 => 0,
+            2 => 0x03fe_0000 & !(self.next() & self.next() & 0x0380_0000),
+            _ => 0x0380_0000 | self.next() & 0x007e_0000,
+        };
+        let upper = upper | predicates | uniform | register(self);
+        let words = [lower | guard << 12, slot, upper, self.next() & 0x3f];
+        let word = words.iter().rev().fold(0, |word, part| word << 32 | u128::from(*part));
+        let i = sass::decode(word).ok()?;
+        let fits = i.top_register().is_none_or(|top| top < 40);
+        (handlers::has_own(&i) && fits).then_some(i)
+    }
+}
+
+/// Operations: opcode, forms, and the usual bits 64 to 95.
+const OPERATIONS: &[(u16, &[u16], u32)] = &[
+    (0x021, &[1, 2, 3, 7], 0),
+    (0x020, &[1, 4, 5, 6], 0x0040_0000),
+    (0x023, &[1, 2, 3, 4, 5, 6, 7], 0),
+    (0x009, &[1, 4, 5, 6], 0),
+    (0x008, &[1, 4, 5, 6], 0),
+    (0x00b, &[1, 4, 5, 6], 0),
+    (0x031, &[1, 2, 3, 4, 5], 0),
+    (0x03e, &[1, 4, 5], 0),
+    (0x024, &[1, 2, 3, 4, 5, 6, 7], 0),
+    (0x025, &[1, 2, 3, 4, 5, 6, 7], 0),
+    (0x027, &[1, 4, 5], 0),
+    (0x010, &[1, 4, 5, 6], 0),
+    (0x012, &[1, 4, 5, 6], 0),
+    (0x019, &[1, 2, 3, 4, 5], 0),
+    (0x011, &[1, 4, 5, 6], 0),
+    (0x016, &[1, 2, 3, 4, 5], 0),
+    (0x002, &[1, 4, 5, 6], 0x0000_0f00),
+    (0x007, &[1, 4, 5, 6], 0),
+    (0x017, &[1, 4, 5], 0),
+    (0x00c, &[1, 4, 5, 6], 0),
+    (0x181, &[1, 4], 0x0c1e_0100),
+    (0x181, &[1, 4], 0x041e_0100),
+    (0x186, &[1, 4], 0x0c10_0100),
+    (0x184, &[4], 0),
+    (0x188, &[1, 4], 0),
+];
+
+/// What instructions work on.
+struct Bench {
+    launch: Launch,
+    constants: Constants,
+    port: Port,
+    memory: Arc<Memory>,
+    shared: Vec<u32>,
+    warp: Warp,
+}
+
+impl Bench {
+    fn new(numbers: &mut Numbers) -> Self {
+        let space = AddressSpace::new();
+        let mut map = |va| {
+            let memory = Arc::new(Memory::new("test", 4096).unwrap());
+            (0..1024).for_each(|word| memory.store(4 * word, numbers.word()));
+            let mapped = Arc::clone(&memory);
+            space.map(MappedRange {
+                va,
+                len: 4096,
+                memory: mapped,
+                offset: 0,
+                writable: true,
+                cached: false,
+            });
+            memory
+        };
+        map(BANK);
+        let memory = map(DATA);
+        let mut constants = [None; 8];
+        constants[0] = Some(ConstantBank { va: BANK, bytes: 4096 });
+        let launch = Launch {
+            program_va: 0,
+            grid: [1; 3],
+            block: [32, 1, 1],
+            registers: 40,
+            shared_bytes: SHARED_BYTES,
+            shared_limit: SHARED_BYTES,
+            local_bytes: 0,
+            barriers: 0,
+            constants,
+            shared_window: 0xfe << 32,
+            local_window: 0xff << 32,
+            sm_count: 1,
+        };
+        let view = space.view();
+        let constants = Constants::read(&launch, &view);
+        let mut port = Port::new(view);
+        // The handlers only use mappings that have been used before.
+        port.pointer(DATA, 4, crate::mmu::Access::Write).unwrap();
+        let mut warp = Warp::new();
+        warp.start(0, 0, [32, 1, 1], 40);
+        let shared = (0..SHARED_BYTES / 4).map(|_| numbers.word()).collect();
+        Self { launch, constants, port, memory, shared, warp }
+    }
+
+    /// Fills the registers; those of an address so that most accesses are inside memory.
+    fn fill(&mut self, numbers: &mut Numbers, i: &Instruction) {
+        for register in 0..40 {
+            *self.warp.row_mut(register) = core::array::from_fn(|_| numbers.word());
+        }
+        for index in 0..7 {
+            self.warp.set_predicate(index, !0, numbers.mask());
+        }
+        for register in 0..63 {
+            self.warp.set_uniform(register, numbers.word());
+            self.warp.set_uniform_predicate(register % 7, numbers.next().is_multiple_of(2));
+        }
+        self.warp.path.mask = if numbers.next().is_multiple_of(2) { !0 } else { numbers.next() | 1 };
+        let shared = matches!(i.op, Op::Lds | Op::Sts);
+        if (shared || matches!(i.op, Op::Ldg | Op::Stg)) && i.a < 254 {
+            let base = (if shared { 256 } else { DATA as u32 + 1024 }).wrapping_sub(offset_of(i) as u32);
+            let step = [0, 4, 16, 2, 12][numbers.next() as usize % 5];
+            let start = numbers.next() % 16 * 4;
+            let random = numbers.next().is_multiple_of(2);
+            *self.warp.row_mut(i.a) = core::array::from_fn(|lane| {
+                base + start + if random { numbers.next() % 32 * 16 } else { lane as u32 % 16 * step }
+            });
+            if !shared {
+                *self.warp.row_mut(i.a + 1) = [(DATA >> 32) as u32; 32];
+            }
+            for register in 0..63 {
+                self.warp.set_uniform(register, 0);
+            }
+        }
+    }
+
+    /// Runs `f` with a context. Returns the outcome, the warp, and the memories.
+    fn run(
+        &mut self,
+        f: impl FnOnce(&mut Context, &mut Warp) -> Result<(), String>,
+    ) -> (Result<(), String>, crate::sm::warp::Snapshot, Vec<u32>, Vec<u32>) {
+        let mut context = Context {
+            launch: &self.launch,
+            constants: &self.constants,
+            port: &mut self.port,
+            counter: &mut Counter::new(None),
+            shared: &mut self.shared,
+            block: [0; 3],
+            sm: 0,
+            in_turn: true,
+            ordered: 0,
+            check: None,
+            tally: None,
+        };
+        let outcome = f(&mut context, &mut self.warp);
+        let memory = (0..1024).map(|word| self.memory.load(4 * word)).collect();
+        (outcome, self.warp.snapshot(), self.shared.clone(), memory)
+    }
+}
+
+/// The offset of an address.
+fn offset_of(i: &Instruction) -> u64 {
+    crate::sm::exec::memory::offset(i)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn prepared_instructions_do_what_the_interpreter_does(seed in any::<u64>()) {
+        prop_assume!(is_supported());
+        let mut numbers = Numbers(seed);
+        let mut bench = Bench::new(&mut numbers);
+        for _ in 0..200 {
+            let i = numbers.instruction();
+            bench.fill(&mut numbers, &i);
+            let slots = [Ok(Fetched::new(i, None, Tools::empty(), false))];
+            let mut pool = Pool::default();
+            let Some(step) = handlers::prepare(&i, &mut pool, &bench.constants) else { continue };
+            let (before, shared) = (bench.warp.snapshot(), bench.shared.clone());
+            let memory: Vec<u32> = (0..1024).map(|word| bench.memory.load(4 * word)).collect();
+            let expected = bench.run(|context, warp| {
+                let active = warp.path.mask & crate::sm::exec::guard(warp, &i);
+                if active == 0 {
+                    return Ok(());
+                }
+                let Ok(fetched) = &slots[0] else { unreachable!() };
+                execute(context, warp, fetched, active).map(drop).map_err(|trap| format!("{:?}", trap.cause))
+            });
+            bench.warp.restore(&before);
+            bench.shared = shared;
+            memory.iter().enumerate().for_each(|(word, value)| bench.memory.store(4 * word, *value));
+            let found = bench.run(|context, warp| {
+                let active = warp.path.mask;
+                let mut m = Machine {
+                    context, warp, pool: pool.rows(), slots: &slots, at: 0, pc: 0, active, moved: false, trap: None,
+                };
+                m.active = if step.always { active } else { active & m.guard(&step) };
+                if m.active == 0 {
+                    return Ok(());
+                }
+                m.spread(&step);
+                // SAFETY: the handler was chosen for the features of this processor.
+                match unsafe { (step.run)(&mut m, &step) } {
+                    true => Ok(()),
+                    false => Err(format!("{:?}", m.trap.expect("a reason").cause)),
+                }
+            });
+            let text = sass::disassemble(i.word(), 0).unwrap_or_default();
+            prop_assert_eq!(&found.0, &expected.0, "{} {:#034x}", text, i.word());
+            if found.0.is_ok() {
+                prop_assert_eq!(found.1.difference(&expected.1), None, "{} {:#034x}", text, i.word());
+                prop_assert!(found.2 == expected.2 && found.3 == expected.3, "{text}: memories differ");
+            }
+        }
+    }
+}
