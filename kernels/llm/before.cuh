@@ -4,13 +4,9 @@
 #include "formats.cuh"
 #include "parameters.cuh"
 
-// Sum over the block. `scratch` has WARPS elements that no thread uses for another purpose.
-static __device__ float block_sum(float v, float* scratch)
+// The sum of what each warp has in `scratch`.
+static __device__ float sum_of_warps(const float* scratch)
 {
-    v = warp_sum(v);
-    if (threadIdx.x % 32 == 0)
-        scratch[threadIdx.x / 32] = v;
-    __syncthreads();
     float sum = 0.0f;
 #pragma unroll
     for (int i = 0; i < WARPS; ++i)
@@ -18,19 +14,35 @@ static __device__ float block_sum(float v, float* scratch)
     return sum;
 }
 
+// Sum over the block. `scratch` has WARPS elements that no thread uses for another purpose.
+static __device__ float block_sum(float v, float* scratch)
+{
+    v = warp_sum(v);
+    if (threadIdx.x % 32 == 0)
+        scratch[threadIdx.x / 32] = v;
+    __syncthreads();
+    return sum_of_warps(scratch);
+}
+
 static __device__ float largest(float4 v)
 {
     return fmaxf(fmaxf(fabsf(v.x), fabsf(v.y)), fmaxf(fabsf(v.z), fabsf(v.w)));
 }
 
-// Rounds an element; splits it into its bytes.
+// Rounds an element; splits it into numbers whose low bytes count.
 static __device__ int split(float x, float inverse, u32& coarse, u32& fine)
 {
     int v = __float2int_rn(x * inverse);
     int c = (v + 64) >> 7;
-    coarse = (u32)c & 255;
-    fine = (u32)(v - c * 128) & 255;
+    coarse = (u32)c;
+    fine = (u32)(v - c * 128);
     return v;
+}
+
+// The low bytes of four words.
+static __device__ u32 low_bytes(const u32 (&w)[4])
+{
+    return __byte_perm(__byte_perm(w[0], w[1], 0x0040), __byte_perm(w[2], w[3], 0x0040), 0x5410);
 }
 
 // Four consecutive columns of the vector from each thread, `at` a multiple of 4. All lanes of a warp take part; those
@@ -60,8 +72,8 @@ static __device__ void put(u8* memory, u32 at, float4 v, bool valid)
         return;
     u8* chunk = memory + at / 256 * CHUNK_BYTES;
     u32 group = at / 32 % 8, word = at / 4 % 8, place = (word / 4 * 8 + group) * 4 + word % 4;
-    ((u32*)chunk)[place] = c[0] | c[1] << 8 | c[2] << 16 | c[3] << 24;
-    ((u32*)(chunk + CHUNK_FINE))[place] = f[0] | f[1] << 8 | f[2] << 16 | f[3] << 24;
+    ((u32*)chunk)[place] = low_bytes(c);
+    ((u32*)(chunk + CHUNK_FINE))[place] = low_bytes(f);
     if (word % 4 == 0)
         ((int*)(chunk + CHUNK_SUMS))[2 * group + word / 4] = sum;
     if (word == 0)

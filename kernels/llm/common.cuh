@@ -32,7 +32,7 @@ static __device__ float from_ordered(u32 bits)
 }
 
 // How vectors pass between phases. `load` reads a part of a vector that an earlier phase writes, `complete` reads it
-// again until it is there, `store` and `store_word` write.
+// again until it is there, `store` writes.
 //
 // Between launches, all is there.
 struct Settled {
@@ -44,7 +44,6 @@ struct Settled {
     template <class T>
     __device__ void complete(T&, const T*) const {}
     __device__ void store(float* at, float v, long long) const { *at = v; }
-    __device__ void store_word(u32* at, u32 v, long long) const { *at = v; }
 };
 
 // Starts the transfer of block `block`'s share of the next launches' weights to the L2 cache.

@@ -13,6 +13,8 @@
 #if __CUDA_ARCH__ >= 900
 #define BULK
 #endif
+// Bulk copies are faster between places that are aligned alike.
+#define PLACE_ALIGNMENT 128
 #include "product.cuh"
 
 // Registers are scarce here.
@@ -21,12 +23,13 @@
 
 // The most bytes of the state of an attention. A block has one head: with several ways to share heads, the kernel has
 // so many instructions that each phase waits for them.
-#define DESK_BYTES 9728
+#define DESK_BYTES(lanes) ((lanes) <= 16 ? 9728 : 19200)
 
 // Most tiles that a warp has in shared memory.
 #define MAX_PLACES 6
 
-static_assert(sizeof(Desk<1, 16>) <= DESK_BYTES && ATTENTION_THREADS == THREADS, "the front holds an attention");
+static_assert(sizeof(Desk<1, 16>) <= DESK_BYTES(16) && sizeof(Desk<1, 32>) <= DESK_BYTES(32), "the front holds them");
+static_assert(ATTENTION_THREADS == THREADS, "blocks of both");
 
 #define KINDS (sizeof(DecodeParams::kinds) / sizeof(DecodeKind))
 
@@ -40,6 +43,7 @@ struct Parked {
 };
 
 // What the threads of a block share.
+template <u32 KEPT>
 struct Shared {
     Bench bench;
     // Barriers of the tiles.
@@ -49,12 +53,12 @@ struct Shared {
     // The block's first batch, and the number of batches.
     u32 starts[KINDS], batches[KINDS];
     Parked parked[WARPS];
+    // See `fill`.
+    float4 kept[KEPT];
 };
 
-// Words of a vector that are not there yet: a number that no sum has, because arithmetic makes another NaN; and four
-// bytes that no rounded element has, a sum of elements out of reach, a negative scale.
+// A word of a vector that is not there yet: a number that no sum has, because arithmetic makes another NaN.
 #define ABSENT 0xffffffffu
-#define ABSENT_ROUNDED 0x80808080u
 
 // Passes vectors between the blocks of a launch. Each phase has memory of its own for its output, whose words are
 // absent until they are written; a block reads a word until it is there. So a word crosses the L2 cache once, and no
@@ -79,15 +83,6 @@ struct Exchange {
         return v;
     }
 
-    // Of a rounded vector.
-    __device__ uint4 load(const uint4* at) const
-    {
-        uint4 v;
-        asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(at));
-        return v;
-    }
-
     // A block that is not resident never writes: gives up after a time.
     template <class T>
     __device__ void complete(T& v, const T* at) const
@@ -97,9 +92,24 @@ struct Exchange {
                 asm volatile("trap;");
     }
 
+    // The same for all lanes of a warp, of which those with `wanted` read. It calls `meanwhile` between two looks.
+    template <class T, class Work>
+    __device__ void complete(T& v, const T* at, bool wanted, Work meanwhile) const
+    {
+        for (u32 looks = 0; __any_sync(ALL, wanted && lacks(v));) {
+            meanwhile();
+            if (wanted && lacks(v))
+                v = load(at);
+            if (++looks > patience)
+                asm volatile("trap;");
+        }
+    }
+
     __device__ void store(float* at, float v, long long next) const
     {
-        put((u32*)at, __float_as_uint(v), ABSENT, next);
+        asm volatile("st.relaxed.gpu.global.f32 [%0], %1;" ::"l"(at), "f"(v) : "memory");
+        if (next)
+            clear(at, next);
     }
 
     // Makes a word absent for the next launch.
@@ -108,25 +118,11 @@ struct Exchange {
         asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"((u64)at + next), "r"(ABSENT) : "memory");
     }
 
-    // Of a rounded vector.
-    __device__ void store_word(u32* at, u32 v, long long next) const { put(at, v, ABSENT_ROUNDED, next); }
-
 private:
     static __device__ bool lacks(float v) { return __float_as_uint(v) == ABSENT; }
 
     static __device__ bool lacks(float4 v) { return lacks(v.x) || lacks(v.y) || lacks(v.z) || lacks(v.w); }
 
-    static __device__ bool lacks(uint4 v)
-    {
-        return v.x == ABSENT_ROUNDED || v.y == ABSENT_ROUNDED || v.z == ABSENT_ROUNDED || v.w == ABSENT_ROUNDED;
-    }
-
-    static __device__ void put(u32* at, u32 v, u32 absent, long long next)
-    {
-        asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(v) : "memory");
-        if (next)
-            asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"((u64)at + next), "r"(absent) : "memory");
-    }
 };
 
 // Moves a place in the first half of the exchange by `half` bytes. Other places stay.
@@ -147,7 +143,8 @@ struct Chain {
     // With paced copies: free places, the next of them, and the parity of its turn.
     u32 owed, next, turn;
 
-    __device__ void enter(const DecodeParams& d, const Shared& s, u32 warp)
+    template <class S>
+    __device__ void enter(const DecodeParams& d, const S& s, u32 warp)
     {
         u32 kind = products[product].kind;
         const u8* tiles = products[product].product.tiles;
@@ -155,7 +152,8 @@ struct Chain {
     }
 
     // Goes to the next batch or product that has tiles for the warp.
-    __device__ void advance(const DecodeParams& d, const Shared& s, u32 warp)
+    template <class S>
+    __device__ void advance(const DecodeParams& d, const S& s, u32 warp)
     {
         while (range.left == 0 && product < d.count) {
             batch += gridDim.x;
@@ -169,8 +167,8 @@ struct Chain {
     }
 
     // Starts the copy of the next tile to place `to`.
-    template <class R>
-    __device__ void copy(const DecodeParams& d, const Shared& s, u32 warp, const R& ring, u32 to)
+    template <class S, class R>
+    __device__ void copy(const DecodeParams& d, const S& s, u32 warp, const R& ring, u32 to)
     {
         if (range.left > 0) {
             range.copy(ring, to, d.tiles_end, lane);
@@ -182,8 +180,8 @@ struct Chain {
 
 #ifdef BULK
     // Starts copies to the free places while fewer than PACE are on their way. All lanes decide the same.
-    template <u32 PACE, u32 PLACES>
-    __device__ void pump(const DecodeParams& d, const Shared& s, u32 warp, const Ring<PLACES>& ring)
+    template <u32 PACE, u32 PLACES, class S>
+    __device__ void pump(const DecodeParams& d, const S& s, u32 warp, const Ring<PLACES>& ring)
     {
 #pragma unroll 1
         while (owed > 0) {
@@ -249,30 +247,103 @@ static __device__ void end(const DecodeParams& d)
     }
 }
 
-// Copies a rounded vector to shared memory.
-static __device__ void load_rounded(const ProductParams& p, u8* memory, const Exchange& link)
+// Vectors that are rare: wide ones with a norm, and those of other norms.
+template <class F>
+static __device__ __noinline__ void fill_rare(const ProductParams& p, u8* memory, float* scratch, u32 patience)
 {
-    // Words of a thread that are read together.
-    const u32 TOGETHER = 4;
-    u32 bytes = rounded_bytes(p.columns);
-#pragma unroll 1
-    for (u32 base = threadIdx.x * 16; base < bytes; base += TOGETHER * THREADS * 16) {
-        uint4 v[TOGETHER];
-#pragma unroll
-        for (u32 i = 0; i < TOGETHER; ++i) {
-            u32 at = base + i * THREADS * 16;
-            if (at < bytes)
-                v[i] = link.load((const uint4*)((const u8*)p.input + at));
+    Exchange link = {patience};
+    Quads quads;
+    quads.load_norm(p);
+    quads.load_vector(p, link);
+    before<F>(p, memory, scratch, quads, link, false);
+}
+
+static __device__ float4 times(float4 a, float4 b)
+{
+    return make_float4(a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w);
+}
+
+// The factor of an RMS norm, from the sums of squares of all warps.
+static __device__ float norm_factor(const float* sums, float each, float epsilon)
+{
+    return rsqrtf(fmaf(sum_of_warps(sums), each, epsilon));
+}
+
+// Fills the shared memory with a product's vector, for all warps. Returns the factor of its elements, which the norm
+// has once all of them are there: the block waits only once. With BRANCHES, `kept` has the sum of input and branches.
+// With a PACE, `pump` is called until the vector is there.
+template <class F, bool BRANCHES, bool PACED, class Pump>
+static __device__ float fill(const ProductParams& p, u8* memory, float* scratch, float4* kept, const Exchange& link,
+                             Pump pump)
+{
+    // Quads of a thread that are read together.
+    const u32 TOGETHER = 4, WIDE = 3 * THREADS * 4;
+    const u32 first = threadIdx.x * 4, warp = threadIdx.x / 32;
+    u32 columns = p.columns, how = p.before;
+    if (F::ROUNDS && how == BEFORE_RMS_NORM && columns <= THREADS * 4) {
+        float epsilon = p.epsilon, each = __fdividef(1.0f, (float)columns);
+        float4 w = quad(p.norm_weight, first, columns);
+        const float* input = BRANCHES && p.branch ? p.branch : p.input;
+        float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        if (PACED) {
+            if (first < columns)
+                x = link.load((const float4*)(input + first));
+            link.complete(x, (const float4*)(input + first), first < columns, pump);
+        } else {
+            x = vector_quad(input, first, columns, link);
         }
-#pragma unroll
-        for (u32 i = 0; i < TOGETHER; ++i) {
-            u32 at = base + i * THREADS * 16;
-            if (at >= bytes)
-                continue;
-            link.complete(v[i], (const uint4*)((const u8*)p.input + at));
-            *(uint4*)(memory + at) = v[i];
+        if (BRANCHES && p.branch) {
+            float sum = warp_sum(squares(x, 0.0f));
+            if (threadIdx.x % 32 == 0)
+                scratch[WARPS + warp] = sum;
+            __syncthreads();
+            float factor = norm_factor(scratch + WARPS, each, epsilon);
+            x = joined(kept[threadIdx.x], x, factor, quad(p.branch_weight, first, columns));
+            if (p.joined && blockIdx.x == 0 && first < columns)
+                *(float4*)(p.joined + first) = x;
         }
+        if (BRANCHES)
+            kept[threadIdx.x] = x;
+        float sum = warp_sum(squares(x, 0.0f));
+        if (threadIdx.x % 32 == 0)
+            scratch[warp] = sum;
+        if (warp * 128 < columns)
+            put<true, F::UNIT>(memory, first, times(x, w), first < columns);
+        __syncthreads();
+        return norm_factor(scratch, each, epsilon);
     }
+    if (how == BEFORE_NOTHING) {
+#pragma unroll 1
+        for (u32 base = 0; base + warp * 128 < columns; base += TOGETHER * THREADS * 4) {
+            float4 x[TOGETHER];
+            // While all threads look at a wide vector, the words of others have to wait. One looks first.
+            if (columns > WIDE) {
+                const float* probe = p.input + base + warp * 128;
+                float v = threadIdx.x % 32 == 0 ? link.load(probe) : 0.0f;
+                link.complete(v, probe, threadIdx.x % 32 == 0, pump);
+            }
+#pragma unroll
+            for (u32 i = 0; i < TOGETHER; ++i) {
+                u32 at = base + i * THREADS * 4 + first;
+                x[i] = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                if (at < columns)
+                    x[i] = link.load((const float4*)(p.input + at));
+            }
+#pragma unroll
+            for (u32 i = 0; i < TOGETHER; ++i) {
+                u32 at = base + i * THREADS * 4 + first;
+                if (at - first + warp * 128 >= columns)
+                    break;
+                if (at < columns)
+                    link.complete(x[i], (const float4*)(p.input + at));
+                put<F::ROUNDS, F::UNIT>(memory, at, x[i], at < columns);
+            }
+        }
+    } else {
+        fill_rare<F>(p, memory, scratch, link.patience);
+    }
+    __syncthreads();
+    return 1.0f;
 }
 
 // LANES: see `attend`. With a PACE, a warp has at most as many tiles on their way: where the memory takes longest, a
@@ -282,11 +353,13 @@ template <class F, int LANES, u32 PLACES, u32 PACE>
 static __device__ void decode(const DecodeParams& d)
 {
     static_assert(PLACES <= MAX_PLACES && PACE <= PLACES, "each place has a barrier");
-    extern __shared__ uint4 dynamic[];
-    __shared__ Shared s;
+    extern __shared__ __align__(PLACE_ALIGNMENT) uint4 dynamic[];
+    // Models with heads of so many columns normalise results.
+    const bool BRANCHES = LANES > 16;
+    __shared__ Shared<BRANCHES ? THREADS : 1> s;
     u8* memory = (u8*)dynamic;
     u32 warp = threadIdx.x / 32;
-    const u32 tile_bytes = 8 * F::BYTES;
+    const u32 tile_bytes = place_bytes(8 * F::BYTES);
     let_next_begin();
     Ring<PLACES> ring;
     ring.init(memory + d.front_bytes + warp * PLACES * tile_bytes, s.landed[warp], true);
@@ -341,6 +414,7 @@ static __device__ void decode(const DecodeParams& d)
     for (u32 i = threadIdx.x; i < d.count; i += THREADS) {
         ProductParams& p = products[i].product;
         move(d, half, p.input);
+        move(d, half, p.branch);
         move(d, half, p.other);
         p.next = move(d, half, p.output) ? next : 0;
     }
@@ -353,6 +427,7 @@ static __device__ void decode(const DecodeParams& d)
 
     u32 parity = 0;
     bool ready = false;
+    float factor = 1.0f;
 #pragma unroll 1
     for (u32 product = 0; product < d.count; ++product) {
         u32 number = products[product].attention;
@@ -373,26 +448,22 @@ static __device__ void decode(const DecodeParams& d)
         }
         const ProductParams& p = products[product].product;
         u32 kind = products[product].kind, start = s.starts[kind];
-        if (start >= p.batches)
-            continue;
-        auto fill = [&] {
-            if (ready)
-                return;
-            pump();
-            if (p.before == BEFORE_PACKED) {
-                load_rounded(p, memory, link);
-            } else {
-                Quads quads;
-                quads.load_norm(p);
-                quads.load_vector(p, link);
+        auto bring = [&] {
+            if (!ready) {
                 pump();
-                before<F>(p, memory, s.bench.scratch, quads, link, false);
+                factor = fill<F, BRANCHES, (PACE > 0)>(p, memory, s.bench.scratch, s.kept, link, pump);
             }
-            __syncthreads();
+            ready = true;
+            return factor;
         };
-        consume<F>(p, s.bands[kind], s.portions[kind][warp], start, parity, memory, s.bench, ring, chain.lane, link, fill,
-                   refill, pump);
-        ready = true;
+        if (start >= p.batches) {
+            // All blocks keep the sum.
+            if (BRANCHES && p.branch)
+                bring();
+            continue;
+        }
+        consume<F>(p, s.bands[kind], s.portions[kind][warp], start, parity, memory, s.bench, ring, chain.lane, link,
+                   bring, refill, pump);
     }
     end(d);
 }
@@ -403,24 +474,29 @@ static __device__ void decode(const DecodeParams& d)
         decode<format, lanes, places, pace>(d);                                                                       \
     }
 
-// What files have that are named so.
+// What files have that are named so, and files whose rows are too short for the blocks of some of these formats.
 typedef Mixed<Q4K, Q6K> Q4_K_M;
 typedef Mixed<Q5K, Q6K> Q5_K_M;
+typedef Mixed<Q5_0, Q8_0, Q4K, Q6K> Q4_K_M_SHORT;
+typedef Mixed<Q5_1, Q8_0, Q5K, Q6K> Q5_K_M_SHORT;
 
-// Heads of at most 64 columns.
-KERNEL(f16, F16, 8, STAGES, 0)
-KERNEL(q4_k, Q4K, 8, STAGES, 0)
-KERNEL(q8_0, Q8_0, 8, STAGES, 0)
-KERNEL(q6_k, Q6K, 8, STAGES, 0)
-KERNEL(q4_k_m, Q4_K_M, 8, STAGES, 0)
-KERNEL(q5_k_m, Q5_K_M, 8, STAGES, 0)
-// Heads of at most 128 columns.
-KERNEL(f16, F16, 16, STAGES, 0)
-KERNEL(q4_k, Q4K, 16, STAGES, 0)
-KERNEL(q8_0, Q8_0, 16, STAGES, 0)
-KERNEL(q6_k, Q6K, 16, STAGES, 0)
-KERNEL(q4_k_m, Q4_K_M, 16, STAGES, 0)
-KERNEL(q5_k_m, Q5_K_M, 16, STAGES, 0)
+#define KERNELS(lanes)                                                                                                \
+    KERNEL(f16, F16, lanes, STAGES, 0)                                                                                \
+    KERNEL(q4_k, Q4K, lanes, STAGES, 0)                                                                               \
+    KERNEL(q6_k, Q6K, lanes, STAGES, 0)                                                                               \
+    KERNEL(q4_k_m, Q4_K_M, lanes, STAGES, 0)                                                                          \
+    KERNEL(q5_k_m, Q5_K_M, lanes, STAGES, 0)                                                                          \
+    SHORT_KERNELS(lanes)
+
+#define SHORT_KERNELS(lanes)                                                                                          \
+    KERNEL(q8_0, Q8_0, lanes, STAGES, 0)                                                                              \
+    KERNEL(q4_k_m_short, Q4_K_M_SHORT, lanes, STAGES, 0)                                                              \
+    KERNEL(q5_k_m_short, Q5_K_M_SHORT, lanes, STAGES, 0)
+
+// Heads of at most 64, 128 and 256 columns.
+KERNELS(8)
+KERNELS(16)
+SHORT_KERNELS(32)
 
 // Faster on Hopper GPUs than the kernels above, with the numbers that measured best: see `docs/llm.md`.
 #ifdef BULK

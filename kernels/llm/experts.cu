@@ -316,7 +316,7 @@ static __device__ void store_hidden(const ExpertsParams& e, u8* hidden, u32 grou
     if (e.form == HIDDEN_ROUNDED) {
         ProductParams to = {};
         to.output = (float*)hidden;
-        put_group(to, group, v, Settled());
+        put_group(to, group, v);
         return;
     }
     // As `put` does.

@@ -36,8 +36,10 @@ struct Group {
     float scale;
 
     u32 lane;
+    // Factor of all elements, beside their scales.
+    float factor;
 
-    __device__ Group(u32 lane) : lane(lane) {}
+    __device__ Group(u32 lane, float factor = 1.0f) : lane(lane), factor(factor) {}
 
     __device__ void load(const u8* memory, u32 step)
     {
@@ -51,7 +53,7 @@ struct Group {
         }
         int2 sums = ((const int2*)(chunk + CHUNK_SUMS))[lane % 8];
         sum[0] = sums.x, sum[1] = sums.y;
-        scale = ((const float*)(chunk + CHUNK_SCALES))[lane % 8];
+        scale = ((const float*)(chunk + CHUNK_SCALES))[lane % 8] * factor;
     }
 };
 
@@ -77,7 +79,7 @@ struct Eight {
     float4 first, last;
     u32 lane;
 
-    __device__ Eight(u32 lane) : lane(lane) {}
+    __device__ Eight(u32 lane, float = 1.0f) : lane(lane) {}
 
     __device__ void load(const u8* memory, u32 step)
     {
@@ -104,7 +106,7 @@ struct Four {
     float4 all;
     u32 lane;
 
-    __device__ Four(u32 lane) : lane(lane) {}
+    __device__ Four(u32 lane, float = 1.0f) : lane(lane) {}
 
     __device__ void load(const u8* memory, u32 step)
     {

@@ -237,7 +237,7 @@ struct DecodeParams {
     // Grid of the attention: heads, and chunks of the context.
     u32 heads;
     u32 chunks;
-    // Bytes before the tiles in shared memory, a multiple of 16.
+    // Bytes before the tiles in shared memory, a multiple of 128.
     u32 front_bytes;
     // Readings of absent words after which a thread gives up.
     u32 patience;

@@ -70,6 +70,7 @@ static __device__ void product(const ProductParams& p)
         for (u32 s = EARLY; s < STAGES; ++s)
             stream.copy(p, l, ring, s);
         __syncthreads();
+        return 1.0f;
     };
     u32 parity = 0;
     consume<F>(p, l, l, blockIdx.x, parity, memory, bench, ring, stream.lane, Settled(), fill,

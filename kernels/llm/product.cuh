@@ -21,24 +21,27 @@
 #define ROUND 2
 #endif
 
+// Alignment of the places of tiles in shared memory. A source may define another number.
+#ifndef PLACE_ALIGNMENT
+#define PLACE_ALIGNMENT 16
+#endif
+
 #include "before.cuh"
 
 // ---- After the product ----
 
 static __device__ float activate(float x, u32 activation)
 {
-    if (activation == ACTIVATION_SILU)
-        return x / (1.0f + expf(-x));
-    return 0.5f * x * (1.0f + tanhf(0.7978845608028654f * (x + 0.044715f * x * x * x)));
+    // The tangent of GELU is one of exponentials, too.
+    float steep = activation == ACTIVATION_SILU ? x : 1.5957691216057308f * (x + 0.044715f * x * x * x);
+    return __fdividef(x, 1.0f + __expf(-steep));
 }
 
 // One warp rounds 32 outputs and stores them as group `group` of the next product's vector.
-template <class Link>
-static __device__ void put_group(const ProductParams& p, u32 group, float v, const Link& link)
+static __device__ void put_group(const ProductParams& p, u32 group, float v)
 {
     u32 lane = threadIdx.x % 32;
     u8* chunk = (u8*)p.output + group / 8 * CHUNK_BYTES;
-    const long long next = p.next;
     // Bits of numbers that are not negative compare as the numbers.
     float most = __uint_as_float(__reduce_max_sync(ALL, __float_as_uint(fabsf(v))));
     u32 coarse, fine;
@@ -46,21 +49,19 @@ static __device__ void put_group(const ProductParams& p, u32 group, float v, con
     int first = __reduce_add_sync(ALL, lane < 16 ? rounded : 0);
     int second = __reduce_add_sync(ALL, lane < 16 ? 0 : rounded);
     // Words of four lanes: coarse bytes in the first, fine ones in the second.
-    u32 two = coarse | fine << 16;
+    u32 two = (coarse & 255) | (fine & 255) << 16;
     two |= __shfl_down_sync(ALL, two, 1) << 8;
     u32 other = __shfl_down_sync(ALL, two, 2);
     group %= 8;
     u32 place = (lane / 16 * 8 + group) * 16 + lane % 16;
     if (lane % 4 == 0) {
-        link.store_word((u32*)(chunk + place), __byte_perm(two, other, 0x5410), next);
-        link.store_word((u32*)(chunk + CHUNK_FINE + place), __byte_perm(two, other, 0x7632), next);
+        *(u32*)(chunk + place) = __byte_perm(two, other, 0x5410);
+        *(u32*)(chunk + CHUNK_FINE + place) = __byte_perm(two, other, 0x7632);
     }
     if (lane % 16 == 0)
-        link.store_word((u32*)(chunk + CHUNK_SUMS) + 2 * group + lane / 16, (u32)(lane < 16 ? first : second), next);
-    if (lane == 0) {
-        u32 scale = __float_as_uint(most * (1.0f / ROUNDED_MAX));
-        link.store_word((u32*)(chunk + CHUNK_SCALES) + group, scale, next);
-    }
+        ((int*)(chunk + CHUNK_SUMS))[2 * group + lane / 16] = lane < 16 ? first : second;
+    if (lane == 0)
+        ((float*)(chunk + CHUNK_SCALES))[group] = most * (1.0f / ROUNDED_MAX);
 }
 
 // ---- The kernel ----
@@ -124,6 +125,21 @@ static __device__ bool elected()
 }
 #endif
 
+// Where in its place a tile begins that is at address `at`: as far from a multiple of the alignment as in memory.
+template <u32 TILE_BYTES>
+static __device__ u32 shift_of(u32 at)
+{
+    return PLACE_ALIGNMENT > 16 && TILE_BYTES % PLACE_ALIGNMENT ? at % PLACE_ALIGNMENT : 0;
+}
+
+// Bytes of a place for a tile.
+static __device__ constexpr u32 place_bytes(u32 tile_bytes)
+{
+    // A tile that is no multiple begins at one of 16 bytes.
+    u32 shift = tile_bytes % PLACE_ALIGNMENT ? PLACE_ALIGNMENT - 16 : 0;
+    return (tile_bytes + shift + PLACE_ALIGNMENT - 1) / PLACE_ALIGNMENT * PLACE_ALIGNMENT;
+}
+
 // A warp's tiles in shared memory: PLACES of them, used in turn.
 //
 // One sequence uses weights once per token. On Hopper GPUs they leave the L2 cache first: what each layer reads again,
@@ -175,12 +191,12 @@ struct Ring {
 #endif
     }
 
-    // Starts the copy of a tile to place `to`. Tiles that are not `valid` are not copied, but waited for. Parameters
-    // are the same for all lanes but `lane`.
+    // Starts the copy of a tile, at most TILE_BYTES, to place `to`. Tiles that are not `valid` are not copied, but waited
+    // for. Parameters are the same for all lanes but `lane`.
     template <u32 TILE_BYTES>
     __device__ void copy(u32 to, const u8* at, u32 bytes, bool valid, u32 lane) const
     {
-        u32 place = places + to * TILE_BYTES;
+        u32 place = places + to * place_bytes(TILE_BYTES) + shift_of<TILE_BYTES>((u32)(u64)at);
 #ifdef BULK
         u32 barrier = barriers + 8 * to;
         // One lane, and the compiler knows it: with `lane == 0` it makes a loop over lanes.
@@ -436,20 +452,22 @@ struct Bench {
 };
 
 // All batches of a block, from batch `start` on; `parity` says which of the bench's sums are free. `fill` brings the
-// vector to `memory`, for all warps; what does not depend on the vector comes before it. `copy(to)` starts the copy of
+// vector to `memory`, for all warps, and returns its factor; what does not depend on the vector comes before it.
+// `copy(to)` starts the copy of
 // the warp's next tile to place `to`, or makes a note of it; `pump()` comes before the wait for a tile.
 template <class F, class R, class Link, class Fill, class Copy, class Pump>
 static __device__ void consume(const ProductParams& p, const Bands& l, const Portion& own_tiles, u32 start, u32& parity,
                                const u8* memory, Bench& bench, R& ring, u32 lane, const Link& link, Fill fill,
                                Copy copy, Pump pump)
 {
-    const u32 place_bytes = 8 * F::BYTES, across = 32 / F::PAIRS;
+    const u32 place = place_bytes(8 * F::BYTES), across = 32 / F::PAIRS;
     u32 warp = threadIdx.x / 32, thread = threadIdx.x % ENDING, number = threadIdx.x / ENDING;
     u32 pair = p.after == AFTER_PAIR ? thread : thread / 2;
     bool ends = number < ROUND;
     u32 last_of_pair = ends ? last_part<F::PAIRS>(pair, l) : 0;
     const u32 steps = l.steps, last_units = l.last_units, batches = p.batches, format = l.format;
     u64 best = 0;
+    float factor = 1.0f;
 #pragma unroll 1
     for (u32 first = start; first < batches; first += ROUND * gridDim.x) {
         u32 own = first + number * gridDim.x;
@@ -458,38 +476,45 @@ static __device__ void consume(const ProductParams& p, const Bands& l, const Por
         for (u32 in_round = 0; in_round < ROUND && first + in_round * gridDim.x < batches; ++in_round) {
             Parts& parts = bench.parts[parity][in_round];
             u32 band = own_tiles.band, part = own_tiles.part, step = own_tiles.step, left = own_tiles.count;
+            u32 bands_before = (first + in_round * gridDim.x) * l.bands + band;
+            // The address of the tile, of which the low bits matter.
+            u32 low = (u32)(u64)p.tiles + bands_before * l.band_bytes + step * l.tile_bytes;
             Weights<F> weights;
             auto read = [&] {
                 pump();
                 ring.wait();
                 u32 units = step + 1 == steps ? last_units : across;
-                weights.load(ring.stages + ring.slot * place_bytes, lane, units, format);
+                u32 shift = shift_of<8 * F::BYTES>(low);
+                low += step + 1 == steps ? l.last_bytes : l.tile_bytes;
+                weights.load(ring.stages + ring.slot * place + shift, lane, units, format);
             };
             if (Link::WAITS && left > 0)
                 read();
             if (first == start && in_round == 0)
-                fill();
+                factor = fill();
             if (!Link::WAITS && left > 0)
                 read();
             float a = 0.0f, b = 0.0f;
-            typename F::Vector v(lane);
+            typename F::Vector v(lane, factor);
 #pragma unroll 1
             while (left > 0) {
                 v.load(memory, step);
-                // The tile is in registers: its place is free.
-                __syncwarp();
-                copy(ring.slot);
-                ring.advance();
                 weights.add(a, b, v, format);
                 step = step + 1 == steps ? 0 : step + 1;
-                if (--left > 0)
-                    read();
+                --left;
+                // What follows waits for sums, not for copies.
                 if (step == 0 || left == 0) {
                     flush<F::PAIRS>(a, b, &parts[band * F::PAIRS][part], PART_STRIDE, lane);
                     a = b = 0.0f;
                     part = 0;
                     ++band;
                 }
+                // The tile is in registers: its place is free.
+                __syncwarp();
+                copy(ring.slot);
+                ring.advance();
+                if (left > 0)
+                    read();
             }
         }
         __syncthreads();
@@ -502,9 +527,9 @@ static __device__ void consume(const ProductParams& p, const Bands& l, const Por
             link.complete(output.other, p.other + output.at);
             if (output.valid)
                 value = output.value(p, sum_parts(bench.parts[parity][number][pair], last_of_pair), thread);
-            if (packed) {
+            if (!Link::WAITS && packed) {
                 if (warp % 2 == 0)
-                    put_group(p, own, value, link);
+                    put_group(p, own, value);
             } else if (output.valid) {
                 link.store(to, value, next);
                 if (second)

@@ -185,7 +185,7 @@ static __device__ void products(const BatchProductParams& all)
                 if (output.valid)
                     own.output[output.at] = v;
             } else if (thread < 32) {
-                put_group(own, batch, v, Settled());
+                put_group(own, batch, v);
             }
         }
         parity ^= 1;

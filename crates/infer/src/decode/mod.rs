@@ -12,8 +12,8 @@
 //! product. Files that mix formats in one of these steps take one launch more, and models with experts one for the
 //! router.
 //!
-//! With [`Layers::Persistent`], one launch computes all layers and the logits: its blocks wait for each other
-//! at a counter between the phases, and copy later weights meanwhile. The results have the same bits.
+//! With [`Layers::Persistent`], one launch computes all layers and the logits: its blocks wait for each other's results
+//! between the phases, and copy later weights meanwhile.
 //!
 //! A prompt of 17 tokens or more goes through the layers in batches, up to 512 tokens together, on the tensor cores
 //! ([`crate::gemm`]). Its last token is computed as produced tokens are. Batches round vectors and quantised weights
@@ -22,9 +22,9 @@
 //!
 //! Products with quantised weights round the vector to 14 bits per element, with one scale for 32 elements: 64 times
 //! finer than 8 bits. Logits of random models differ from 64-bit floats by 3 to 5 parts in 10,000, those with weights
-//! in floats by less than 1. All sums have a fixed order: the same model, calls and device give the same bits.
+//! in floats by less than 1. All sums have a fixed order: the same model, calls, options and device give the same bits.
 //!
-//! A [`Batch`] of up to 5 sessions gives each the bits that it has alone. Steps of 6 or more compute products on the
+//! A [`Batch`] of up to 5 sessions gives each the bits that it has alone with a graph. Steps of 6 or more compute products on the
 //! tensor cores, with vectors and weights rounded to halves as for prompts; [`BatchOptions`] sets the number.
 
 mod batch;

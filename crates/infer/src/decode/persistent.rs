@@ -7,7 +7,7 @@
 
 use tegra_hcq::{Arg, Buffer, GraphBuilder, Kernel, Program};
 
-use super::engine::{BLOCK, Inner, STAGES, WARPS, rounded_bytes, tiles_bytes, vector_bytes};
+use super::engine::{BLOCK, Inner, STAGES, WARPS, tiles_bytes, vector_bytes};
 use super::places::Addresses;
 use super::session::Layers;
 use super::stages::{ProductCall, Stage};
@@ -15,56 +15,76 @@ use crate::blocks::BlockType;
 use crate::error::{Error, Result};
 use crate::launch::{cubins, word, words};
 use crate::model::KvFormat;
-use crate::parameters::{AttentionParams, DecodeKind, DecodeParams, DecodeProduct, ProductParams};
+use crate::parameters::{AttentionParams, DecodeKind, DecodeParams, DecodeProduct, ProductParams, Prologue};
 
 /// SM version of Hopper GPUs.
 const HOPPER: (u32, u32) = (9, 0);
-/// Columns of a group of a rounded vector, and of a chunk.
-const GROUP: usize = 32;
-const CHUNK: usize = 256;
-/// A group's parts of a chunk, as first byte and bytes per group.
-const ROUNDED_PARTS: [(usize, usize); 6] = [(0, 16), (128, 16), (256, 16), (384, 16), (512, 8), (576, 4)];
 /// Alignment of vectors in the exchange.
 const ALIGNMENT: usize = 256;
+/// Alignment of tiles in shared memory: `PLACE_ALIGNMENT` of `decode.cu`.
+const PLACE_ALIGNMENT: usize = 128;
 /// Largest head.
-const MAX_HEAD: usize = 128;
-/// Most bytes of the attention's state in shared memory: `DESK_BYTES` of `decode.cu`.
-const DESK_BYTES: usize = 9_728;
+const MAX_HEAD: usize = 256;
+/// Largest vector of a model that normalises results: the threads of a block keep 4 columns each.
+const MAX_KEPT: usize = 2_048;
 /// Most kinds of products: the length of `kinds` in [`DecodeParams`].
 const MAX_KINDS: usize = 10;
 /// Readings of absent words after which a thread gives up: many seconds, at a microsecond for each.
 const PATIENCE: u32 = 1 << 24;
 
-/// A kernel of `decode.cu`, for heads of any size.
+/// Most bytes of the attention's state in shared memory: `DESK_BYTES` of `decode.cu`.
+const fn desk_bytes(lanes: usize) -> usize {
+    if lanes <= 16 { 9_728 } else { 19_200 }
+}
+
+/// A kernel of `decode.cu`.
 struct Form {
     name: &'static str,
     /// Its formats, in their order there.
     formats: &'static [BlockType],
+    /// Whether there is one for heads of more than 128 columns.
+    wide: bool,
     /// Tiles that a warp keeps in shared memory with paced copies, if there is such a kernel for Hopper GPUs.
     paced: Option<usize>,
 }
 
 /// All of them: the first that has the formats of a model is the fastest for it.
-const FORMS: [Form; 6] = [
-    Form { name: "f16", formats: &[BlockType::F16], paced: None },
-    Form { name: "q4_k", formats: &[BlockType::Q4K], paced: None },
-    Form { name: "q8_0", formats: &[BlockType::Q8_0], paced: Some(5) },
-    Form { name: "q6_k", formats: &[BlockType::Q6K], paced: Some(6) },
-    Form { name: "q4_k_m", formats: &[BlockType::Q4K, BlockType::Q6K], paced: None },
-    Form { name: "q5_k_m", formats: &[BlockType::Q5K, BlockType::Q6K], paced: None },
+const FORMS: [Form; 8] = [
+    Form { name: "f16", formats: &[BlockType::F16], wide: false, paced: None },
+    Form { name: "q4_k", formats: &[BlockType::Q4K], wide: false, paced: None },
+    Form { name: "q8_0", formats: &[BlockType::Q8_0], wide: true, paced: Some(5) },
+    Form { name: "q6_k", formats: &[BlockType::Q6K], wide: false, paced: Some(6) },
+    Form { name: "q4_k_m", formats: &[BlockType::Q4K, BlockType::Q6K], wide: false, paced: None },
+    Form { name: "q5_k_m", formats: &[BlockType::Q5K, BlockType::Q6K], wide: false, paced: None },
+    Form {
+        name: "q4_k_m_short",
+        formats: &[BlockType::Q5_0, BlockType::Q8_0, BlockType::Q4K, BlockType::Q6K],
+        wide: true,
+        paced: None,
+    },
+    Form {
+        name: "q5_k_m_short",
+        formats: &[BlockType::Q5_1, BlockType::Q8_0, BlockType::Q5K, BlockType::Q6K],
+        wide: true,
+        paced: None,
+    },
 ];
 
 impl Form {
-    /// The form for a model.
+    /// The form for a model whose attention has this number of [lanes](Inner::lanes).
     ///
     /// # Errors
     ///
     /// [`Error::Persistent`] if there is none.
-    fn of(formats: &[BlockType]) -> Result<&'static Self> {
-        let has_all = |form: &&Self| formats.iter().all(|format| form.formats.contains(format));
+    fn of(formats: &[BlockType], lanes: usize) -> Result<&'static Self> {
+        let is_wide = lanes > 16;
+        let has_all = |form: &&Self| {
+            (form.wide || !is_wide) && formats.iter().all(|format| form.formats.contains(format))
+        };
         FORMS.iter().find(has_all).ok_or_else(|| {
             let names: Vec<_> = formats.iter().map(|format| format.name()).collect();
-            Error::Persistent(format!("there is no kernel for {}", names.join(" with ")))
+            let heads = if is_wide { " and heads of more than 128 columns" } else { "" };
+            Error::Persistent(format!("there is no kernel for {}{heads}", names.join(" with ")))
         })
     }
 
@@ -73,8 +93,12 @@ impl Form {
         let program = Program::load_fitting(&engine.device, &cubins!("llm/decode"))?;
         let of = |prefix: &str, stages: usize| {
             let kernel = program.kernel(&format!("decode_{prefix}{}_{}", self.name, engine.lanes()))?;
-            let tiles = self.formats.iter().map(|format| tiles_bytes(*format, stages)).max();
-            let shared_bytes = word(others + tiles.unwrap_or(0))?;
+            let tile = self.formats.iter().map(|format| tiles_bytes(*format, 1) / WARPS).max();
+            let tile = tile.unwrap_or(0);
+            // A tile that is no multiple begins as far from one as in memory.
+            let shift = if tile.is_multiple_of(PLACE_ALIGNMENT) { 0 } else { PLACE_ALIGNMENT - 16 };
+            let place = (tile + shift).next_multiple_of(PLACE_ALIGNMENT);
+            let shared_bytes = word(others + WARPS * stages * place)?;
             let most = kernel.attributes().max_dynamic_shared_bytes;
             if shared_bytes > most {
                 let reason =
@@ -84,7 +108,8 @@ impl Form {
             Ok((kernel, shared_bytes))
         };
         let is_hopper = engine.device.info().sm_version == HOPPER;
-        match self.paced.filter(|_| is_hopper).map(|stages| of("paced_", stages)) {
+        let paced = self.paced.filter(|_| is_hopper && engine.lanes() <= 16);
+        match paced.map(|stages| of("paced_", stages)) {
             None | Some(Err(Error::Persistent(_))) => of("", STAGES),
             Some(other) => other,
         }
@@ -110,7 +135,9 @@ struct Plan {
     front: usize,
     /// Most chunks of a context. The block that combines those of a head has room for one of each warp.
     chunks: usize,
-    vectors: [Vector; 5],
+    vectors: Vec<Vector>,
+    /// Address of the newest result in the session's memory.
+    result: u64,
     /// Address of the exchange, and a half whose words are absent.
     base: u64,
     absent: Vec<u8>,
@@ -138,10 +165,10 @@ impl Plan {
             products: Vec::new(),
             attentions: Vec::new(),
             kinds: Vec::new(),
-            form: Form::of(&formats)?,
-            front: DESK_BYTES,
+            form: Form::of(&formats, engine.lanes())?,
+            front: desk_bytes(engine.lanes()),
             chunks: (engine.sms / shape.heads).clamp(1, WARPS),
-            vectors: [
+            vectors: vec![
                 vector(at.x, shape.width),
                 vector(at.qkv, shape.query_width() + 2 * shape.kv_width()),
                 vector(at.attended, shape.query_width()),
@@ -151,17 +178,18 @@ impl Plan {
             base,
             absent: Vec::new(),
             attention: 0,
+            result: 0,
         };
+        if shape.architecture.normalises_results() {
+            plan.vectors.push(vector(at.branch, shape.width));
+        }
         engine.stages(at, |stage| match stage {
-            Stage::Product(call) if call.branch.is_some() => {
-                Err(Error::Persistent("the model normalises results".to_owned()))
-            }
-            Stage::Product(call) => plan.add(engine, at, &call),
+            Stage::Product(call) => plan.add(engine, at, call),
             Stage::Convolution(_) => Err(Error::Persistent("the model has convolutions".to_owned())),
             Stage::Attention(number) => {
                 let mut attention = engine.attention(at, number)?;
                 attention.qkv = plan.newest(attention.qkv);
-                attention.output = plan.renewed(attention.output, false);
+                attention.output = plan.renewed(attention.output);
                 attention.parts =
                     plan.place(vec![0xff; shape.heads * plan.chunks * (shape.head_size + 2) * 4]);
                 plan.attentions.push(attention);
@@ -170,24 +198,47 @@ impl Plan {
             }
             Stage::Experts(_) => Err(has_experts()),
         })?;
-        // The next launch reads what the last product of the layers makes where this one found its vector.
+        // Later launches read the last result of the layers, and what it is added to, where other launches leave them.
         if let Some(last) = plan.products.last_mut() {
-            last.product.copy = at.x;
+            last.product.copy = plan.result;
         }
-        plan.add(engine, at, &engine.output(at))?;
+        plan.add(engine, at, engine.output(at))?;
         Ok(plan)
     }
 
-    /// Adds a product.
-    fn add(&mut self, engine: &Inner, at: &Addresses, call: &ProductCall<'_>) -> Result<()> {
-        let (mut product, place) = (engine.product(at, call)?, &call.matrix.place);
+    /// Adds a product. Vectors are rounded where they are read: batches of any size make them.
+    fn add(&mut self, engine: &Inner, at: &Addresses, call: ProductCall<'_>) -> Result<()> {
+        let prologue = match call.prologue {
+            Prologue::Packed => Prologue::Nothing,
+            other => other,
+        };
+        let call = ProductCall { packed_output: false, prologue, ..call };
+        let (mut product, place) = (engine.product(at, &call)?, &call.matrix.place);
+        if call.branch.is_some() {
+            if engine.lanes() <= 16 || place.columns > MAX_KEPT {
+                return Err(Error::Persistent(format!(
+                    "it normalises results of {} columns with heads of {}",
+                    place.columns, engine.shape.head_size
+                )));
+            }
+            // The blocks keep the sum themselves; only the last one outlives the launch.
+            if product.joined != at.second {
+                product.joined = 0;
+            }
+        }
         self.front = self.front.max(vector_bytes(place.block, place.columns));
-        (product.input, product.other) = (self.newest(product.input), self.newest(product.other));
-        product.output = self.renewed(product.output, product.packed_output != 0);
+        product.input = self.newest(product.input);
+        product.branch = self.newest(product.branch);
+        product.other = self.newest(product.other);
+        self.result = product.output;
+        product.output = self.renewed(product.output);
         let format = self.form.formats.iter().position(|format| *format == place.block);
         let before = self.products.last().filter(|before| {
-            let vector = |of: &DecodeProduct| (of.product.input, of.product.before, of.product.norm_weight);
-            self.attention == 0 && vector(before) == (product.input, product.before, product.norm_weight)
+            let vector = |of: &DecodeProduct| {
+                (of.product.input, of.product.branch, of.product.before, of.product.norm_weight)
+            };
+            let own = (product.input, product.branch, product.before, product.norm_weight);
+            self.attention == 0 && vector(before) == own
         });
         let sms = word(engine.sms)?;
         // The blocks after those that have batches of the product before.
@@ -223,10 +274,10 @@ impl Plan {
     }
 
     /// The same for an address that is written: a vector gets a new place with its first element.
-    fn renewed(&mut self, address: u64, rounded: bool) -> u64 {
+    fn renewed(&mut self, address: u64) -> u64 {
         if let Some(number) = self.vectors.iter().position(|vector| vector.address == address) {
             let columns = self.vectors[number].columns;
-            let newest = self.place(if rounded { absent_rounded(columns) } else { vec![0xff; columns * 4] });
+            let newest = self.place(vec![0xff; columns * 4]);
             self.vectors[number].newest = newest;
         }
         self.newest(address)
@@ -240,20 +291,6 @@ impl Plan {
         self.absent.resize(self.absent.len().next_multiple_of(ALIGNMENT), 0);
         address
     }
-}
-
-/// A rounded vector whose words are absent: `ABSENT_ROUNDED` of `decode.cu`. The last chunk may contain groups that are
-/// never written.
-fn absent_rounded(columns: usize) -> Vec<u8> {
-    let mut vector = vec![0x80; rounded_bytes(columns)];
-    for group in columns / GROUP..columns.next_multiple_of(CHUNK) / GROUP {
-        let chunk = &mut vector[group / (CHUNK / GROUP) * rounded_bytes(CHUNK)..];
-        let at = group % (CHUNK / GROUP);
-        for (start, bytes) in ROUNDED_PARTS {
-            chunk[start + at * bytes..][..bytes].fill(0);
-        }
-    }
-    vector
 }
 
 /// The launch of a session.
@@ -305,7 +342,7 @@ impl Persistent {
         }
         let Plan { products, attentions, kinds, form, front, chunks, absent, .. } = Plan::new(engine, at, 0)?;
         let parameters = size_of_val(&*products) + size_of_val(&*attentions);
-        let front = front.next_multiple_of(16);
+        let front = front.next_multiple_of(PLACE_ALIGNMENT);
         let (kernel, shared_bytes) = form.kernel(engine, front + parameters)?;
         let mut all = [DecodeKind::default(); MAX_KINDS];
         let Some(places) = all.get_mut(..kinds.len()) else {

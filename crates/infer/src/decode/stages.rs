@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::parameters::{Epilogue, Prologue};
 
 /// A product of a layer.
+#[derive(Clone, Copy)]
 pub(super) struct ProductCall<'a> {
     pub(super) matrix: &'a Packed,
     pub(super) prologue: Prologue,

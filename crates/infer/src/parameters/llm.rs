@@ -137,7 +137,7 @@ gpu_structs! { TABLE:
         /// Grid of the attention: heads, and chunks of the context.
         56 => heads: u32;
         60 => chunks: u32;
-        /// Bytes before the tiles in shared memory, a multiple of 16.
+        /// Bytes before the tiles in shared memory, a multiple of 128.
         64 => front_bytes: u32;
         /// Readings of absent words after which a thread gives up.
         68 => patience: u32;

@@ -5,15 +5,16 @@ use tegra_hcq::WaitPolicy;
 use crate::decode::engine::Ahead;
 use crate::decode::prompt;
 
-/// How a session computes the layers of a token. All ways have the same bits.
+/// How a session computes the layers of a token. Each way has the same bits on every run; sums of both ways have other
+/// orders.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Layers {
     /// A graph of launches, about five per layer.
     #[default]
     Graph,
-    /// One launch, for models whose matrices are in F16, in Q8_0, in Q4_K and Q6_K, or in Q5_K and Q6_K. Its blocks
-    /// wait for each other. No other work may run on the GPU at the same time: it would take the place of blocks for
+    /// One launch, for models whose matrices are in F16; in Q4_K, Q6_K, Q5_0 and Q8_0, as `Q4_K_M` mixes them; or in
+    /// Q5_K, Q6_K, Q5_1 and Q8_0, as `Q5_K_M` does. Its blocks wait for each other. No other work may run on the GPU at the same time: it would take the place of blocks for
     /// which others wait, and after some seconds the launch ends with a trap.
     Persistent,
     /// One launch where that was measured to be faster: on Hopper GPUs. Otherwise, and for models that have no such
