@@ -312,9 +312,10 @@ fn facts(elf: &Elf<'_>) -> Result<Facts, Error> {
     Ok(facts)
 }
 
-/// Start of the names of the compiler's helpers, such as the slow path of a division. They have no frame; for sm_90,
-/// NVRTC 12.6 records that of the kernel.
-const HELPER: &str = "$__internal_";
+/// Start of the names of functions in a kernel's section: the compiler's helpers (`$__internal_`), such as the slow path of
+/// a division, and functions that only this kernel calls (`$KERNEL$FUNCTION`). For sm_90, NVRTC 12.6 records the frame of
+/// the kernel for them; their own is in the code.
+const WITHIN: &str = "$";
 
 /// Largest frame of a function other than a kernel, by code section: from the attributes, and from the code after the
 /// kernel.
@@ -326,7 +327,7 @@ fn callee_frames(elf: &Elf<'_>, attributes: &[Option<u32>]) -> Vec<u32> {
         let section = usize::from(symbol.section);
         if symbol.kind == elf::STT_FUNC && symbol.other & elf::STO_CUDA_ENTRY == 0 && section < frames.len() {
             starts[section] = Some(starts[section].unwrap_or(u64::MAX).min(symbol.value));
-            let own = frame.filter(|_| !symbol.name.starts_with(HELPER)).unwrap_or(0);
+            let own = frame.filter(|_| !symbol.name.starts_with(WITHIN)).unwrap_or(0);
             frames[section] = own.max(frames[section]);
         }
     }
