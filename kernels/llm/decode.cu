@@ -457,8 +457,8 @@ static __device__ void decode(const DecodeParams& d)
             return factor;
         };
         if (start >= p.batches) {
-            // All blocks keep the sum.
-            if (BRANCHES && p.branch)
+            // All blocks keep the sum, which begins with the first vector.
+            if (BRANCHES && p.before == BEFORE_RMS_NORM)
                 bring();
             continue;
         }
