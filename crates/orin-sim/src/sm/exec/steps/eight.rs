@@ -408,6 +408,7 @@ mod tests {
     use super::*;
 
     /// Values with many special cases.
+    #[cfg(target_arch = "x86_64")]
     fn samples() -> Vec<Part> {
         let words = [
             0,
@@ -433,6 +434,7 @@ mod tests {
     }
 
     /// All operations on three values.
+    #[cfg(target_arch = "x86_64")]
     fn all<V: Eight>([a, b, c]: [&Part; 3]) -> Vec<Part> {
         let [a, b, c] = [a, b, c].map(V::load);
         let [low, high] = a.mul_wide(b, false);
