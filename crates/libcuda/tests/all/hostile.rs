@@ -318,7 +318,7 @@ fn forked(work: impl FnOnce()) -> i32 {
     unsafe {
         let child = libc::fork();
         if child == 0 {
-            libc::alarm(20);
+            libc::alarm(100);
             work();
             libc::exit(0);
         }

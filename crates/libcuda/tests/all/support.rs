@@ -175,7 +175,7 @@ const CHILD: &str = "ORIN_TEST_CHILD";
 pub(crate) fn in_child(test: &str, variables: &[(&str, &str)], work: impl FnOnce()) -> Option<String> {
     if std::env::var(CHILD).is_ok_and(|name| name == test) {
         // SAFETY: the call takes a number; the signal ends a process that hangs.
-        unsafe { libc::alarm(60) };
+        unsafe { libc::alarm(300) };
         work();
         return None;
     }
