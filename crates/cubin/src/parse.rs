@@ -312,9 +312,9 @@ fn facts(elf: &Elf<'_>) -> Result<Facts, Error> {
     Ok(facts)
 }
 
-/// Start of the names of functions in a kernel's section: the compiler's helpers (`$__internal_`), such as the slow path of
-/// a division, and functions that only this kernel calls (`$KERNEL$FUNCTION`). For sm_90, NVRTC 12.6 records the frame of
-/// the kernel for them; their own is in the code.
+/// Start of the names of functions in a kernel's section: the compiler's helpers (`$__internal_`), such as the slow
+/// path of a division, and functions that only this kernel calls (`$KERNEL$FUNCTION`). For sm_90, NVRTC 12.6 records
+/// the frame of the kernel for them; their own is in the code.
 const WITHIN: &str = "$";
 
 /// Largest frame of a function other than a kernel, by code section: from the attributes, and from the code after the

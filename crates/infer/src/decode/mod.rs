@@ -24,8 +24,8 @@
 //! finer than 8 bits. Logits of random models differ from 64-bit floats by 3 to 5 parts in 10,000, those with weights
 //! in floats by less than 1. All sums have a fixed order: the same model, calls, options and device give the same bits.
 //!
-//! A [`Batch`] of up to 5 sessions gives each the bits that it has alone with a graph. Steps of 6 or more compute products on the
-//! tensor cores, with vectors and weights rounded to halves as for prompts; [`BatchOptions`] sets the number.
+//! A [`Batch`] of up to 5 sessions gives each the bits that it has alone with a graph. Steps of 6 or more compute
+//! products on the tensor cores, with vectors and weights rounded to halves as for prompts; [`BatchOptions`] sets the number.
 
 mod batch;
 mod convolution;

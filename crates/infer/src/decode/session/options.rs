@@ -14,8 +14,9 @@ pub enum Layers {
     #[default]
     Graph,
     /// One launch, for models whose matrices are in F16; in Q4_K, Q6_K, Q5_0 and Q8_0, as `Q4_K_M` mixes them; or in
-    /// Q5_K, Q6_K, Q5_1 and Q8_0, as `Q5_K_M` does. Its blocks wait for each other. No other work may run on the GPU at the same time: it would take the place of blocks for
-    /// which others wait, and after some seconds the launch ends with a trap.
+    /// Q5_K, Q6_K, Q5_1 and Q8_0, as `Q5_K_M` does. Its blocks wait for each other. No other work may run on the GPU
+    /// at the same time: it would take the place of blocks for which others wait, and after some seconds the launch
+    /// ends with a trap.
     Persistent,
     /// One launch where that was measured to be faster: on Hopper GPUs. Otherwise, and for models that have no such
     /// launch, a graph. Not for several sessions at the same time.
