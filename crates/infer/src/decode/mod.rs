@@ -25,7 +25,8 @@
 //! in floats by less than 1. All sums have a fixed order: the same model, calls, options and device give the same bits.
 //!
 //! A [`Batch`] of up to 5 sessions gives each the bits that it has alone with a graph. Steps of 6 or more compute
-//! products on the tensor cores, with vectors and weights rounded to halves as for prompts; [`BatchOptions`] sets the number.
+//! products on the tensor cores, with vectors and weights rounded to halves as for prompts; [`BatchOptions`] sets
+//! the number.
 
 mod batch;
 mod convolution;
