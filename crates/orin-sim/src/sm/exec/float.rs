@@ -26,7 +26,7 @@ impl SignMask {
     }
 
     #[inline(always)]
-    pub(super) fn value(self, x: u32) -> f32 {
+    fn value(self, x: u32) -> f32 {
         f32::from_bits(self.bits(x))
     }
 }
@@ -35,24 +35,6 @@ impl SignMask {
 #[inline(always)]
 fn canonical(x: f32) -> u32 {
     if x.is_nan() { single::NAN } else { x.to_bits() }
-}
-
-/// FFMA of one lane, rounded to nearest.
-#[inline(always)]
-pub(super) fn ffma_of(a: f32, b: f32, c: f32) -> u32 {
-    canonical(a.mul_add(b, c))
-}
-
-/// FADD of one lane, rounded to nearest.
-#[inline(always)]
-pub(super) fn fadd_of(a: f32, b: f32) -> u32 {
-    canonical(a + b)
-}
-
-/// FMUL of one lane, rounded to nearest.
-#[inline(always)]
-pub(super) fn fmul_of(a: f32, b: f32) -> u32 {
-    canonical(a * b)
 }
 
 /// Returns whether a result is rounded to nearest without flushing and saturation.
@@ -76,7 +58,9 @@ fn saturated(i: &Instruction, x: u32) -> u32 {
 pub(super) fn ffma(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let (sa, sb, sc) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign), SignMask::of(i.c_sign));
     if plain(i) && !i.bit(field::FMZ) {
-        return map3(context, warp, i, active, |a, b, c| ffma_of(sa.value(a), sb.value(b), sc.value(c)));
+        return map3(context, warp, i, active, |a, b, c| {
+            canonical(sa.value(a).mul_add(sb.value(b), sc.value(c)))
+        });
     }
     ffma_rounded(context, warp, i, active, [sa, sb, sc])
 }
@@ -101,7 +85,7 @@ fn ffma_rounded(
 pub(super) fn fadd(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
     if plain(i) {
-        return map2(context, warp, i, active, |a, b| fadd_of(sa.value(a), sb.value(b)));
+        return map2(context, warp, i, active, |a, b| canonical(sa.value(a) + sb.value(b)));
     }
     fadd_rounded(context, warp, i, active, sa, sb)
 }
@@ -124,7 +108,7 @@ pub(super) fn fmul(context: &Context, warp: &mut Warp, i: &Instruction, active: 
     let (sa, sb) = (SignMask::of(i.a_sign()), SignMask::of(i.b_sign));
     // Scale 4 is a factor of one.
     if plain(i) && !i.bit(field::FMZ) && i.bits(field::SCALE) == 4 {
-        return map2(context, warp, i, active, |a, b| fmul_of(sa.value(a), sb.value(b)));
+        return map2(context, warp, i, active, |a, b| canonical(sa.value(a) * sb.value(b)));
     }
     fmul_rounded(context, warp, i, active, sa, sb)
 }

@@ -39,15 +39,6 @@ pub(super) fn imad_high(context: &Context, warp: &mut Warp, i: &Instruction, act
     wide(context, warp, i, active, true)
 }
 
-/// IMAD.WIDE of one lane without negation and carry. Returns low and high word.
-#[inline(always)]
-pub(super) fn wide_of(signed: bool, a: u32, b: u32, [low, high]: [u32; 2]) -> (u32, u32) {
-    let product = int::multiply_wide(a, b, signed);
-    let sum = product.wrapping_add(u64::from(low) | u64::from(high) << 32);
-    // CAST: the halves of the sum.
-    (sum as u32, (sum >> 32) as u32)
-}
-
 #[inline(always)]
 fn wide(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, high: bool) -> Outcome {
     let mut room = [0; 32];
@@ -63,7 +54,10 @@ fn wide(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, high: 
     let (mut low, mut top, mut carries) = ([0; 32], [0; 32], 0);
     if !extended && !negate && i.target_predicate(field::TARGET) == PT {
         for lane in 0..32 {
-            (low[lane], top[lane]) = wide_of(signed, a[lane], b[lane], [c_low[lane], c_high[lane]]);
+            let product = int::multiply_wide(a[lane], b[lane], signed);
+            let sum = product.wrapping_add(u64::from(c_low[lane]) | u64::from(c_high[lane]) << 32);
+            // CAST: the halves of the sum.
+            (low[lane], top[lane]) = (sum as u32, (sum >> 32) as u32);
         }
     } else {
         for lane in 0..32 {
@@ -85,17 +79,10 @@ fn wide(context: &Context, warp: &mut Warp, i: &Instruction, active: u32, high: 
     Ok(())
 }
 
-/// Returns the masks with which [`iadd3_of`] negates operands.
+/// Returns the masks with which a sum without carries negates operands: `(x ^ flip) - flip`.
 #[inline(always)]
 pub(super) fn flips(negate: [bool; 3]) -> [u32; 3] {
     negate.map(|negate| if negate { !0 } else { 0 })
-}
-
-/// IADD3 of one lane without carries.
-#[inline(always)]
-pub(super) fn iadd3_of([a, b, c]: [u32; 3], flips: [u32; 3]) -> u32 {
-    let signed = |x: u32, flip: u32| (x ^ flip).wrapping_sub(flip);
-    signed(a, flips[0]).wrapping_add(signed(b, flips[1])).wrapping_add(signed(c, flips[2]))
 }
 
 #[inline(always)]
@@ -104,7 +91,10 @@ pub(super) fn iadd3(context: &Context, warp: &mut Warp, i: &Instruction, active:
     let (carry, second) = (i.target_predicate(field::TARGET), i.target_predicate(field::TARGET_2));
     if !i.bit(field::EXTENDED) && carry == PT && second == PT {
         let flips = flips(negate);
-        return map3(context, warp, i, active, |a, b, c| iadd3_of([a, b, c], flips));
+        return map3(context, warp, i, active, |a, b, c| {
+            let signed = |x: u32, flip: u32| (x ^ flip).wrapping_sub(flip);
+            signed(a, flips[0]).wrapping_add(signed(b, flips[1])).wrapping_add(signed(c, flips[2]))
+        });
     }
     let (mut room_b, mut room_c) = ([0; 32], [0; 32]);
     let b = context.values(warp, i.b, &mut room_b)?;
@@ -164,7 +154,7 @@ pub(super) fn lop3(context: &Context, warp: &mut Warp, i: &Instruction, active: 
 
 /// Returns one mask per row of a truth table.
 #[inline(always)]
-pub(super) fn truth_rows(lut: u8) -> [u32; 8] {
+fn truth_rows(lut: u8) -> [u32; 8] {
     let mut rows = [0; 8];
     for (row, mask) in rows.iter_mut().enumerate() {
         *mask = if lut >> row & 1 != 0 { !0 } else { 0 };
@@ -174,7 +164,7 @@ pub(super) fn truth_rows(lut: u8) -> [u32; 8] {
 
 /// Looks up row 4a + 2b + c of a truth table for each bit, without a branch.
 #[inline(always)]
-pub(super) fn by_table(rows: &[u32; 8], a: u32, b: u32, c: u32) -> u32 {
+fn by_table(rows: &[u32; 8], a: u32, b: u32, c: u32) -> u32 {
     let by_c = |row: usize| rows[row] & !c | rows[row + 1] & c;
     let by_b = |row: usize| by_c(row) & !b | by_c(row + 2) & b;
     by_b(0) & !a | by_b(4) & a

@@ -31,7 +31,7 @@ pub(super) enum Half {
 
 /// Returns the access pattern of the half warp that begins at lane `first`.
 #[inline(always)]
-pub(super) fn half<T: Copy + Into<u64>>(addresses: &[T; 32], first: usize) -> Half {
+fn half<T: Copy + Into<u64>>(addresses: &[T; 32], first: usize) -> Half {
     let start = addresses[first].into();
     let (mut run, mut same) = (0, 0);
     for (step, &at) in (0u64..).zip(&addresses[first..first + 16]) {

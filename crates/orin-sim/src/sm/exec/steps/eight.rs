@@ -406,31 +406,14 @@ mod avx2 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    #[cfg(target_arch = "x86_64")]
+    use crate::sm::exec::steps::tests::SPECIAL;
 
     /// Values with many special cases.
     #[cfg(target_arch = "x86_64")]
     fn samples() -> Vec<Part> {
-        let words = [
-            0,
-            1,
-            2,
-            0x7fff_ffff,
-            0x8000_0000,
-            !0,
-            0x3f80_0000,
-            0xbf80_0000,
-            0x7f80_0000,
-            0xff80_0000,
-            0x7fc0_0000,
-            0x7f80_0001,
-            0x0080_0000,
-            0x0000_0fff,
-            0x4b00_0001,
-            0x3eaa_aaab,
-        ];
-        (0..64)
-            .map(|at| core::array::from_fn(|lane| words[(at * 5 + lane * (at % 7 + 1)) % words.len()]))
-            .collect()
+        let word = |at: usize| SPECIAL[at % SPECIAL.len()];
+        (0..64).map(|at| core::array::from_fn(|lane| word(at * 5 + lane * (at % 7 + 1)))).collect()
     }
 
     /// All operations on three values.

@@ -5,9 +5,9 @@
 //! operands, and a *run* is a sequence of steps of which only the last may jump. Each handler is compiled by itself,
 //! for the processor's vector extensions: the compiler vectorises small functions better than the arms of a loop.
 //!
-//! Most handlers call the interpreter's function of an instruction. The most frequent forms have handlers of their own
-//! that call the same functions of one lane. Faults, the order of instructions, fuel and turns are those of the
-//! interpreter. It executes what may stop a warp, and all jumps other than BRA.
+//! Most handlers call the interpreter's function of an instruction. The most frequent forms have handlers of their own,
+//! which compute eight lanes at a time; a test compares them with the interpreter. Faults, the order of instructions,
+//! fuel and turns are those of the interpreter. It executes what may stop a warp, and all jumps other than BRA.
 
 #[allow(clippy::needless_range_loop, reason = "adapters of iterators take closures, which have no vectors")]
 mod arithmetic;

@@ -19,6 +19,28 @@ const BANK: u64 = 0x2_0000_0000;
 const DATA: u64 = 0x3_0000_0000;
 const SHARED_BYTES: u32 = 1024;
 
+/// Words that are special as integers or floats.
+pub(super) const SPECIAL: [u32; 18] = [
+    0,
+    1,
+    2,
+    31,
+    32,
+    !0,
+    0x7fff_ffff,
+    0x8000_0000,
+    0x3f80_0000,
+    0xbf80_0000,
+    0x7f80_0000,
+    0xff80_0000,
+    0x7fc0_0000,
+    0x7f80_0001,
+    1 << 23,
+    0x0000_0fff,
+    0x4b00_0001,
+    0x3eaa_aaab,
+];
+
 /// A sequence of numbers (SplitMix64).
 struct Numbers(u64);
 
@@ -33,26 +55,8 @@ impl Numbers {
 
     /// A word; half of them are special as integers or floats.
     fn word(&mut self) -> u32 {
-        let special = [
-            0,
-            1,
-            31,
-            32,
-            !0,
-            0x7fff_ffff,
-            0x8000_0000,
-            0x3f80_0000,
-            0xbf80_0000,
-            0x7f80_0000,
-            0xff80_0000,
-            0x7fc0_0000,
-            0x7f80_0001,
-            1 << 23,
-            0x0000_0fff,
-            0x4b00_0001,
-        ];
         if self.next().is_multiple_of(2) {
-            special[self.next() as usize % special.len()]
+            SPECIAL[self.next() as usize % SPECIAL.len()]
         } else {
             self.next()
         }
