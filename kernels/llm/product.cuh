@@ -453,8 +453,8 @@ struct Bench {
 
 // All batches of a block, from batch `start` on; `parity` says which of the bench's sums are free. `fill` brings the
 // vector to `memory`, for all warps, and returns its factor; what does not depend on the vector comes before it.
-// `copy(to)` starts the copy of
-// the warp's next tile to place `to`, or makes a note of it; `pump()` comes before the wait for a tile.
+// `copy(to)` starts the copy of the warp's next tile to place `to`, or makes a note of it; `pump()` comes before the wait
+// for a tile.
 template <class F, class R, class Link, class Fill, class Copy, class Pump>
 static __device__ void consume(const ProductParams& p, const Bands& l, const Portion& own_tiles, u32 start, u32& parity,
                                const u8* memory, Bench& bench, R& ring, u32 lane, const Link& link, Fill fill,

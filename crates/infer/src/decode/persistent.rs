@@ -7,7 +7,8 @@
 
 use tegra_hcq::{Arg, Buffer, GraphBuilder, Kernel, Program};
 
-use super::engine::{BLOCK, Inner, STAGES, WARPS, tiles_bytes, vector_bytes};
+use super::engine::{BLOCK, Inner, STAGES, WARPS, vector_bytes};
+use super::pack::Unit;
 use super::places::Addresses;
 use super::session::Layers;
 use super::stages::{ProductCall, Stage};
@@ -93,8 +94,7 @@ impl Form {
         let program = Program::load_fitting(&engine.device, &cubins!("llm/decode"))?;
         let of = |prefix: &str, stages: usize| {
             let kernel = program.kernel(&format!("decode_{prefix}{}_{}", self.name, engine.lanes()))?;
-            let tile = self.formats.iter().map(|format| tiles_bytes(*format, 1) / WARPS).max();
-            let tile = tile.unwrap_or(0);
+            let tile = self.formats.iter().map(|format| Unit::of(*format).tile_bytes()).max().unwrap_or(0);
             // A tile that is no multiple begins as far from one as in memory.
             let shift = if tile.is_multiple_of(PLACE_ALIGNMENT) { 0 } else { PLACE_ALIGNMENT - 16 };
             let place = (tile + shift).next_multiple_of(PLACE_ALIGNMENT);
@@ -233,13 +233,9 @@ impl Plan {
         self.result = product.output;
         product.output = self.renewed(product.output);
         let format = self.form.formats.iter().position(|format| *format == place.block);
-        let before = self.products.last().filter(|before| {
-            let vector = |of: &DecodeProduct| {
-                (of.product.input, of.product.branch, of.product.before, of.product.norm_weight)
-            };
-            let own = (product.input, product.branch, product.before, product.norm_weight);
-            self.attention == 0 && vector(before) == own
-        });
+        let vector = |of: &ProductParams| (of.input, of.branch, of.before, of.norm_weight);
+        let reads_it = |before: &&DecodeProduct| vector(&before.product) == vector(&product);
+        let before = self.products.last().filter(|before| self.attention == 0 && reads_it(before));
         let sms = word(engine.sms)?;
         // The blocks after those that have batches of the product before.
         let first = before.map_or(0, |before| {
