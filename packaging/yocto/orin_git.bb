@@ -14,7 +14,7 @@ S = "${WORKDIR}/git"
 inherit cargo cargo-update-recipe-crates bash-completion
 require ${BPN}-crates.inc
 
-CARGO_BUILD_FLAGS:append = " --package orin-tool --package orin-libcuda --package tegra-hcq-capi"
+CARGO_BUILD_FLAGS:append = " --package orin-tool --package orin-libcuda --package orin-libcudart --package tegra-hcq-capi"
 
 # ${B} has the programs and libraries of cargo's folder for the target.
 do_install() {
@@ -22,6 +22,8 @@ do_install() {
     install -D -m 0755 $built/orin ${D}${bindir}/orin
     # Not in ${libdir}: NVIDIA's libcuda.so.1 stays the one that programs find. `orin cuda` looks here.
     install -D -m 0755 $built/libcuda.so ${D}${libdir}/orin/cuda/libcuda.so.1
+    install -D -m 0755 $built/libcudart.so ${D}${libdir}/orin/cuda/libcudart.so.12
+    install -D -m 0755 $built/libcudart.so ${D}${libdir}/orin/cuda/libcudart.so.13
     install -D -m 0755 $built/libtegra_hcq_capi.so ${D}${libdir}/libtegra_hcq.so.1
     ln -s libtegra_hcq.so.1 ${D}${libdir}/libtegra_hcq.so
     install -D -m 0644 ${S}/crates/tegra-hcq-capi/include/tegra_hcq.h ${D}${includedir}/tegra_hcq.h
@@ -29,7 +31,7 @@ do_install() {
 
 PACKAGE_BEFORE_PN = "libtegra-hcq"
 FILES:libtegra-hcq = "${libdir}/libtegra_hcq.so.1"
-FILES:${PN} += "${libdir}/orin/cuda/libcuda.so.1"
-# No program may get this library as a dependency.
-PRIVATE_LIBS = "libcuda.so.1"
+FILES:${PN} += "${libdir}/orin/cuda/*"
+# No program may get these libraries as a dependency.
+PRIVATE_LIBS = "libcuda.so.1 libcudart.so.12 libcudart.so.13"
 INSANE_SKIP:${PN} += "libdir"

@@ -53,7 +53,7 @@ early_api! {
             static ONCE: Once = Once::new();
             ONCE.call_once(|| eprintln!(concat!(
                 "libcuda (orin): this program contains NVIDIA's CUDA runtime, which works with NVIDIA's driver only: \
-                 build it against the driver API (nvcc -cudart none), see ",
+                 link it with nvcc -cudart shared, see ",
                 env!("CARGO_PKG_REPOSITORY"),
                 "/blob/main/docs/cuda.md"
             )));

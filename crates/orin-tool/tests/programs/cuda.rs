@@ -48,6 +48,14 @@ fn a_program_runs_and_its_calls_are_traced() {
     assert!(calls.contains(" cuInit CUDA_SUCCESS\n") && calls.contains(" cuLaunchKernel CUDA_SUCCESS\n"));
 }
 
+/// The driver's library and the run time, which is beside it, have the names that programs look for.
+#[test]
+fn programs_find_the_libraries_by_all_names() {
+    let output = cuda(&["--device", "sim"], &["sh", "-c", "ls \"${LD_LIBRARY_PATH%%:*}\""]);
+    let names = "libcuda.so\nlibcuda.so.1\nlibcudart.so.12\nlibcudart.so.13\n";
+    assert!(text(&output.stdout).ends_with(names), "{}", text(&output.stdout));
+}
+
 #[test]
 fn checks_find_three_elements_too_many() {
     let folder = tempfile::tempdir().unwrap();
@@ -241,7 +249,7 @@ fn wrong_uses_are_refused_before_the_start() {
     let output = Command::new(copy).args(["cuda", "--", "true"]).env_remove("ORIN_LIBCUDA").output().unwrap();
     let errors = text(&output.stderr);
     if !Path::new("/usr/local/lib/orin/cuda/libcuda.so.1").exists() {
-        assert!(errors.contains("run `cargo build --release -p orin-libcuda`"), "{errors}");
+        assert!(errors.contains("run `cargo build --release -p orin-libcuda -p orin-libcudart`"), "{errors}");
         assert_eq!(output.status.code(), Some(2));
     }
 }

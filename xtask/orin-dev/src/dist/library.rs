@@ -22,6 +22,9 @@ const STATIC_LIBS: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 /// Where `orin cuda` looks for the CUDA library, below the prefix of `orin`. The dynamic linker does not search there,
 /// so a program gets this library instead of NVIDIA's only if it is asked for.
 pub(super) const CUDA: &str = "lib/orin/cuda/libcuda.so.1";
+/// Where it looks for CUDA's run-time library, in both versions.
+pub(super) const CUDA_RUNTIMES: [&str; 2] =
+    ["lib/orin/cuda/libcudart.so.12", "lib/orin/cuda/libcudart.so.13"];
 
 /// The folder of libraries below a prefix, unless the user names another one.
 pub(super) const LIB: &str = "lib";
@@ -50,8 +53,8 @@ pub(super) struct Library {
     pub(super) shared: Vec<u8>,
     /// The C library, to be linked statically.
     pub(super) archive: Vec<u8>,
-    /// `libcuda.so.1`, if it was asked for.
-    pub(super) cuda: Option<Vec<u8>>,
+    /// `libcuda.so.1` and the run-time library, if they were asked for.
+    pub(super) cuda: Option<[Vec<u8>; 2]>,
 }
 
 /// What to build.
@@ -120,7 +123,7 @@ pub(super) fn build(root: &Path, toolchain: Toolchain, wanted: Wanted) -> Result
     let mut command = toolchain.command(root);
     command.args(["--package", "tegra-hcq-capi", "--lib"]);
     if wanted == Wanted::All {
-        command.args(["--package", "orin-libcuda"]);
+        command.args(["--package", "orin-libcuda", "--package", "orin-libcudart"]);
     }
     let output = command.spawn().and_then(std::process::Child::wait_with_output).context("starting cargo")?;
     ensure!(output.status.success(), "the build failed: see above");
@@ -130,7 +133,10 @@ pub(super) fn build(root: &Path, toolchain: Toolchain, wanted: Wanted) -> Result
         fs::read(&path).with_context(|| format!("reading {}", path.display()))
     };
     let c = "tegra_hcq_capi";
-    let cuda = (wanted == Wanted::All).then(|| read("cuda", "so")).transpose()?;
+    let cuda = match wanted {
+        Wanted::C => None,
+        Wanted::All => Some([read("cuda", "so")?, read("cudart", "so")?]),
+    };
     let library = Library { shared: read(c, "so")?, archive: read(c, "a")?, cuda };
     if toolchain.target == Target::Arm64 {
         let glibc = library.glibc()?;
@@ -159,7 +165,7 @@ fn library(messages: &[u8], name: &str, extension: &str) -> Option<PathBuf> {
 impl Library {
     /// The oldest C library that runs the shared libraries.
     pub(super) fn glibc(&self) -> Result<glibc::Version> {
-        let shared = std::iter::once(&self.shared).chain(&self.cuda);
+        let shared = std::iter::once(&self.shared).chain(self.cuda.iter().flatten());
         let needed: Vec<_> = shared.map(|content| glibc::needed(content)).collect::<Result<_>>()?;
         needed.into_iter().max().flatten().context("the libraries use no C library")
     }
@@ -173,7 +179,10 @@ impl Library {
             ("include/tegra_hcq.h".to_owned(), header, 0o644),
             (format!("{libdir}/pkgconfig/tegra_hcq.pc"), pkg_config(libdir).into_bytes(), 0o644),
         ];
-        files.extend(self.cuda.iter().map(|content| (CUDA.to_owned(), content.clone(), 0o755)));
+        if let Some([driver, runtime]) = &self.cuda {
+            files.push((CUDA.to_owned(), driver.clone(), 0o755));
+            files.extend(CUDA_RUNTIMES.map(|name| (name.to_owned(), runtime.clone(), 0o755)));
+        }
         Ok(files)
     }
 }
@@ -225,8 +234,9 @@ mod tests {
     #[test]
     fn files_are_below_the_prefix_and_linkers_find_the_library() {
         let folder = tempfile::tempdir().expect("a folder");
-        let [shared, archive, cuda] = ["so", "a", "cuda"].map(|content| content.as_bytes().to_vec());
-        let library = Library { shared, archive, cuda: Some(cuda) };
+        let [shared, archive, cuda, runtime] =
+            ["so", "a", "cuda", "cudart"].map(|content| content.as_bytes().to_vec());
+        let library = Library { shared, archive, cuda: Some([cuda, runtime]) };
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         for (name, content, mode) in library.files(root, LIB).expect("the header exists") {
             put(folder.path(), &name, &content, mode).expect("a new file");
@@ -238,6 +248,9 @@ mod tests {
         // Folders that the dynamic linker searches get no libcuda.so.1.
         assert_eq!(fs::read(folder.path().join(CUDA)).expect("the library"), b"cuda");
         assert!(!folder.path().join("lib/libcuda.so.1").exists());
+        for name in CUDA_RUNTIMES {
+            assert_eq!(fs::read(folder.path().join(name)).expect("the library"), b"cudart");
+        }
         assert!(pkg_config(LIB).starts_with("prefix=${pcfiledir}/../..\nlibdir=${prefix}/lib\n"));
         let deep = pkg_config("lib/aarch64-linux-gnu");
         assert!(deep.starts_with("prefix=${pcfiledir}/../../..\nlibdir=${prefix}/lib/aarch64-linux-gnu\n"));

@@ -1,0 +1,23 @@
+#![doc = include_str!("../README.md")]
+#![allow(clippy::too_many_arguments, reason = "CUDA's interface has calls with eleven")]
+#![allow(non_snake_case, reason = "the functions have CUDA's names")]
+
+mod call;
+mod copy;
+mod device;
+mod driver;
+mod error;
+mod graph;
+mod launch;
+mod memory;
+mod register;
+
+pub use copy::*;
+pub use device::*;
+pub use error::*;
+pub use graph::*;
+pub use launch::*;
+pub use memory::*;
+pub use register::*;
+
+include!(concat!(env!("OUT_DIR"), "/functions.rs"));
