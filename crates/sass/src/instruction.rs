@@ -151,8 +151,9 @@ impl Instruction {
     /// Returns the word that the instruction was decoded from.
     #[inline(always)]
     pub fn word(&self) -> u128 {
-        let [low, high] = self.halves.map(u128::from);
-        low | high << 64
+        // Not `map`: functions compiled for vector extensions do not inline it.
+        let [low, high] = self.halves;
+        u128::from(low) | u128::from(high) << 64
     }
 
     /// Returns the highest general register that the instruction reads or writes.

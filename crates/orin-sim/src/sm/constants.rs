@@ -71,6 +71,11 @@ impl Constants {
         constants
     }
 
+    /// Returns the bytes of a bank that any load may read.
+    pub(super) fn readable(&self, bank: usize) -> &[u8] {
+        &self.banks[bank]
+    }
+
     /// Returns `N` bytes of a bank.
     #[inline(always)]
     fn bytes<const N: usize>(&self, bank: u8, offset: u32) -> Result<[u8; N], SmFaultCause> {

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use sass::Refusal;
 
 use super::constants::Constants;
-use super::exec::steps::{Pool, Step, Steps, is_supported};
+use super::exec::steps::{Compiled, Frame, Pool, Run, Source, Steps, is_supported};
 use super::fetched::Fetched;
 use super::warp::Row;
 use super::{SmFaultCause, SmOptions, Sms, Tier};
@@ -42,6 +42,8 @@ struct Page {
     /// Source bytes.
     bytes: Vec<u8>,
     slots: Box<[Slot]>,
+    /// Code generated from them.
+    compiled: Compiled,
 }
 
 impl Page {
@@ -56,7 +58,7 @@ impl Page {
             Ok(Fetched::new(instruction, number, tools, options.profile.is_some()))
         });
         let slots = slots.collect();
-        Self { bytes, slots }
+        Self { bytes, slots, compiled: Compiled::default() }
     }
 }
 
@@ -106,8 +108,9 @@ impl CodeCache {
 }
 
 /// An empty page, which no fetch reaches.
-static NONE: LazyLock<Arc<Page>> =
-    LazyLock::new(|| Arc::new(Page { bytes: Vec::new(), slots: Box::default() }));
+static NONE: LazyLock<Arc<Page>> = LazyLock::new(|| {
+    Arc::new(Page { bytes: Vec::new(), slots: Box::default(), compiled: Compiled::default() })
+});
 
 /// A page of a grid's code.
 #[derive(Debug)]
@@ -132,6 +135,8 @@ pub(crate) struct Program {
     tier: Tier,
     /// Constants of prepared runs.
     pool: Pool,
+    /// Operands of generated code.
+    frame: Box<Frame>,
     /// Registers per thread of the launch.
     registers: u32,
     memory: View,
@@ -149,6 +154,7 @@ impl Program {
             pages: Vec::new(),
             tier,
             pool: Pool::default(),
+            frame: Frame::new(),
             registers,
             memory,
             sms,
@@ -166,22 +172,24 @@ impl Program {
         core::mem::replace(&mut self.tier, tier)
     }
 
-    /// Returns the steps of the run at `pc`, the slots from there on, and the rows of constants; `None` if the
-    /// interpreter must execute the instruction there.
+    /// Returns the run at `pc`, the rows of constants and the frame of generated code; `None` if the interpreter must
+    /// execute the instruction there.
     #[inline(always)]
     pub(super) fn run_at(
         &mut self,
         pc: u64,
         constants: &Constants,
-    ) -> Option<(&[Step], &[Slot], &mut [Row])> {
+    ) -> Option<(Run<'_>, &mut [Row], &mut Frame)> {
         if pc / PAGE_BYTES != self.number || !pc.is_multiple_of(16) {
             return None;
         }
         let Opened { page, steps, .. } = &mut self.pages[self.current];
+        let Page { slots, compiled, .. } = &**page;
+        let (registers, eager) = (self.registers, self.tier == Tier::Both);
+        let source = Source { slots, compiled, registers, constants, eager };
         // CAST: 8 bits.
-        let at = (pc / 16) as usize % PER_PAGE;
-        let steps = steps.run_at(&page.slots, at, self.registers, &mut self.pool, constants)?;
-        Some((steps, &page.slots[at..], self.pool.rows()))
+        let run = steps.run_at(&source, (pc / 16) as usize % PER_PAGE, &mut self.pool)?;
+        Some((run, self.pool.rows(), &mut self.frame))
     }
 
     /// Returns the instruction at `pc`.

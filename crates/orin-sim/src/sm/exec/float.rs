@@ -11,10 +11,13 @@ use crate::sm::numeric::{FloatCompare, Rounding, f32 as single};
 use crate::sm::warp::{Row, Warp};
 
 /// A sign modifier as masks to AND and to XOR.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct SignMask(pub(super) u32, pub(super) u32);
 
 impl SignMask {
+    /// No modifier.
+    pub(super) const NONE: Self = Self(!0, 0);
+
     #[inline(always)]
     pub(super) fn of(sign: Sign) -> Self {
         Self(if sign.absolute { 0x7fff_ffff } else { !0 }, if sign.negate { 0x8000_0000 } else { 0 })

@@ -61,7 +61,7 @@ impl Format {
     }
 
     /// Returns the number of data registers.
-    fn words(self) -> u8 {
+    pub(super) fn words(self) -> u8 {
         // CAST: at most 4.
         self.bytes.div_ceil(4) as u8
     }

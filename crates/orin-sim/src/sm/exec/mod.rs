@@ -215,7 +215,7 @@ fn run_loop(
                 }
             }
             Tier::Both => {
-                if steps::compare(program, context, warp, spent)? {
+                if steps::compare(program, context, warp, limit - spent.warp, spent)? {
                     continue;
                 }
             }

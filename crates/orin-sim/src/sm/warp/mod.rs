@@ -237,6 +237,12 @@ impl Warp {
         self.row_mut(register)[lane] = value;
     }
 
+    /// Returns the registers, the predicates and the uniform registers for generated code.
+    #[inline(always)]
+    pub(super) fn pointers(&mut self) -> (*mut Row, *mut u32, *const u32) {
+        (self.registers.as_mut_ptr(), self.predicates.as_mut_ptr(), self.path.uniform.as_ptr())
+    }
+
     /// Returns the register `step` after `register` in a group; RZ for RZ.
     #[inline(always)]
     pub(crate) fn next(register: u8, step: u8) -> u8 {

@@ -1,235 +1,294 @@
-//! Handlers of the most frequent forms of arithmetic.
+//! Operations that compute each lane by itself and never fail.
+//!
+//! [`Lanewise::compute`] has the semantics of each, for any values with the operations of [`Lanes`]: eight lanes at a
+//! time in a handler, or the nodes of a graph from which machine code is generated.
 
-use sass::Predicate;
+use sass::{PT, Predicate};
 
-use super::eight::{Eight, lanes_of, part, write};
+use super::eight::{Eight, Lanes, lanes_of, part, write};
 use super::{Machine, Step};
-use crate::sm::exec::combine;
 use crate::sm::numeric::f32 as single;
-use crate::sm::warp::Warp;
+use crate::sm::warp::{Row, Warp};
 
-impl Machine<'_, '_> {
-    /// Writes the active lanes of a register.
+/// An operation on lanes. Fields of the step that are not its operands are named where they are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lanewise {
+    Ffma,
+    FfmaSigned,
+    Fadd,
+    Fmul,
+    FloatEqual,
+    FloatLess,
+    FloatAtMost,
+    Imad,
+    ImadWide,
+    ImadWideSigned,
+    Iadd3,
+    Iadd3Signed,
+    Iadd3Carries,
+    And,
+    Or,
+    Xor,
+    Lop3,
+    ShiftLeft,
+    ShiftRight,
+    ShiftRightSigned,
+    Lea,
+    Copy,
+    Sel,
+    Equal,
+    Below,
+    Permute,
+}
+
+/// What an operation reads and writes.
+pub(super) struct Operands {
+    pub(super) a: bool,
+    pub(super) b: bool,
+    pub(super) c: bool,
+    /// The upper words of C.
+    pub(super) upper: bool,
+    /// How many predicates.
+    pub(super) predicates: usize,
+    /// The register D.
+    pub(super) d: bool,
+    /// The register after D.
+    pub(super) above: bool,
+    /// The destination predicates.
+    pub(super) targets: bool,
+}
+
+/// Values of the operands.
+pub(super) struct Inputs<V> {
+    pub(super) a: V,
+    pub(super) b: V,
+    pub(super) c: V,
+    pub(super) upper: V,
+    pub(super) predicates: [V; 2],
+}
+
+/// Results; those that an operation does not have are 0.
+pub(super) struct Outputs<V> {
+    pub(super) d: V,
+    pub(super) above: V,
+    pub(super) targets: [V; 2],
+}
+
+impl Lanewise {
+    /// Returns what the operation reads and writes.
     #[inline(always)]
-    pub(super) fn put<V: Eight>(&mut self, register: u8, values: [V; 4]) -> bool {
-        write(self.warp.row_mut(register), self.active, values);
-        true
+    pub(super) const fn operands(self) -> Operands {
+        let (a, b, c) = match self {
+            Self::ShiftLeft => (true, false, false),
+            Self::ShiftRight | Self::ShiftRightSigned | Self::Copy => (false, true, false),
+            Self::Permute => (true, false, true),
+            Self::Fadd | Self::Fmul | Self::FloatEqual | Self::FloatLess | Self::FloatAtMost => {
+                (true, true, false)
+            }
+            Self::And | Self::Or | Self::Xor | Self::Lea | Self::Sel | Self::Equal | Self::Below => {
+                (true, true, false)
+            }
+            _ => (true, true, true),
+        };
+        let compares = matches!(
+            self,
+            Self::FloatEqual | Self::FloatLess | Self::FloatAtMost | Self::Equal | Self::Below
+        );
+        let wide = matches!(self, Self::ImadWide | Self::ImadWideSigned);
+        let carries = matches!(self, Self::Iadd3Carries);
+        let predicates = if carries { 2 } else { (compares || matches!(self, Self::Sel)) as usize };
+        Operands { a, b, c, upper: wide, predicates, d: !compares, above: wide, targets: compares || carries }
+    }
+
+    /// Computes the results for some lanes.
+    #[inline(always)]
+    pub(super) fn compute<V: Lanes>(self, s: &Step, x: &Inputs<V>) -> Outputs<V> {
+        let (a, b, c) = (x.a, x.b, x.c);
+        match self {
+            Self::Ffma => value(canonical(a.fma(b, c))),
+            Self::FfmaSigned => value(canonical(signed(s, 0, a).fma(signed(s, 1, b), signed(s, 2, c)))),
+            Self::Fadd => value(canonical(signed(s, 0, a).add_float(signed(s, 1, b)))),
+            Self::Fmul => value(canonical(signed(s, 0, a).mul_float(signed(s, 1, b)))),
+            Self::FloatEqual => compared(s, x, a.equal_float(b)),
+            Self::FloatLess => compared(s, x, a.less_float(b)),
+            Self::FloatAtMost => compared(s, x, a.at_most_float(b)),
+            Self::Imad => value(a.mul(b).add(c)),
+            Self::ImadWide => imad_wide(x, false),
+            Self::ImadWideSigned => imad_wide(x, true),
+            Self::Iadd3 => value(a.add(b).add(c)),
+            // A mask for each operand, all ones to negate it.
+            Self::Iadd3Signed => {
+                let [x, y, z] = masks(s);
+                value(a.xor(x).sub(x).add(b.xor(y).sub(y)).add(c.xor(z).sub(z)))
+            }
+            Self::Iadd3Carries => iadd3_carries(s, x),
+            Self::And => value(a.and(b)),
+            Self::Or => value(a.or(b)),
+            Self::Xor => value(a.xor(b)),
+            Self::Lop3 => value(lop3(s.extra[0], a, b, c)),
+            Self::ShiftLeft => value(a.shift_left(s.extra[0] & 31)),
+            Self::ShiftRight => value(b.shift_right(s.extra[0] & 31)),
+            Self::ShiftRightSigned => value(b.shift_right_signed(s.extra[0] & 31)),
+            Self::Lea => value(a.shift_left(s.extra[0] & 31).add(b)),
+            Self::Copy => value(b),
+            Self::Sel => value(x.predicates[0].select(a, b)),
+            Self::Equal => compared(s, x, a.equal(b)),
+            // Field 4 inverts the sign bits for an unsigned comparison.
+            Self::Below => {
+                let flip = V::splat(s.extra[4]);
+                compared(s, x, a.xor(flip).below(b.xor(flip)))
+            }
+            // The bytes of A, and those of C.
+            Self::Permute => value(a.bytes(s.extra[0]).or(c.bytes(s.extra[1]))),
+        }
     }
 }
 
-/// Writes an expression of the operands, each of which is a part of a row. A macro, as all below: see `eight`.
-macro_rules! map {
-    ($m:ident, $s:ident, |$($operand:ident),+| $value:expr) => {{
-        $(let $operand = $m.row($s.$operand);)+
-        let mut out = [V::splat(0); 4];
-        for at in 0..4 {
-            $(let $operand = part::<V>($operand, at);)+
-            out[at] = $value;
-        }
-        $m.put($s.d, out)
-    }};
+/// The results of an operation that only writes D.
+#[inline(always)]
+fn value<V: Lanes>(d: V) -> Outputs<V> {
+    let zero = V::splat(0);
+    Outputs { d, above: zero, targets: [zero; 2] }
 }
-pub(super) use map;
 
-/// Sets predicates to the outcome of a comparison of A and B. Field 0 of the step is the predicate to combine with, 1
-/// the destinations, 2 the operation, 3 what inverts the outcome.
-macro_rules! compare {
-    ($m:ident, $s:ident, |$a:ident, $b:ident| $value:expr) => {{
-        let ($a, $b) = ($m.row($s.a), $m.row($s.b));
-        let mut outcome = 0;
-        for at in 0..4 {
-            let ($a, $b) = (part::<V>($a, at), part::<V>($b, at));
-            outcome |= $value.bits() << (8 * at);
-        }
-        set($m, $s, outcome)
-    }};
+/// The results of a comparison, combined with a predicate. Field 2 of the step is the operation, 3 inverts the outcome.
+#[inline(always)]
+fn compared<V: Lanes>(s: &Step, x: &Inputs<V>, outcome: V) -> Outputs<V> {
+    let (zero, with) = (V::splat(0), x.predicates[0]);
+    let outcome = outcome.xor(V::splat(s.extra[3]));
+    let combine = |outcome: V| match s.extra[2] {
+        0 => outcome.and(with),
+        1 => outcome.or(with),
+        _ => outcome.xor(with),
+    };
+    Outputs { d: zero, above: zero, targets: [combine(outcome), combine(outcome.xor(V::splat(!0)))] }
 }
-pub(super) use compare;
 
 /// Applies the sign with masks `2 * at` and `2 * at + 1` of the step.
 #[inline(always)]
-fn signed<V: Eight>(s: &Step, at: usize, x: V) -> V {
+fn signed<V: Lanes>(s: &Step, at: usize, x: V) -> V {
     x.and(V::splat(s.extra[2 * at])).xor(V::splat(s.extra[2 * at + 1]))
 }
 
 /// Replaces NaN by the canonical one.
 #[inline(always)]
-fn canonical<V: Eight>(x: V) -> V {
+fn canonical<V: Lanes>(x: V) -> V {
     x.is_nan().select(V::splat(single::NAN), x)
-}
-
-/// FFMA, rounded to nearest.
-#[inline(always)]
-pub(super) fn ffma<V: Eight>(m: &mut Machine, s: &Step) -> bool {
-    map!(m, s, |a, b, c| canonical(a.fma(b, c)))
-}
-
-/// FFMA with signs, rounded to nearest.
-#[inline(always)]
-pub(super) fn ffma_signed<V: Eight>(m: &mut Machine, s: &Step) -> bool {
-    map!(m, s, |a, b, c| canonical(signed(s, 0, a).fma(signed(s, 1, b), signed(s, 2, c))))
-}
-
-/// FADD, rounded to nearest.
-#[inline(always)]
-pub(super) fn fadd<V: Eight>(m: &mut Machine, s: &Step) -> bool {
-    map!(m, s, |a, b| canonical(signed(s, 0, a).add_float(signed(s, 1, b))))
-}
-
-/// FMUL, rounded to nearest.
-#[inline(always)]
-pub(super) fn fmul<V: Eight>(m: &mut Machine, s: &Step) -> bool {
-    map!(m, s, |a, b| canonical(signed(s, 0, a).mul_float(signed(s, 1, b))))
 }
 
 /// Returns the masks of the three operands of a sum.
 #[inline(always)]
-fn flips<V: Eight>(s: &Step) -> (V, V, V) {
-    (V::splat(s.extra[0]), V::splat(s.extra[1]), V::splat(s.extra[2]))
-}
-
-/// IADD3 without carries; the step has a mask for each operand, all ones to negate it.
-#[inline(always)]
-pub(super) fn iadd3_signed<V: Eight>(m: &mut Machine, s: &Step) -> bool {
-    let (x, y, z) = flips(s);
-    map!(m, s, |a, b, c| a.xor(x).sub(x).add(b.xor(y).sub(y)).add(c.xor(z).sub(z)))
+fn masks<V: Lanes>(s: &Step) -> [V; 3] {
+    [V::splat(s.extra[0]), V::splat(s.extra[1]), V::splat(s.extra[2])]
 }
 
 /// Compares as unsigned.
 #[inline(always)]
-fn below_unsigned<V: Eight>(a: V, b: V) -> V {
+fn below_unsigned<V: Lanes>(a: V, b: V) -> V {
     let top = V::splat(1 << 31);
     a.xor(top).below(b.xor(top))
 }
 
-/// IADD3 with carries. The step has a mask for each operand, all ones to complement it; then the predicates whose lanes
-/// are added, and the destinations of the carries.
+/// IADD3 with carries. The step has a mask for each operand, all ones to complement it. The predicates are added.
 #[inline(always)]
-pub(super) fn iadd3_carries<V: Eight>(m: &mut Machine, s: &Step) -> bool {
-    let (x, y, z) = flips(s);
-    let added = [m.warp.predicate(predicate(s.extra[3])), m.warp.predicate(predicate(s.extra[3] >> 4))];
-    let (a, b, c) = (m.row(s.a), m.row(s.b), m.row(s.c));
-    let (mut out, mut first, mut second) = ([V::splat(0); 4], 0, 0);
-    for at in 0..4 {
-        let mut sum = part::<V>(a, at).xor(x);
-        let one = V::splat(1);
-        let more = [
-            part::<V>(b, at).xor(y),
-            part::<V>(c, at).xor(z),
-            lanes_of::<V>(added[0] >> (8 * at)).and(one),
-            lanes_of::<V>(added[1] >> (8 * at)).and(one),
-        ];
-        // Minus the number of carries in each lane.
-        let mut carries = V::splat(0);
-        for step in 0..4 {
-            sum = sum.add(more[step]);
-            carries = carries.add(below_unsigned(sum, more[step]));
-        }
-        out[at] = sum;
-        first |= carries.bits() << (8 * at);
-        second |= carries.below(V::splat(!0)).bits() << (8 * at);
+fn iadd3_carries<V: Lanes>(s: &Step, x: &Inputs<V>) -> Outputs<V> {
+    let [first, second, third] = masks::<V>(s);
+    let one = V::splat(1);
+    let mut sum = x.a.xor(first);
+    // Minus the number of carries in each lane.
+    let mut carries = V::splat(0);
+    let more = [x.b.xor(second), x.c.xor(third), x.predicates[0].and(one), x.predicates[1].and(one)];
+    for step in 0..4 {
+        sum = sum.add(more[step]);
+        carries = carries.add(below_unsigned(sum, more[step]));
     }
-    m.put(s.d, out);
-    let [first_target, second_target] = targets(s.extra[4]);
-    m.warp.set_predicate(first_target, m.active, first);
-    m.warp.set_predicate(second_target, m.active, second);
-    true
+    Outputs { d: sum, above: V::splat(0), targets: [carries.below(V::splat(0)), carries.below(V::splat(!0))] }
 }
 
 /// IMAD.WIDE without negation and carry.
 #[inline(always)]
-pub(super) fn imad_wide<V: Eight>(m: &mut Machine, s: &Step, signed: bool) -> bool {
-    let (a, b, c, upper) = (m.row(s.a), m.row(s.b), m.row(s.c), m.row(s.upper));
-    let (mut out, mut above) = ([V::splat(0); 4], [V::splat(0); 4]);
-    for at in 0..4 {
-        let [low, high] = part::<V>(a, at).mul_wide(part(b, at), signed);
-        let addend = part::<V>(c, at);
-        let low = low.add(addend);
-        // A comparison that holds is -1.
-        (out[at], above[at]) = (low, high.add(part(upper, at)).sub(below_unsigned(low, addend)));
-    }
-    m.put(s.d, out);
-    m.put(Warp::next(s.d, 1), above)
+fn imad_wide<V: Lanes>(x: &Inputs<V>, signed: bool) -> Outputs<V> {
+    let [low, high] = x.a.mul_wide(x.b, signed);
+    let d = low.add(x.c);
+    // A comparison that holds is -1.
+    let above = high.add(x.upper).sub(below_unsigned(d, x.c));
+    Outputs { d, above, targets: [V::splat(0); 2] }
 }
 
 /// LOP3 by its truth table.
 #[inline(always)]
-pub(super) fn lop3<V: Eight>(m: &mut Machine, s: &Step) -> bool {
+fn lop3<V: Lanes>(table: u32, a: V, b: V, c: V) -> V {
     // One vector for each row of the table; then choices by C, by B and by A.
     let mut rows = [V::splat(0); 8];
     for row in 0..8 {
-        rows[row] = V::splat(if s.extra[0] >> row & 1 != 0 { !0 } else { 0 });
+        rows[row] = V::splat(if table >> row & 1 != 0 { !0 } else { 0 });
     }
-    map!(m, s, |a, b, c| {
-        let mut by_c = [V::splat(0); 4];
-        for pair in 0..4 {
-            by_c[pair] = choose(c, rows[2 * pair], rows[2 * pair + 1]);
-        }
-        choose(a, choose(b, by_c[0], by_c[1]), choose(b, by_c[2], by_c[3]))
-    })
+    let mut by_c = [V::splat(0); 4];
+    for pair in 0..4 {
+        by_c[pair] = choose(c, rows[2 * pair], rows[2 * pair + 1]);
+    }
+    choose(a, choose(b, by_c[0], by_c[1]), choose(b, by_c[2], by_c[3]))
 }
 
 /// Chooses between two values for each bit.
 #[inline(always)]
-fn choose<V: Eight>(bits: V, zero: V, one: V) -> V {
+fn choose<V: Lanes>(bits: V, zero: V, one: V) -> V {
     zero.xor(zero.xor(one).and(bits))
 }
 
-/// PRMT with a constant selector: the bytes of A, and those of C.
+/// Executes an operation on all lanes.
 #[inline(always)]
-pub(super) fn permute<V: Eight>(m: &mut Machine, s: &Step) -> bool {
-    let (from_a, from_c) = (s.extra[0], s.extra[1]);
-    map!(m, s, |a, c| a.bytes(from_a).or(c.bytes(from_c)))
-}
-
-/// SEL: A where the predicate is true, else B.
-#[inline(always)]
-pub(super) fn sel<V: Eight>(m: &mut Machine, s: &Step) -> bool {
-    let p = m.warp.predicate(predicate(s.extra[0]));
-    let (a, b) = (m.row(s.a), m.row(s.b));
-    let mut out = [V::splat(0); 4];
-    for at in 0..4 {
-        out[at] = lanes_of::<V>(p >> (8 * at)).select(part(a, at), part(b, at));
+pub(super) fn lanes<V: Eight>(m: &mut Machine, s: &Step, operation: Lanewise) -> bool {
+    const NONE: &Row = &[0; 32];
+    let has = operation.operands();
+    let a = if has.a { m.row(s.a) } else { NONE };
+    let b = if has.b { m.row(s.b) } else { NONE };
+    let c = if has.c { m.row(s.c) } else { NONE };
+    let upper = if has.upper { m.row(s.upper) } else { NONE };
+    let mut with = [0; 2];
+    for at in 0..has.predicates {
+        with[at] = m.warp.predicate(predicate(s.predicates[at]));
     }
-    m.put(s.d, out)
-}
-
-/// ISETP: whether A is below B, whose sign bits field 4 of the step inverts for an unsigned comparison.
-#[inline(always)]
-pub(super) fn below<V: Eight>(m: &mut Machine, s: &Step) -> bool {
-    let flip = V::splat(s.extra[4]);
-    compare!(m, s, |a, b| a.xor(flip).below(b.xor(flip)))
+    let (mut d, mut above, mut set) = ([V::splat(0); 4], [V::splat(0); 4], [0; 2]);
+    for at in 0..4 {
+        let x = Inputs {
+            a: part::<V>(a, at),
+            b: part(b, at),
+            c: part(c, at),
+            upper: part(upper, at),
+            predicates: [lanes_of(with[0] >> (8 * at)), lanes_of(with[1] >> (8 * at))],
+        };
+        let results = operation.compute(s, &x);
+        (d[at], above[at]) = (results.d, results.above);
+        if has.targets {
+            set[0] |= results.targets[0].bits() << (8 * at);
+            set[1] |= results.targets[1].bits() << (8 * at);
+        }
+    }
+    if has.d {
+        write(m.warp.row_mut(s.d), m.active, d);
+    }
+    if has.above {
+        write(m.warp.row_mut(Warp::next(s.d, 1)), m.active, above);
+    }
+    if has.targets {
+        m.warp.set_predicate(s.targets[0], m.active, set[0]);
+        m.warp.set_predicate(s.targets[1], m.active, set[1]);
+    }
+    true
 }
 
 /// Packs a predicate operand.
-pub(super) fn packed(predicate: Predicate) -> u32 {
-    u32::from(predicate.index) | u32::from(predicate.not) << 3
+pub(super) fn packed(predicate: Predicate) -> u8 {
+    predicate.index | if predicate.not { 8 } else { 0 }
 }
 
-/// Packed !PT.
-pub(super) const NEVER: u32 = 15;
+/// Packed PT and !PT.
+pub(super) const ALWAYS: u8 = PT;
+pub(super) const NEVER: u8 = PT | 8;
 
 /// Returns the packed predicate operand.
 #[inline(always)]
-fn predicate(packed: u32) -> Predicate {
-    // CAST: 3 bits.
-    Predicate { index: (packed & 7) as u8, not: packed & 8 != 0 }
-}
-
-/// Returns two packed destination predicates.
-#[inline(always)]
-fn targets(packed: u32) -> [u8; 2] {
-    // CAST: 3 bits each.
-    [(packed & 7) as u8, (packed >> 3 & 7) as u8]
-}
-
-/// Sets predicates to the outcome of a comparison: see [`compare`].
-#[inline(always)]
-pub(super) fn set(m: &mut Machine, s: &Step, outcome: u32) -> bool {
-    let outcome = outcome ^ s.extra[3];
-    let with = m.warp.predicate(predicate(s.extra[0]));
-    let [first, second] = targets(s.extra[1]);
-    m.warp.set_predicate(first, m.active, combine(s.extra[2], outcome, with));
-    m.warp.set_predicate(second, m.active, combine(s.extra[2], !outcome, with));
-    true
+pub(super) fn predicate(packed: u8) -> Predicate {
+    Predicate { index: packed & 7, not: packed & 8 != 0 }
 }

@@ -8,10 +8,8 @@ use crate::sm::warp::Row;
 /// Eight lanes in order.
 pub(super) type Part = [u32; 8];
 
-/// Values of eight lanes. Comparisons return all ones in the lanes where they hold.
-pub(super) trait Eight: Copy {
-    fn load(from: &Part) -> Self;
-    fn store(self, to: &mut Part);
+/// Operations on values of lanes. Comparisons return all ones in the lanes where they hold.
+pub(super) trait Lanes: Copy {
     fn splat(value: u32) -> Self;
     fn and(self, other: Self) -> Self;
     fn or(self, other: Self) -> Self;
@@ -41,14 +39,20 @@ pub(super) trait Eight: Copy {
     fn at_most_float(self, other: Self) -> Self;
     /// `yes` in the lanes where `self` is all ones, `no` where it is zero.
     fn select(self, yes: Self, no: Self) -> Self;
-    /// The sign bits; lane 0 has the lowest.
-    fn bits(self) -> u32;
     /// In each lane the bytes with the numbers in `selector`, one in each byte; 0 where its top bit is set.
     fn bytes(self, selector: u32) -> Self;
 }
 
+/// Values of eight lanes.
+pub(super) trait Eight: Lanes {
+    fn load(from: &Part) -> Self;
+    fn store(self, to: &mut Part);
+    /// The sign bits; lane 0 has the lowest.
+    fn bits(self) -> u32;
+}
+
 /// All ones in the lanes of each mask of eight.
-static LANES: [Part; 256] = {
+pub(super) static LANES: [Part; 256] = {
     let mut table = [[0; 8]; 256];
     let mut mask = 0;
     while mask < 256 {
@@ -118,15 +122,7 @@ fn float(bits: u32) -> f32 {
 
 // CAST: in the functions below, reinterprets words as signed and back, or takes halves of products.
 #[cfg(any(test, not(target_arch = "x86_64")))]
-impl Eight for Part {
-    #[inline(always)]
-    fn load(from: &Part) -> Self {
-        *from
-    }
-    #[inline(always)]
-    fn store(self, to: &mut Part) {
-        *to = self;
-    }
+impl Lanes for Part {
     #[inline(always)]
     fn splat(value: u32) -> Self {
         [value; 8]
@@ -227,10 +223,6 @@ impl Eight for Part {
         each(|lane| yes[lane] & self[lane] | no[lane] & !self[lane])
     }
     #[inline(always)]
-    fn bits(self) -> u32 {
-        (0..8).fold(0, |bits, lane| bits | self[lane] >> 31 << lane)
-    }
-    #[inline(always)]
     fn bytes(self, selector: u32) -> Self {
         each(|lane| {
             let from = self[lane].to_le_bytes();
@@ -243,6 +235,22 @@ impl Eight for Part {
     }
 }
 
+#[cfg(any(test, not(target_arch = "x86_64")))]
+impl Eight for Part {
+    #[inline(always)]
+    fn load(from: &Part) -> Self {
+        *from
+    }
+    #[inline(always)]
+    fn store(self, to: &mut Part) {
+        *to = self;
+    }
+    #[inline(always)]
+    fn bits(self) -> u32 {
+        (0..8).fold(0, |bits, lane| bits | self[lane] >> 31 << lane)
+    }
+}
+
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) use Part as Native;
 #[cfg(target_arch = "x86_64")]
@@ -252,7 +260,7 @@ pub(super) use avx2::Avx2 as Native;
 mod avx2 {
     use core::arch::x86_64::*;
 
-    use super::{Eight, Part};
+    use super::{Eight, Lanes, Part};
 
     /// Eight lanes in a vector register. Only handlers that were chosen because the processor has AVX2 and FMA use it.
     #[derive(Clone, Copy)]
@@ -274,17 +282,7 @@ mod avx2 {
     }
 
     // CAST: in the functions below, reinterprets words as signed, as the intrinsics take them.
-    impl Eight for Avx2 {
-        #[inline(always)]
-        fn load(from: &Part) -> Self {
-            // The pointer is that of eight words.
-            vector!(_mm256_loadu_si256(from.as_ptr().cast()))
-        }
-        #[inline(always)]
-        fn store(self, to: &mut Part) {
-            // SAFETY: the processor has AVX2; the pointer is that of eight words.
-            unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), self.0) }
-        }
+    impl Lanes for Avx2 {
         #[inline(always)]
         fn splat(value: u32) -> Self {
             vector!(_mm256_set1_epi32(value as i32))
@@ -387,11 +385,6 @@ mod avx2 {
             floats!(_mm256_blendv_ps, no, yes, self)
         }
         #[inline(always)]
-        fn bits(self) -> u32 {
-            // SAFETY: the processor has AVX.
-            unsafe { _mm256_movemask_ps(_mm256_castsi256_ps(self.0)) as u32 }
-        }
-        #[inline(always)]
         fn bytes(self, selector: u32) -> Self {
             // The instruction counts bytes from the start of each group of four lanes.
             let first = [0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c];
@@ -399,6 +392,24 @@ mod avx2 {
                 [first[0], first[1], first[2], first[3], first[0], first[1], first[2], first[3]];
             let order = Self::load(&first).add(Self::splat(selector));
             vector!(_mm256_shuffle_epi8(self.0, order.0))
+        }
+    }
+    // CAST: as above.
+    impl Eight for Avx2 {
+        #[inline(always)]
+        fn load(from: &Part) -> Self {
+            // The pointer is that of eight words.
+            vector!(_mm256_loadu_si256(from.as_ptr().cast()))
+        }
+        #[inline(always)]
+        fn store(self, to: &mut Part) {
+            // SAFETY: the processor has AVX2; the pointer is that of eight words.
+            unsafe { _mm256_storeu_si256(to.as_mut_ptr().cast(), self.0) }
+        }
+        #[inline(always)]
+        fn bits(self) -> u32 {
+            // SAFETY: the processor has AVX.
+            unsafe { _mm256_movemask_ps(_mm256_castsi256_ps(self.0)) as u32 }
         }
     }
 }

@@ -1,14 +1,13 @@
 //! Handlers of steps, and the selection of the handler for an instruction.
 
-use sass::{Instruction, Op, PT, Predicate, RZ, Sign, Source, URZ, field};
+use sass::{Instruction, Op, PT, Predicate, RZ, URZ, field};
 
-use super::arithmetic::{self as calculate, NEVER, compare, map, packed, set};
-use super::eight::{Eight, Native as V, part};
+use super::arithmetic::{self, ALWAYS, Lanewise};
+use super::eight::Native as V;
 use super::memory as access;
-use super::operands::{Operand, Pool, Sources};
-use super::{Machine, Step};
+use super::operands::{OfLaunch, Operand, Pool};
+use super::{Machine, Step, choice};
 use crate::sm::constants::Constants;
-use crate::sm::exec::float::SignMask;
 use crate::sm::exec::memory::{offset, stored, whole_words};
 use crate::sm::exec::{Flow, Outcome, control, convert, execute_rare, float, half, integer, memory};
 use crate::sm::warp::Warp;
@@ -20,15 +19,11 @@ use crate::sm::warp::Warp;
 /// The processor must support the vector extensions that the handler was compiled for.
 pub(super) type Handler = unsafe fn(&mut Machine, &Step) -> bool;
 
-/// Declares the handlers: a name, and a body that is compiled for the vectors of the processor.
+/// Declares an enum of handlers if it has a name, and for each kind a function that is compiled for the vectors of the
+/// processor.
 macro_rules! handlers {
-    ($($kind:ident: |$machine:ident, $step:ident| $body:expr,)+) => {
-        #[derive(Clone, Copy)]
-        enum Kind {
-            $($kind,)+
-        }
-
-        impl Kind {
+    ($name:ident { $($kind:ident: |$machine:ident, $step:ident| $body:expr,)+ }) => {
+        impl $name {
             fn handler(self) -> Handler {
                 match self {
                     $(Self::$kind => {
@@ -45,6 +40,17 @@ macro_rules! handlers {
             }
         }
     };
+    (enum $name:ident { $($kind:ident: |$machine:ident, $step:ident| $body:expr,)+ }) => {
+        #[derive(Clone, Copy)]
+        enum $name {
+            $($kind,)+
+        }
+
+        handlers!($name { $($kind: |$machine, $step| $body,)+ });
+    };
+    (lanes of $name:ident { $($kind:ident,)+ }) => {
+        handlers!($name { $($kind: |m, s| arithmetic::lanes::<V>(m, s, $name::$kind),)+ });
+    };
 }
 
 /// Executes the instruction of a step by a function of the interpreter.
@@ -57,48 +63,23 @@ macro_rules! interpret {
 }
 
 handlers! {
-    Ffma: |m, s| calculate::ffma::<V>(m, s),
-    FfmaSigned: |m, s| calculate::ffma_signed::<V>(m, s),
+    enum Kind {
     FfmaAny: |m, _s| interpret!(m, float::ffma),
-    Fadd: |m, s| calculate::fadd::<V>(m, s),
     FaddAny: |m, _s| interpret!(m, float::fadd),
-    Fmul: |m, s| calculate::fmul::<V>(m, s),
     FmulAny: |m, _s| interpret!(m, float::fmul),
-    FloatEqual: |m, s| compare!(m, s, |a, b| a.equal_float(b)),
-    FloatLess: |m, s| compare!(m, s, |a, b| a.less_float(b)),
-    FloatAtMost: |m, s| compare!(m, s, |a, b| a.at_most_float(b)),
     FsetpAny: |m, _s| interpret!(m, float::fsetp),
     FselectAny: |m, _s| interpret!(m, float::select),
-    Imad: |m, s| map!(m, s, |a, b, c| a.mul(b).add(c)),
     ImadAny: |m, _s| interpret!(m, integer::imad),
-    ImadWide: |m, s| calculate::imad_wide::<V>(m, s, false),
-    ImadWideSigned: |m, s| calculate::imad_wide::<V>(m, s, true),
     ImadWideAny: |m, _s| interpret!(m, integer::imad_wide),
     ImadHighAny: |m, _s| interpret!(m, integer::imad_high),
-    Iadd3: |m, s| map!(m, s, |a, b, c| a.add(b).add(c)),
-    Iadd3Signed: |m, s| calculate::iadd3_signed::<V>(m, s),
-    Iadd3Carries: |m, s| calculate::iadd3_carries::<V>(m, s),
     Iadd3Any: |m, _s| interpret!(m, integer::iadd3),
-    And: |m, s| map!(m, s, |a, b| a.and(b)),
-    Or: |m, s| map!(m, s, |a, b| a.or(b)),
-    Xor: |m, s| map!(m, s, |a, b| a.xor(b)),
-    Lop3: |m, s| calculate::lop3::<V>(m, s),
     Lop3Any: |m, _s| interpret!(m, integer::lop3),
-    ShiftLeft: |m, s| map!(m, s, |a| a.shift_left(s.extra[0] & 31)),
-    ShiftRight: |m, s| map!(m, s, |b| b.shift_right(s.extra[0] & 31)),
-    ShiftRightSigned: |m, s| map!(m, s, |b| b.shift_right_signed(s.extra[0] & 31)),
     ShfAny: |m, _s| interpret!(m, integer::shf),
-    Lea: |m, s| map!(m, s, |a, b| a.shift_left(s.extra[0] & 31).add(b)),
     LeaAny: |m, _s| interpret!(m, integer::lea),
-    Copy: |m, s| map!(m, s, |b| b),
     MovAny: |m, _s| interpret!(m, integer::mov),
-    Sel: |m, s| calculate::sel::<V>(m, s),
     SelAny: |m, _s| interpret!(m, integer::sel),
-    Equal: |m, s| compare!(m, s, |a, b| a.equal(b)),
-    Below: |m, s| calculate::below::<V>(m, s),
     IsetpAny: |m, _s| interpret!(m, integer::isetp),
     ImnmxAny: |m, _s| interpret!(m, integer::imnmx),
-    Permute: |m, s| calculate::permute::<V>(m, s),
     PrmtAny: |m, _s| interpret!(m, integer::prmt),
     HalfAny: |m, _s| interpret!(m, half::arithmetic),
     PackAny: |m, _s| interpret!(m, convert::pack),
@@ -128,6 +109,38 @@ handlers! {
     Branch: |m, _s| m.branch(),
     Jump: |m, _s| m.jump(),
     Rare: |m, _s| m.jump(),
+    }
+}
+
+handlers! {
+    lanes of Lanewise {
+        Ffma,
+        FfmaSigned,
+        Fadd,
+        Fmul,
+        FloatEqual,
+        FloatLess,
+        FloatAtMost,
+        Imad,
+        ImadWide,
+        ImadWideSigned,
+        Iadd3,
+        Iadd3Signed,
+        Iadd3Carries,
+        And,
+        Or,
+        Xor,
+        Lop3,
+        ShiftLeft,
+        ShiftRight,
+        ShiftRightSigned,
+        Lea,
+        Copy,
+        Sel,
+        Equal,
+        Below,
+        Permute,
+    }
 }
 
 impl Step {
@@ -137,6 +150,7 @@ impl Step {
         always: true,
         uniform_guard: false,
         guard: Predicate { index: PT, not: false },
+        block: 0,
         d: RZ,
         base: URZ,
         spread: [URZ; 2],
@@ -144,27 +158,41 @@ impl Step {
         b: RZ as Operand,
         c: RZ as Operand,
         upper: RZ as Operand,
+        predicates: [ALWAYS; 2],
+        targets: [PT; 2],
         extra: [0; 6],
     };
+
+    /// A step without handler and with the operands that all instructions have.
+    pub(super) fn of(i: &Instruction) -> Self {
+        Self {
+            always: i.guard == Predicate { index: PT, not: false },
+            uniform_guard: i.uniform_guard,
+            guard: i.guard,
+            d: i.d,
+            a: i.a.into(),
+            ..Self::NONE
+        }
+    }
 }
 
 /// Returns the step of an instruction; `None` if it may stop the warp, or jump in other ways than a branch.
 pub(super) fn prepare(i: &Instruction, pool: &mut Pool, constants: &Constants) -> Option<Step> {
-    let mut step = Step {
-        always: i.guard == Predicate { index: PT, not: false },
-        uniform_guard: i.uniform_guard,
-        guard: i.guard,
-        d: i.d,
-        a: i.a.into(),
-        ..Step::NONE
+    let mut step = Step::of(i);
+    step.run = match i.op {
+        Op::Lds | Op::Sts | Op::Ldg | Op::Stg => access_kind(i, &mut step).or_else(|| general(i))?.handler(),
+        _ => {
+            let mut sources = OfLaunch { pool, constants, spread: [URZ; 2] };
+            match choice::lanewise(i, &mut step, &mut sources) {
+                Some(operation) => {
+                    step.spread = sources.spread;
+                    step.always &= step.spread == [URZ; 2];
+                    operation.handler()
+                }
+                None => general(i)?.handler(),
+            }
+        }
     };
-    let mut sources = Sources { pool, constants, spread: [URZ; 2] };
-    let special = special(i, &mut step, &mut sources);
-    if special.is_some() {
-        step.spread = sources.spread;
-        step.always &= step.spread == [URZ; 2];
-    }
-    step.run = special.or_else(|| general(i))?.handler();
     Some(step)
 }
 
@@ -214,209 +242,6 @@ fn general(i: &Instruction) -> Option<Kind> {
         Op::Exit | Op::Yield | Op::Nanosleep | Op::Bpt | Op::Bar => return None,
         _ => Kind::Rare,
     })
-}
-
-/// Returns the handler for the form of the instruction, if it has one of its own, and fills in its operands.
-fn special(i: &Instruction, step: &mut Step, sources: &mut Sources) -> Option<Kind> {
-    match i.op {
-        Op::Ffma | Op::Fadd | Op::Fmul | Op::Fsetp => float_kind(i, step, sources),
-        Op::Lds | Op::Sts | Op::Ldg | Op::Stg => access_kind(i, step),
-        _ => integer_kind(i, step, sources),
-    }
-}
-
-/// Returns the operand of a float source. Signs of constants are applied at once; those of registers are returned.
-fn float_operand(sources: &mut Sources, source: Source, sign: Sign) -> Option<(Operand, SignMask)> {
-    let mask = SignMask::of(sign);
-    let operand = sources.operand(source, |value| mask.bits(value))?;
-    let constant = matches!(source, Source::Immediate(_) | Source::Constant { .. });
-    Some((operand, if constant { SignMask::of(Sign::default()) } else { mask }))
-}
-
-fn float_kind(i: &Instruction, step: &mut Step, sources: &mut Sources) -> Option<Kind> {
-    let sa = SignMask::of(i.a_sign());
-    let (b, sb) = float_operand(sources, i.b, i.b_sign)?;
-    step.b = b;
-    if i.op == Op::Fsetp {
-        let plain = !i.bit(field::FTZ) && [i.a_sign(), i.b_sign] == [Sign::default(); 2];
-        // A truth table of less, equal, greater and unordered.
-        let (kind, exchange, invert) = match i.bits(field::FLOAT_COMPARE) {
-            1 => (Kind::FloatLess, false, false),
-            2 => (Kind::FloatEqual, false, false),
-            3 => (Kind::FloatAtMost, false, false),
-            4 => (Kind::FloatLess, true, false),
-            6 => (Kind::FloatAtMost, true, false),
-            9 => (Kind::FloatAtMost, true, true),
-            11 => (Kind::FloatLess, true, true),
-            12 => (Kind::FloatAtMost, false, true),
-            13 => (Kind::FloatEqual, false, true),
-            14 => (Kind::FloatLess, false, true),
-            _ => return None,
-        };
-        comparison(i, step, exchange, invert, 0);
-        return plain.then_some(kind);
-    }
-    if !float::plain(i) || i.op != Op::Fadd && i.bit(field::FMZ) {
-        return None;
-    }
-    let mut signs = [sa, sb, SignMask::of(Sign::default())];
-    let kind = match i.op {
-        Op::Fadd => Kind::Fadd,
-        Op::Fmul if i.bits(field::SCALE) == 4 => Kind::Fmul,
-        Op::Fmul => return None,
-        _ => {
-            (step.c, signs[2]) = float_operand(sources, i.c, i.c_sign)?;
-            let none = signs.iter().all(|sign| sign.bits(0) == 0 && sign.bits(!0) == !0);
-            if none { Kind::Ffma } else { Kind::FfmaSigned }
-        }
-    };
-    let [SignMask(a, b), SignMask(c, d), SignMask(e, f)] = signs;
-    step.extra = [a, b, c, d, e, f];
-    Some(kind)
-}
-
-/// Packs the destination predicates.
-fn targets(i: &Instruction) -> u32 {
-    u32::from(i.target_predicate(field::TARGET)) | u32::from(i.target_predicate(field::TARGET_2)) << 3
-}
-
-/// Fills in what comparisons need.
-fn comparison(i: &Instruction, step: &mut Step, exchange: bool, invert: bool, flip: u32) {
-    if exchange {
-        (step.a, step.b) = (step.b, step.a);
-    }
-    step.extra = [
-        packed(i.source_predicate(field::CONDITION)),
-        targets(i),
-        i.bits(field::COMBINE),
-        if invert { !0 } else { 0 },
-        flip,
-        0,
-    ];
-}
-
-fn integer_kind(i: &Instruction, step: &mut Step, sources: &mut Sources) -> Option<Kind> {
-    let plain = |value| value;
-    let extended = i.bit(field::EXTENDED);
-    let no_carry = [field::TARGET, field::TARGET_2].map(|target| i.target_predicate(target)) == [PT; 2];
-    match i.op {
-        Op::Mov if i.bits(field::MOV_MASK) == 15 => {
-            step.b = sources.operand(i.b, plain)?;
-            Some(Kind::Copy)
-        }
-        Op::Imad if !extended && !i.c_sign.negate => {
-            if i.a == RZ || i.b == Source::Register(RZ) {
-                step.b = sources.operand(i.c, plain)?;
-                return Some(Kind::Copy);
-            }
-            (step.b, step.c) = (sources.operand(i.b, plain)?, sources.operand(i.c, plain)?);
-            Some(Kind::Imad)
-        }
-        Op::ImadWide if !extended && !i.c_sign.negate && i.target_predicate(field::TARGET) == PT => {
-            step.b = sources.operand(i.b, plain)?;
-            (step.c, step.upper) = match i.c {
-                Source::Register(number) => (number.into(), Warp::next(number, 1).into()),
-                Source::Immediate(value) => (sources.pool.value(value)?, RZ.into()),
-                Source::Constant { bank, offset } => {
-                    let value = sources.constants.double(bank, offset.into()).ok()?;
-                    // CAST: the halves of the value.
-                    (sources.pool.value(value as u32)?, sources.pool.value((value >> 32) as u32)?)
-                }
-                Source::Uniform(_) => return None,
-            };
-            Some(if i.bit(field::SIGNED) { Kind::ImadWideSigned } else { Kind::ImadWide })
-        }
-        Op::Iadd3 if extended || !no_carry => {
-            let negate = [i.bit(field::A_NEGATE), i.b_sign.negate, i.bit(field::UPPER_NEGATE)];
-            if !extended && negate != [false; 3] {
-                return None;
-            }
-            (step.b, step.c) = (sources.operand(i.b, plain)?, sources.operand(i.c, plain)?);
-            let added = [field::CONDITION, field::CONDITION_2].map(|at| packed(i.source_predicate(at)));
-            let [a, b, c] = integer::flips(negate);
-            step.extra = [
-                a,
-                b,
-                c,
-                if extended { added[0] | added[1] << 4 } else { NEVER | NEVER << 4 },
-                targets(i),
-                0,
-            ];
-            Some(Kind::Iadd3Carries)
-        }
-        Op::Iadd3 => {
-            (step.b, step.c) = (sources.operand(i.b, plain)?, sources.operand(i.c, plain)?);
-            let negate = [i.bit(field::A_NEGATE), i.b_sign.negate, i.bit(field::UPPER_NEGATE)];
-            let [a, b, c] = integer::flips(negate);
-            step.extra = [a, b, c, 0, 0, 0];
-            Some(if negate == [false; 3] { Kind::Iadd3 } else { Kind::Iadd3Signed })
-        }
-        Op::Lop3 if i.target_predicate(field::TARGET) == PT => {
-            (step.b, step.c) = (sources.operand(i.b, plain)?, sources.operand(i.c, plain)?);
-            let table = i.bits(field::LUT);
-            step.extra[0] = table;
-            Some(match table {
-                0xc0 => Kind::And,
-                0xfc => Kind::Or,
-                0x3c => Kind::Xor,
-                _ => Kind::Lop3,
-            })
-        }
-        Op::Shf => {
-            let Source::Immediate(amount) = i.b else { return None };
-            step.extra[0] = amount;
-            let kind = match integer::plain_shift(i)? {
-                integer::PlainShift::Left => return Some(Kind::ShiftLeft),
-                integer::PlainShift::Right => Kind::ShiftRight,
-                integer::PlainShift::RightSigned => Kind::ShiftRightSigned,
-            };
-            step.b = sources.operand(i.c, plain)?;
-            Some(kind)
-        }
-        Op::Lea if integer::is_plain_lea(i) => {
-            step.b = sources.operand(i.b, plain)?;
-            step.extra[0] = i.bits(field::LEA_SHIFT);
-            Some(Kind::Lea)
-        }
-        Op::Prmt if i.bits(field::PERMUTE) == 0 => {
-            let selector = Pool::scalar(i.b, sources.constants)?;
-            let mut from = [0x8080_8080u32; 2];
-            for byte in 0..4 {
-                let number = selector >> (4 * byte) & 15;
-                if number & 8 != 0 {
-                    return None;
-                }
-                let from = &mut from[number as usize / 4];
-                *from = *from & !(0xff << (8 * byte)) | (number & 3) << (8 * byte);
-            }
-            step.c = sources.operand(i.c, plain)?;
-            (step.extra[0], step.extra[1]) = (from[0], from[1]);
-            Some(Kind::Permute)
-        }
-        Op::Sel => {
-            step.b = sources.operand(i.b, plain)?;
-            step.extra[0] = packed(i.source_predicate(field::CONDITION));
-            Some(Kind::Sel)
-        }
-        Op::Isetp if !i.bit(field::COMPARE_EXTENDED) => {
-            step.b = sources.operand(i.b, plain)?;
-            // A truth table of less, equal and greater.
-            let (kind, exchange, invert) = match i.bits(field::COMPARE) {
-                1 => (Kind::Below, false, false),
-                2 => (Kind::Equal, false, false),
-                3 => (Kind::Below, true, true),
-                4 => (Kind::Below, true, false),
-                5 => (Kind::Equal, false, true),
-                6 => (Kind::Below, false, true),
-                _ => return None,
-            };
-            // The vectors compare as signed.
-            let flip = integer::order_flip(i) ^ 1 << 31;
-            comparison(i, step, exchange, invert, flip);
-            Some(kind)
-        }
-        _ => None,
-    }
 }
 
 fn access_kind(i: &Instruction, step: &mut Step) -> Option<Kind> {

@@ -11,6 +11,12 @@
 
 #[allow(clippy::needless_range_loop, reason = "adapters of iterators take closures, which have no vectors")]
 mod arithmetic;
+mod choice;
+#[cfg(target_arch = "x86_64")]
+mod code;
+#[cfg(not(target_arch = "x86_64"))]
+#[path = "code_absent.rs"]
+mod code;
 mod eight;
 mod handlers;
 #[allow(clippy::needless_range_loop, reason = "as for arithmetic")]
@@ -19,6 +25,8 @@ mod operands;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
+
 use sass::{Instruction, Predicate};
 
 use super::{Context, Spent, Trap, place};
@@ -26,6 +34,8 @@ use crate::sm::constants::Constants;
 use crate::sm::program::{Program, Slot};
 use crate::sm::warp::{Row, Warp};
 use crate::sm::{SmFault, Tier};
+use code::Block;
+pub(in crate::sm) use code::{Compiled, Frame};
 use handlers::Handler;
 pub(in crate::sm) use operands::Pool;
 use operands::{Operand, REGISTERS};
@@ -54,6 +64,8 @@ pub(in crate::sm) struct Step {
     /// Whether the guard is a uniform predicate.
     uniform_guard: bool,
     guard: Predicate,
+    /// Number of the block that begins here; 0 for none.
+    block: u16,
     /// Destination register.
     d: u8,
     /// Uniform register of an address, or URZ.
@@ -65,6 +77,10 @@ pub(in crate::sm) struct Step {
     c: Operand,
     /// Upper words of `c`.
     upper: Operand,
+    /// Predicate operands, packed.
+    predicates: [u8; 2],
+    /// Destination predicates.
+    targets: [u8; 2],
     /// What else the handler needs.
     extra: [u32; 6],
 }
@@ -123,44 +139,69 @@ pub(in crate::sm) struct Steps {
     steps: Vec<Step>,
     /// Length of the run that begins at each slot; 0 if the interpreter must execute the instruction.
     runs: Vec<u16>,
+    /// Whether there is code for the run that begins at each slot, or can be none.
+    settled: Vec<bool>,
+    /// The blocks that steps name.
+    blocks: Vec<Arc<Block>>,
+}
+
+/// What runs are prepared from and for.
+pub(in crate::sm) struct Source<'s, 'c> {
+    /// The instructions of the page.
+    pub(in crate::sm) slots: &'s [Slot],
+    /// Code for them.
+    pub(in crate::sm) compiled: &'s Compiled,
+    /// Registers per thread of the launch.
+    pub(in crate::sm) registers: u32,
+    pub(in crate::sm) constants: &'c Constants,
+    /// Whether code is generated at once.
+    pub(in crate::sm) eager: bool,
+}
+
+/// A run.
+pub(in crate::sm) struct Run<'r> {
+    steps: &'r [Step],
+    /// The instructions from the first on.
+    slots: &'r [Slot],
+    blocks: &'r [Arc<Block>],
 }
 
 impl Steps {
-    /// Returns the steps of the run that begins at slot `at`; `None` if the interpreter must execute it.
+    /// Returns the run that begins at slot `at`; `None` if the interpreter must execute it.
     #[inline(always)]
-    pub(in crate::sm) fn run_at(
-        &mut self,
-        slots: &[Slot],
+    pub(in crate::sm) fn run_at<'r>(
+        &'r mut self,
+        source: &Source<'r, '_>,
         at: usize,
-        registers: u32,
         pool: &mut Pool,
-        constants: &Constants,
-    ) -> Option<&[Step]> {
+    ) -> Option<Run<'r>> {
         let length = match self.runs.get(at) {
             Some(&length) if length != UNKNOWN => length.into(),
-            _ => self.prepare(slots, at, registers, pool, constants),
+            _ => self.prepare(source, at, pool),
         };
-        if length == 0 { None } else { self.steps.get(at..at + length) }
+        if length == 0 {
+            return None;
+        }
+        if !self.settled[at] {
+            self.compile(source, at, length);
+        }
+        let steps = self.steps.get(at..at + length)?;
+        Some(Run { steps, slots: &source.slots[at..], blocks: &self.blocks })
     }
 
     /// Prepares the run that begins at slot `at` if the page is hot. Returns its length.
     #[cold]
     #[inline(never)]
-    fn prepare(
-        &mut self,
-        slots: &[Slot],
-        at: usize,
-        registers: u32,
-        pool: &mut Pool,
-        constants: &Constants,
-    ) -> usize {
+    fn prepare(&mut self, source: &Source, at: usize, pool: &mut Pool) -> usize {
         self.heat += 1;
         if self.heat < HOT {
             return 0;
         }
+        let slots = source.slots;
         if self.runs.is_empty() {
             self.steps = vec![Step::NONE; slots.len()];
             self.runs = vec![UNKNOWN; slots.len()];
+            self.settled = vec![false; slots.len()];
         }
         let mut end = at;
         let mut rest = 0;
@@ -169,9 +210,9 @@ impl Steps {
                 rest = self.runs[end];
                 break;
             }
-            let fits = |i: &Instruction| i.top_register().is_none_or(|top| u32::from(top) < registers);
+            let fits = |i: &Instruction| i.top_register().is_none_or(|top| u32::from(top) < source.registers);
             let step = match slot {
-                Ok(i) if fits(i) => handlers::prepare(i, pool, constants),
+                Ok(i) if fits(i) => handlers::prepare(i, pool, source.constants),
                 _ => None,
             };
             let Some(step) = step else {
@@ -190,6 +231,25 @@ impl Steps {
         }
         self.runs[at].into()
     }
+
+    /// Generates code for the run of `length` instructions that begins at slot `at` if it is hot, and uses what code
+    /// there is.
+    #[cold]
+    #[inline(never)]
+    fn compile(&mut self, source: &Source, at: usize, length: usize) {
+        self.settled[at] = source.compiled.warm(source.slots, at, length, source.eager);
+        for slot in at..at + length {
+            if self.steps[slot].block == 0
+                && let Some(block) = source.compiled.block(slot)
+                && block.length() <= at + length - slot
+                && block.fits(source.constants)
+            {
+                self.blocks.push(Arc::clone(block));
+                // CAST: at most one for each slot of a page.
+                self.steps[slot].block = self.blocks.len() as u16;
+            }
+        }
+    }
 }
 
 /// Executes the run at the warp's program counter, or the part of it that fuel and turn permit. Returns whether
@@ -207,7 +267,9 @@ pub(super) fn advance(
     spent: &mut Spent,
 ) -> Result<bool, SmFault> {
     let pc = warp.path.pc;
-    let Some((steps, slots, pool)) = program.run_at(pc, context.constants) else { return Ok(false) };
+    let Some((Run { steps, slots, blocks }, pool, frame)) = program.run_at(pc, context.constants) else {
+        return Ok(false);
+    };
     // CAST: a run has at most 256 steps.
     let fuel = fuel.min(steps.len() as u64) as usize;
     let count = warp.permitted(fuel);
@@ -219,8 +281,21 @@ pub(super) fn advance(
     warp.begin_run(count);
     let mut machine =
         Machine { context, warp, pool, slots, at: 0, pc, active: mask, moved: false, trap: None };
-    for (at, step) in steps[..count].iter().enumerate() {
+    let mut at = 0;
+    while at < count {
+        let step = &steps[at];
+        if step.block != 0
+            && let block = &blocks[usize::from(step.block) - 1]
+            && block.length() <= count - at
+            // SAFETY: the processor has the features of handlers, and blocks that do not fit are not used.
+            && let Some(lanes) = unsafe { block.execute(&mut machine, frame, mask) }
+        {
+            spent.lane += lanes;
+            at += block.length();
+            continue;
+        }
         machine.at = at;
+        at += 1;
         machine.active = mask;
         if step.always {
             spent.lane += whole;
@@ -234,7 +309,7 @@ pub(super) fn advance(
         }
         // SAFETY: the handler was chosen for the features of this processor.
         if !unsafe { (step.run)(&mut machine, step) } {
-            spent.warp += at as u64 + 1;
+            spent.warp += at as u64;
             return Err(machine.fault());
         }
     }
@@ -247,8 +322,9 @@ pub(super) fn advance(
     Ok(true)
 }
 
-/// As [`advance`] with fuel for one instruction, which the interpreter executes again. Panics if it does not change
-/// the warp in the same way. Jumps, and instructions that only the interpreter's functions execute, are not compared.
+/// As [`advance`] with fuel for one instruction or block, which the interpreter executes again. Panics if it does not
+/// change the warp in the same way. Jumps, and instructions that only the interpreter's functions execute, are not
+/// compared.
 ///
 /// # Errors
 ///
@@ -259,27 +335,40 @@ pub(super) fn compare(
     program: &mut Program,
     context: &mut Context,
     warp: &mut Warp,
+    fuel: u64,
     spent: &mut Spent,
 ) -> Result<bool, SmFault> {
     let pc = warp.path.pc;
-    let Some((_, [Ok(fetched), ..], _)) = program.run_at(pc, context.constants) else { return Ok(false) };
+    let Some((Run { steps: [step, ..], slots: [Ok(fetched), ..], blocks }, ..)) =
+        program.run_at(pc, context.constants)
+    else {
+        return Ok(false);
+    };
+    let length = if step.block == 0 { 1 } else { blocks[usize::from(step.block) - 1].length() };
     let (text, own) = (sass::disassemble(fetched.word(), pc), handlers::has_own(fetched));
     let before = warp.snapshot();
-    if !advance(program, context, warp, 1, spent)? {
+    let mut done = Spent::default();
+    let fuel = fuel.min(length as u64);
+    let advanced = advance(program, context, warp, fuel, &mut done);
+    *spent += done;
+    if !advanced? {
         return Ok(false);
     }
-    if own {
+    if own || length > 1 {
         let prepared = warp.snapshot();
         warp.restore(&before);
         let tier = program.set_tier(Tier::Interpreter);
-        let outcome = super::run(program, context, warp, 1, &mut Spent::default());
+        let mut again = Spent::default();
+        let outcome = super::run(program, context, warp, done.warp, &mut again);
         program.set_tier(tier);
         let difference = match outcome {
+            Ok(_) if again.lane != done.lane => Some(format!("{} and {} lanes", done.lane, again.lane)),
             Ok(_) => prepared.difference(&warp.snapshot()),
             Err(fault) => Some(format!("the interpreter faults: {fault}")),
         };
         if let Some(difference) = difference {
-            panic!("the tiers differ at {pc:#x}, {}: {difference}", text.unwrap_or_default());
+            let (count, text) = (done.warp, text.unwrap_or_default());
+            panic!("the tiers differ after {count} instructions from {pc:#x}, {text}: {difference}");
         }
     }
     Ok(true)

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use sass::{Source, URZ};
 
 use crate::sm::constants::Constants;
+use crate::sm::exec::float::SignMask;
 use crate::sm::warp::Row;
 
 /// An operand: the number of a register, or [`REGISTERS`] plus the index of a row of the pool.
@@ -46,15 +47,6 @@ impl Pool {
         self.known.insert(value, operand);
         Some(operand)
     }
-
-    /// Returns the value of an immediate or constant source; `None` for a register, and for a constant that faults.
-    pub(super) fn scalar(source: Source, constants: &Constants) -> Option<u32> {
-        match source {
-            Source::Immediate(value) => Some(value),
-            Source::Constant { bank, offset } => constants.word(bank, offset.into()).ok(),
-            Source::Register(_) | Source::Uniform(_) => None,
-        }
-    }
 }
 
 impl Default for Pool {
@@ -63,27 +55,64 @@ impl Default for Pool {
     }
 }
 
-/// The uniform registers that a step copies to rows.
+/// Where the operands of a step come from.
+pub(super) trait Sources {
+    /// Returns the operand of a value that is the same for all lanes; `None` if there is no room for it.
+    fn value(&mut self, value: u32) -> Option<Operand>;
+
+    /// Returns the operand of a source with a sign, and the part of the sign that the step must apply.
+    fn signed(&mut self, source: Source, sign: SignMask) -> Option<(Operand, SignMask)>;
+
+    /// Returns the operands of a constant of 64 bits.
+    fn double(&mut self, bank: u8, offset: u16) -> Option<[Operand; 2]>;
+
+    /// Returns the value of an immediate or constant source; `None` if it is not known in advance.
+    fn scalar(&self, source: Source) -> Option<u32>;
+
+    /// Returns the operand of a source.
+    fn operand(&mut self, source: Source) -> Option<Operand> {
+        Some(self.signed(source, SignMask::NONE)?.0)
+    }
+}
+
+/// Sources of a step for one launch, whose constants are known.
 #[derive(Debug)]
-pub(super) struct Sources<'p> {
+pub(super) struct OfLaunch<'p> {
     pub(super) pool: &'p mut Pool,
     pub(super) constants: &'p Constants,
     /// Uniform registers copied to [`Pool::SPREAD`]; URZ for none.
     pub(super) spread: [u8; 2],
 }
 
-impl Sources<'_> {
-    /// Returns the operand of a source, of whose constants `modify` is taken; `None` if it has none.
-    pub(super) fn operand(&mut self, source: Source, modify: impl Fn(u32) -> u32) -> Option<Operand> {
-        match source {
-            Source::Register(number) => Some(number.into()),
-            Source::Uniform(URZ) => self.pool.value(modify(0)),
+impl Sources for OfLaunch<'_> {
+    fn value(&mut self, value: u32) -> Option<Operand> {
+        self.pool.value(value)
+    }
+
+    fn signed(&mut self, source: Source, sign: SignMask) -> Option<(Operand, SignMask)> {
+        Some(match source {
+            Source::Register(number) => (number.into(), sign),
+            Source::Uniform(URZ) => (self.value(sign.bits(0))?, SignMask::NONE),
             Source::Uniform(number) => {
                 let free = self.spread.iter().position(|&used| used == URZ)?;
                 self.spread[free] = number;
-                Some(Pool::SPREAD[free])
+                (Pool::SPREAD[free], sign)
             }
-            other => self.pool.value(modify(Pool::scalar(other, self.constants)?)),
+            other => (self.pool.value(sign.bits(self.scalar(other)?))?, SignMask::NONE),
+        })
+    }
+
+    fn double(&mut self, bank: u8, offset: u16) -> Option<[Operand; 2]> {
+        let value = self.constants.double(bank, offset.into()).ok()?;
+        // CAST: the halves of the value.
+        Some([self.value(value as u32)?, self.value((value >> 32) as u32)?])
+    }
+
+    fn scalar(&self, source: Source) -> Option<u32> {
+        match source {
+            Source::Immediate(value) => Some(value),
+            Source::Constant { bank, offset } => self.constants.word(bank, offset.into()).ok(),
+            Source::Register(_) | Source::Uniform(_) => None,
         }
     }
 }

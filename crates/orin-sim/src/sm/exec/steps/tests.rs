@@ -19,6 +19,10 @@ const BANK: u64 = 0x2_0000_0000;
 const DATA: u64 = 0x3_0000_0000;
 const SHARED_BYTES: u32 = 1024;
 
+/// Registers with valid addresses of global and shared memory, if no instruction is to have others.
+const ADDRESS: u8 = 36;
+const SHARED_ADDRESS: u8 = 38;
+
 /// Words that are special as integers or floats.
 pub(super) const SPECIAL: [u32; 18] = [
     0,
@@ -80,6 +84,27 @@ impl Numbers {
                 if let Some(i) = self.form_of(base, form, upper) {
                     return i;
                 }
+            }
+        }
+    }
+
+    /// An instruction that may be a part of a block; most loads have the addresses that [`Bench::fill`] makes valid.
+    #[cfg(target_arch = "x86_64")]
+    fn part_of_block(&mut self) -> Instruction {
+        loop {
+            let i = self.instruction();
+            match i.op {
+                Op::Sts | Op::Stg => {}
+                Op::Lds | Op::Ldg if !self.next().is_multiple_of(8) => {
+                    let register = if i.op == Op::Lds { SHARED_ADDRESS } else { ADDRESS };
+                    let offset = 4 * (self.next() % 32) + if self.next().is_multiple_of(16) { 2 } else { 0 };
+                    let word = i.word() & !(0xffff_ff00_u128 << 32 | 0xff << 24);
+                    let word = word | u128::from(offset) << 40 | u128::from(register) << 24;
+                    if let Ok(i) = sass::decode(word) {
+                        return i;
+                    }
+                }
+                _ => return i,
             }
         }
     }
@@ -205,8 +230,8 @@ impl Bench {
         Self { launch, constants, port, memory, shared, warp }
     }
 
-    /// Fills the registers; those of an address so that most accesses are inside memory.
-    fn fill(&mut self, numbers: &mut Numbers, i: &Instruction) {
+    /// Fills the registers; those of the address of `i`, if any, so that most accesses are inside memory.
+    fn fill(&mut self, numbers: &mut Numbers, i: Option<&Instruction>) {
         for register in 0..40 {
             *self.warp.row_mut(register) = core::array::from_fn(|_| numbers.word());
         }
@@ -218,21 +243,28 @@ impl Bench {
             self.warp.set_uniform_predicate(register % 7, numbers.next().is_multiple_of(2));
         }
         self.warp.path.mask = if numbers.next().is_multiple_of(2) { !0 } else { numbers.next() | 1 };
-        let shared = matches!(i.op, Op::Lds | Op::Sts);
-        if (shared || matches!(i.op, Op::Ldg | Op::Stg)) && i.a < 254 {
-            let base = (if shared { 256 } else { DATA as u32 + 1024 }).wrapping_sub(offset_of(i) as u32);
+        let (shared, global) = match i {
+            None => (Some(SHARED_ADDRESS), Some(ADDRESS)),
+            Some(i) if i.a >= 254 => (None, None),
+            Some(i) => (
+                matches!(i.op, Op::Lds | Op::Sts).then_some(i.a),
+                matches!(i.op, Op::Ldg | Op::Stg).then_some(i.a),
+            ),
+        };
+        // CAST: the lower words of addresses.
+        let offset = i.map_or(0, offset_of) as u32;
+        for (register, base) in [(shared, 256), (global, DATA as u32 + 1024)] {
+            let Some(register) = register else { continue };
             let step = [0, 4, 16, 2, 12][numbers.next() as usize % 5];
-            let start = numbers.next() % 16 * 4;
+            let start = base.wrapping_sub(offset).wrapping_add(numbers.next() % 16 * 4);
             let random = numbers.next().is_multiple_of(2);
-            *self.warp.row_mut(i.a) = core::array::from_fn(|lane| {
-                base + start + if random { numbers.next() % 32 * 16 } else { lane as u32 % 16 * step }
+            *self.warp.row_mut(register) = core::array::from_fn(|lane| {
+                start.wrapping_add(if random { numbers.next() % 32 * 16 } else { lane as u32 % 16 * step })
             });
-            if !shared {
-                *self.warp.row_mut(i.a + 1) = [(DATA >> 32) as u32; 32];
-            }
-            for register in 0..63 {
-                self.warp.set_uniform(register, 0);
-            }
+            (0..63).for_each(|register| self.warp.set_uniform(register, 0));
+        }
+        if let Some(register) = global {
+            *self.warp.row_mut(register + 1) = [(DATA >> 32) as u32; 32];
         }
     }
 
@@ -275,7 +307,7 @@ proptest! {
         let mut bench = Bench::new(&mut numbers);
         for _ in 0..200 {
             let i = numbers.instruction();
-            bench.fill(&mut numbers, &i);
+            bench.fill(&mut numbers, Some(&i));
             let slots = [Ok(Fetched::new(i, None, Tools::empty(), false))];
             let mut pool = Pool::default();
             let Some(step) = handlers::prepare(&i, &mut pool, &bench.constants) else { continue };
@@ -313,6 +345,57 @@ proptest! {
             if found.0.is_ok() {
                 prop_assert_eq!(found.1.difference(&expected.1), None, "{} {:#034x}", text, i.word());
                 prop_assert!(found.2 == expected.2 && found.3 == expected.3, "{text}: memories differ");
+            }
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn blocks_do_what_the_interpreter_does(seed in any::<u64>()) {
+        prop_assume!(is_supported());
+        let mut numbers = Numbers(seed);
+        let mut bench = Bench::new(&mut numbers);
+        let mut frame = Frame::new();
+        for _ in 0..20 {
+            let count = 1 + numbers.next() as usize % 40;
+            let mut slot = || Ok(Fetched::new(numbers.part_of_block(), None, Tools::empty(), false));
+            let slots: Vec<Slot> = (0..count).map(|_| slot()).collect();
+            let compiled = Compiled::default();
+            prop_assert!(compiled.warm(&slots, 0, count, true));
+            for at in 0..count {
+                let Some(block) = compiled.block(at).filter(|block| block.fits(&bench.constants)) else { continue };
+                bench.fill(&mut numbers, None);
+                let before = bench.warp.snapshot();
+                let instructions = &slots[at..at + block.length()];
+                let mut lanes = 0;
+                let expected = bench.run(|context, warp| {
+                    for fetched in instructions.iter().flatten() {
+                        let active = warp.path.mask & crate::sm::exec::guard(warp, fetched);
+                        lanes += u64::from(active.count_ones());
+                        if active != 0 {
+                            execute(context, warp, fetched, active).map(drop).map_err(|_| "a fault".to_owned())?;
+                        }
+                    }
+                    Ok(())
+                });
+                bench.warp.restore(&before);
+                let found = bench.run(|context, warp| {
+                    let (pool, mask) = (&mut [][..], warp.path.mask);
+                    let (active, moved, trap) = (mask, false, None);
+                    let mut m = Machine { context, warp, pool, slots: &slots, at: 0, pc: 0, active, moved, trap };
+                    // SAFETY: the features were found, and the block fits.
+                    let executed = unsafe { block.execute(&mut m, &mut frame, mask) };
+                    executed.map(|found| assert_eq!(found, lanes)).ok_or_else(|| "steps".to_owned())
+                });
+                if found.0.is_ok() {
+                    let text: Vec<_> = instructions.iter().flatten().map(|i| sass::disassemble(i.word(), 0)).collect();
+                    prop_assert_eq!(&expected.0, &Ok(()), "{:#?}", text);
+                    prop_assert_eq!(found.1.difference(&expected.1), None, "{:#?}", text);
+                }
             }
         }
     }

@@ -1,0 +1,512 @@
+//! Machine code for a graph: eight lanes at a time, four times.
+//!
+//! Values are kept in the 16 vector registers in the order in which nodes were made. When there is none free, the value
+//! that is needed last gives its register up; it is read again from where it came from, from the register of the warp
+//! that it has been written to, or from a place in the frame. A register of the warp is written as soon as its old
+//! value is no longer needed.
+
+use core::mem::offset_of;
+
+use super::assembler::{Assembler, Opcode, Place, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, Vector};
+use super::frame::{Frame, SPILLS};
+use super::graph::{Graph, Node, Operation};
+
+/// What a block does to a warp.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Effect {
+    /// Writes a register.
+    Row(u8),
+    /// Writes a predicate.
+    Predicate(u8),
+    /// Counts lanes.
+    Count,
+}
+
+/// An effect, with its value and when it takes place: after the node with this index.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Planned {
+    pub(super) effect: Effect,
+    pub(super) value: Node,
+    pub(super) at: usize,
+}
+
+/// Emits the code of a block, with or without lanes that the path does not have. `None` if it needs too much room.
+pub(super) fn emit(
+    assembler: &mut Assembler,
+    graph: &Graph,
+    effects: &[Planned],
+    masked: bool,
+) -> Option<()> {
+    let mut live = vec![false; graph.len()];
+    effects.iter().for_each(|planned| live[planned.value.index()] = true);
+    for node in graph.nodes().rev() {
+        if live[node.index()] {
+            graph.operands(node).iter().for_each(|operand| live[operand.index()] = true);
+        }
+    }
+    let effects = schedule(graph, &live, effects);
+    let mut uses = vec![Vec::new(); graph.len()];
+    for planned in effects.iter().rev() {
+        uses[planned.value.index()].push(2 * planned.at + 1);
+    }
+    for node in graph.nodes().filter(|node| live[node.index()]) {
+        graph.operands(node).iter().for_each(|operand| uses[operand.index()].push(2 * node.index()));
+    }
+    uses.iter_mut().for_each(|uses| uses.sort_unstable_by(|a, b| b.cmp(a)));
+    let count = graph.len();
+    let mut emitter = Emitter {
+        assembler,
+        graph,
+        uses,
+        registers: vec![None; count],
+        homes: vec![None; count],
+        contents: [None; 16],
+        pinned: if masked { 1 << REST } else { 0 },
+        spills: 0,
+        masked,
+        now: 0,
+    };
+    emitter.begin();
+    let start = emitter.assembler.here();
+    emitter.begin_lanes();
+    let mut effects = effects.iter().peekable();
+    for node in graph.nodes() {
+        if live[node.index()] && graph.operation(node).arity() != 0 {
+            emitter.now = 2 * node.index();
+            emitter.compute(node)?;
+        }
+        while let Some(planned) = effects.next_if(|planned| planned.at == node.index()) {
+            emitter.now = 2 * planned.at + 1;
+            emitter.apply(planned)?;
+        }
+    }
+    // The next eight lanes.
+    emitter.assembler.general_with(&[0x83], 0, R9.into(), false, Some(32));
+    emitter.assembler.general_with(&[0x83], 0, RCX.into(), false, Some(1));
+    emitter.assembler.general_with(&[0x83], 7, RCX.into(), false, Some(4));
+    emitter.assembler.jump_if_not_zero(start);
+    // vzeroupper, ret
+    emitter.assembler.bytes(&[0xc5, 0xf8, 0x77, 0xc3]);
+    Some(())
+}
+
+/// Returns the effects in order. Each takes place when its value is there and the value that it overwrites is no longer
+/// needed.
+fn schedule(graph: &Graph, live: &[bool], effects: &[Planned]) -> Vec<Planned> {
+    let mut first = vec![usize::MAX; graph.len()];
+    let mut last = vec![0; graph.len()];
+    let mut rows = [0; 256];
+    let mut predicates = [0; 8];
+    let mut used = |value: Node, at: usize| {
+        first[value.index()] = first[value.index()].min(at);
+        last[value.index()] = last[value.index()].max(at);
+    };
+    for node in graph.nodes().filter(|node| live[node.index()]) {
+        graph.operands(node).iter().for_each(|operand| used(*operand, node.index()));
+    }
+    effects.iter().filter(|e| e.effect == Effect::Count).for_each(|e| used(e.value, e.at));
+    for node in graph.nodes() {
+        match graph.operation(node) {
+            Operation::Row(number) => rows[usize::from(number)] = last[node.index()],
+            Operation::Predicate(number) => predicates[usize::from(number)] = last[node.index()],
+            _ => {}
+        }
+    }
+    let planned = |planned: &Planned| {
+        let needed = match planned.effect {
+            Effect::Row(number) => rows[usize::from(number)],
+            Effect::Predicate(number) => predicates[usize::from(number)],
+            Effect::Count => planned.at,
+        };
+        let value = planned.value.index();
+        // What is read from memory is read when something else needs it, too.
+        let ready = match first[value] {
+            first if graph.operation(planned.value).arity() == 0 && first != usize::MAX => first,
+            _ => value,
+        };
+        Planned { at: needed.max(ready), ..*planned }
+    };
+    let mut effects: Vec<_> = effects.iter().map(planned).collect();
+    effects.sort_by_key(|planned| planned.at);
+    effects
+}
+
+/// The vector register of the lanes that the path does not have.
+const REST: Vector = 15;
+
+struct Emitter<'a> {
+    assembler: &'a mut Assembler,
+    graph: &'a Graph,
+    /// When each node is needed, latest first. Operands of a node are needed at twice its index, and values of an
+    /// effect one later.
+    uses: Vec<Vec<usize>>,
+    /// The register of each node.
+    registers: Vec<Option<Vector>>,
+    /// Where else a computed node is.
+    homes: Vec<Option<Place>>,
+    contents: [Option<Node>; 16],
+    /// Registers that must not be given up.
+    pinned: u16,
+    spills: usize,
+    masked: bool,
+    now: usize,
+}
+
+const LOAD: Opcode = Opcode(1, 2, 0x6f);
+const STORE: Opcode = Opcode(1, 2, 0x7f);
+const BROADCAST: Opcode = Opcode(2, 1, 0x58);
+const BLEND: Opcode = Opcode(3, 1, 0x4a);
+const SIGNS: Opcode = Opcode(1, 0, 0x50);
+
+impl Emitter<'_> {
+    /// Emits the start of the function, whose only argument is the frame.
+    fn begin(&mut self) {
+        let pointers = [
+            (RSI, offset_of!(Frame, registers)),
+            (RDX, offset_of!(Frame, predicates)),
+            (R10, offset_of!(Frame, lanes)),
+        ];
+        for (register, at) in pointers {
+            self.assembler.general(&[0x8b], register, Place::at(RDI, at), true);
+        }
+        // The number of eight lanes, and their offset in a row.
+        self.assembler.general(&[0x31], RCX, RCX.into(), false);
+        self.assembler.general(&[0x31], R9, R9.into(), false);
+    }
+
+    /// Emits what precedes the computation of eight lanes.
+    fn begin_lanes(&mut self) {
+        if self.masked {
+            let mask = Place::indexed(RDI, RCX, 0, offset_of!(Frame, mask));
+            self.assembler.general(&[0x0f, 0xb6], R8, mask, false);
+            self.assembler.general(&[0x8b], RAX, R8.into(), false);
+            self.assembler.general_with(&[0x80], 6, RAX.into(), false, Some(0xff));
+            self.load_lanes(REST);
+        }
+    }
+
+    /// Loads the vector of the mask in RAX.
+    fn load_lanes(&mut self, to: Vector) {
+        self.assembler.general_with(&[0xc1], 4, RAX.into(), false, Some(5));
+        self.assembler.vector(LOAD, to, 0, Place::indexed(R10, RAX, 0, 0));
+    }
+
+    /// Returns when a node is needed next, after now; `None` if never.
+    fn next_use(&mut self, node: Node) -> Option<usize> {
+        let uses = &mut self.uses[node.index()];
+        while uses.last().is_some_and(|&at| at <= self.now) {
+            uses.pop();
+        }
+        uses.last().copied()
+    }
+
+    /// Returns a free register, and keeps it from being given up during this instruction.
+    fn free(&mut self) -> Option<Vector> {
+        let mut best = None;
+        for register in 0..16 {
+            if self.pinned >> register & 1 != 0 {
+                continue;
+            }
+            let next = match self.contents[register] {
+                None => usize::MAX,
+                Some(node) => self.next_use(node).unwrap_or(usize::MAX - 1),
+            };
+            if best.is_none_or(|(_, last)| next > last) {
+                best = Some((register, next));
+            }
+        }
+        let (register, next) = best?;
+        // CAST: below 16.
+        let vector = register as Vector;
+        if let Some(node) = self.contents[register].take() {
+            self.registers[node.index()] = None;
+            let computed = self.graph.operation(node).arity() != 0;
+            if next < usize::MAX - 1 && computed && self.homes[node.index()].is_none() {
+                if self.spills == SPILLS {
+                    return None;
+                }
+                let place = Place::at(RDI, offset_of!(Frame, spills) + 32 * self.spills);
+                self.spills += 1;
+                self.assembler.vector(STORE, vector, 0, place);
+                self.homes[node.index()] = Some(place);
+            }
+        }
+        self.pinned |= 1 << register;
+        Some(vector)
+    }
+
+    /// Where eight lanes of a register of the warp are.
+    fn row(number: u8) -> Place {
+        Place::indexed(RSI, R9, 0, 128 * usize::from(number))
+    }
+
+    /// Returns where a node can be read as an operand, without a register if it is needed only once more.
+    fn operand(&mut self, node: Node) -> Option<Place> {
+        if let Some(register) = self.registers[node.index()] {
+            self.pinned |= 1 << register;
+            return Some(Place::Register(register));
+        }
+        if self.next_use(node).is_none()
+            && let Some(place) = self.memory(node)
+        {
+            return Some(place);
+        }
+        self.register(node).map(Place::Register)
+    }
+
+    /// Returns where a node is in memory; overwrites RAX.
+    fn memory(&mut self, node: Node) -> Option<Place> {
+        match self.graph.operation(node) {
+            Operation::Splat(value) => Some(Place::Splat(value)),
+            Operation::Row(number) => Some(Self::row(number)),
+            Operation::Loaded(word) => {
+                let pointer = offset_of!(Frame, words) + 32 * usize::from(word);
+                self.assembler.general(&[0x8b], RAX, Place::indexed(RDI, RCX, 3, pointer), true);
+                Some(Place::at(RAX, 0))
+            }
+            _ => self.homes[node.index()],
+        }
+    }
+
+    /// Returns a register with a node.
+    fn register(&mut self, node: Node) -> Option<Vector> {
+        if let Some(register) = self.registers[node.index()] {
+            self.pinned |= 1 << register;
+            return Some(register);
+        }
+        let register = self.free()?;
+        match self.graph.operation(node) {
+            Operation::Predicate(number) => {
+                let byte = Place::indexed(RDX, RCX, 0, 4 * usize::from(number));
+                self.assembler.general(&[0x0f, 0xb6], RAX, byte, false);
+                self.load_lanes(register);
+            }
+            Operation::Constant { bank, offset } => {
+                let pointer = Place::at(RDI, offset_of!(Frame, banks) + 8 * usize::from(bank));
+                self.assembler.general(&[0x8b], RAX, pointer, true);
+                self.assembler.vector(BROADCAST, register, 0, Place::at(RAX, offset.into()));
+            }
+            Operation::Uniform(number) => {
+                let pointer = Place::at(RDI, offset_of!(Frame, uniform));
+                self.assembler.general(&[0x8b], RAX, pointer, true);
+                self.assembler.vector(BROADCAST, register, 0, Place::at(RAX, 4 * usize::from(number)));
+            }
+            // A register minus itself is 0.
+            Operation::Splat(0) => {
+                self.assembler.vector(Opcode(1, 1, 0xef), register, register, Place::Register(register));
+            }
+            _ => {
+                let place = self.memory(node)?;
+                self.assembler.vector(LOAD, register, 0, place);
+            }
+        }
+        self.hold(node, register);
+        Some(register)
+    }
+
+    /// Notes that a register has a node.
+    fn hold(&mut self, node: Node, register: Vector) {
+        self.registers[node.index()] = Some(register);
+        self.contents[usize::from(register)] = Some(node);
+    }
+
+    /// Ends an instruction: gives up the registers of operands that are not needed any more.
+    fn release(&mut self) {
+        self.pinned &= if self.masked { 1 << REST } else { 0 };
+        for register in 0..16 {
+            if let Some(node) = self.contents[register]
+                && self.next_use(node).is_none()
+            {
+                self.registers[node.index()] = None;
+                self.contents[register] = None;
+            }
+        }
+    }
+
+    /// Emits the computation of a node.
+    fn compute(&mut self, node: Node) -> Option<()> {
+        let operation = self.graph.operation(node);
+        let operands = self.graph.operands(node);
+        for operand in operands {
+            if let Some(register) = self.registers[operand.index()] {
+                self.pinned |= 1 << register;
+            }
+        }
+        if operation == Operation::Fma {
+            return self.fma(node, [operands[0], operands[1], operands[2]]);
+        }
+        let (opcode, immediate) = encoding(operation);
+        if let [a] = *operands {
+            // What is both operand and result of these is in another place of the instruction.
+            let shift = match operation {
+                Operation::ShiftLeft(_) => Some(6),
+                Operation::ShiftRight(_) | Operation::Upper => Some(2),
+                Operation::ShiftRightSigned(_) => Some(4),
+                _ => None,
+            };
+            let a = if shift.is_some() || matches!(operation, Operation::Bytes(_)) {
+                Place::Register(self.register(a)?)
+            } else {
+                self.operand(a)?
+            };
+            self.release();
+            let to = self.free()?;
+            match (shift, operation, a) {
+                (Some(shift), ..) => self.assembler.vector_with(opcode, shift, to, a, immediate.unwrap_or(0)),
+                (None, Operation::Bytes(selector), Place::Register(a)) => {
+                    self.assembler.vector(opcode, to, a, Place::Bytes(selector));
+                }
+                _ => self.assembler.vector(opcode, to, 0, a),
+            }
+            self.hold(node, to);
+            self.release();
+            return Some(());
+        }
+        let (mut a, mut b) = (operands[0], operands[1]);
+        let select = operation == Operation::Select;
+        if select {
+            // The operands of the instruction: what is taken if the mask is zero, what else.
+            (a, b) = (operands[2], operands[1]);
+        } else if operation.commutes()
+            && self.registers[a.index()].is_none()
+            && self.registers[b.index()].is_some()
+        {
+            (a, b) = (b, a);
+        }
+        let mask = if select { Some(self.register(operands[0])?) } else { None };
+        let first = self.register(a)?;
+        let second = self.operand(b)?;
+        self.release();
+        let to = self.free()?;
+        match mask.map(|mask| mask << 4).or(immediate) {
+            Some(immediate) => self.assembler.vector_with(opcode, to, first, second, immediate),
+            None => self.assembler.vector(opcode, to, first, second),
+        }
+        self.hold(node, to);
+        self.release();
+        Some(())
+    }
+
+    /// Emits a fused multiplication and addition, whose result replaces one of its operands.
+    fn fma(&mut self, node: Node, [a, b, c]: [Node; 3]) -> Option<()> {
+        let (a, b) = if self.next_use(a).is_some() { (b, a) } else { (a, b) };
+        let [needed_a, needed_c] = [a, c].map(|operand| self.next_use(operand).is_some());
+        if needed_c && !needed_a && a != b && a != c {
+            // a = b * a + c
+            let (first, second) = (self.register(a)?, self.register(b)?);
+            let third = self.operand(c)?;
+            self.assembler.vector(Opcode(2, 1, 0xa8), first, second, third);
+            return self.replace(a, node, first);
+        }
+        // c = a * b + c, or a copy of c.
+        let first = self.register(a)?;
+        let (sum, old) = if needed_c || c == a || c == b {
+            let from = self.operand(c)?;
+            let copy = self.free()?;
+            self.assembler.vector(LOAD, copy, 0, from);
+            (copy, None)
+        } else {
+            (self.register(c)?, Some(c))
+        };
+        let second = self.operand(b)?;
+        self.assembler.vector(Opcode(2, 1, 0xb8), sum, first, second);
+        match old {
+            Some(old) => self.replace(old, node, sum),
+            None => {
+                self.release();
+                self.hold(node, sum);
+                self.release();
+                Some(())
+            }
+        }
+    }
+
+    /// Notes that a register has a node instead of one that is not needed any more.
+    fn replace(&mut self, old: Node, node: Node, register: Vector) -> Option<()> {
+        self.registers[old.index()] = None;
+        self.hold(node, register);
+        self.release();
+        Some(())
+    }
+
+    /// Emits an effect.
+    fn apply(&mut self, planned: &Planned) -> Option<()> {
+        let value = self.register(planned.value)?;
+        match planned.effect {
+            Effect::Row(number) => {
+                let row = Self::row(number);
+                let mut stored = value;
+                if self.masked {
+                    stored = self.free()?;
+                    self.assembler.vector_with(BLEND, stored, value, row, REST << 4);
+                }
+                self.assembler.vector(STORE, stored, 0, row);
+                self.homes[planned.value.index()].get_or_insert(row);
+            }
+            Effect::Predicate(number) => {
+                self.assembler.vector(SIGNS, RAX.number(), 0, Place::Register(value));
+                let byte = Place::indexed(RDX, RCX, 0, 4 * usize::from(number));
+                if self.masked {
+                    // old ^ (old ^ new) & mask
+                    self.assembler.general(&[0x0f, 0xb6], R11, byte, false);
+                    self.assembler.general(&[0x31], R11, RAX.into(), false);
+                    self.assembler.general(&[0x21], R8, RAX.into(), false);
+                    self.assembler.general(&[0x31], R11, RAX.into(), false);
+                }
+                self.assembler.general(&[0x88], RAX, byte, false);
+            }
+            Effect::Count => {
+                self.assembler.vector(SIGNS, RAX.number(), 0, Place::Register(value));
+                if self.masked {
+                    self.assembler.general(&[0x21], R8, RAX.into(), false);
+                }
+                // popcnt, whose prefix precedes the others.
+                self.assembler.bytes(&[0xf3]);
+                self.assembler.general(&[0x0f, 0xb8], RAX, RAX.into(), false);
+                self.assembler.general(&[0x01], RAX, Place::at(RDI, offset_of!(Frame, counted)), false);
+            }
+        }
+        self.release();
+        Some(())
+    }
+}
+
+/// Returns the instruction of an operation, and its immediate.
+fn encoding(operation: Operation) -> (Opcode, Option<u8>) {
+    let opcode = match operation {
+        Operation::Copy => LOAD,
+        Operation::And => Opcode(1, 1, 0xdb),
+        Operation::Or => Opcode(1, 1, 0xeb),
+        Operation::Xor => Opcode(1, 1, 0xef),
+        Operation::Add => Opcode(1, 1, 0xfe),
+        Operation::Sub => Opcode(1, 1, 0xfa),
+        Operation::Multiply => Opcode(2, 1, 0x40),
+        Operation::MultiplyEven => Opcode(1, 1, 0xf4),
+        Operation::MultiplyEvenSigned => Opcode(2, 1, 0x28),
+        Operation::Upper => return (Opcode(1, 1, 0x73), Some(32)),
+        Operation::Interleave => return (Opcode(3, 1, 0x02), Some(0xaa)),
+        Operation::ShiftLeft(amount)
+        | Operation::ShiftRight(amount)
+        | Operation::ShiftRightSigned(amount) => {
+            return (Opcode(1, 1, 0x72), Some(amount));
+        }
+        Operation::Min => Opcode(2, 1, 0x3b),
+        Operation::Max => Opcode(2, 1, 0x3f),
+        Operation::Equal => Opcode(1, 1, 0x76),
+        Operation::Greater => Opcode(1, 1, 0x66),
+        Operation::AddFloat => Opcode(1, 0, 0x58),
+        Operation::MultiplyFloat => Opcode(1, 0, 0x59),
+        Operation::Unordered => return (Opcode(1, 0, 0xc2), Some(3)),
+        Operation::EqualFloat => return (Opcode(1, 0, 0xc2), Some(0)),
+        Operation::LessFloat => return (Opcode(1, 0, 0xc2), Some(0x11)),
+        Operation::AtMostFloat => return (Opcode(1, 0, 0xc2), Some(0x12)),
+        Operation::Select => BLEND,
+        Operation::Bytes(_) => Opcode(2, 1, 0x00),
+        Operation::Fma => unreachable!("emitted by itself"),
+        Operation::Splat(_) | Operation::Row(_) | Operation::Predicate(_) => unreachable!("not computed"),
+        Operation::Constant { .. } | Operation::Uniform(_) | Operation::Loaded(_) => {
+            unreachable!("not computed")
+        }
+    };
+    (opcode, None)
+}

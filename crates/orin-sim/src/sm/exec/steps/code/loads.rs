@@ -1,0 +1,286 @@
+//! Loads of blocks.
+//!
+//! The addresses of a block's loads are known when it starts, so all accesses are found before its code runs. If any
+//! may fault, the handlers of the steps execute the block's instructions instead. The code reads eight lanes of a
+//! loaded word through a pointer: to memory if they are consecutive words, else to a row that was filled before.
+
+use core::sync::atomic::Ordering::Relaxed;
+use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+use sass::{Instruction, Op, Predicate, RZ, URZ, field};
+
+use super::frame::Frame;
+use crate::mmu::Access;
+use crate::sm::exec::memory::{self, Format, split, uniform_pair};
+use crate::sm::exec::steps::Machine;
+use crate::sm::exec::steps::eight::{Eight, Lanes, Native as V, Part, lanes_of, part};
+use crate::sm::warp::{Row, Warp};
+
+/// The address of loads, without their offsets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Address {
+    shared: bool,
+    /// The register of an address, and that of its upper half or RZ.
+    pub(super) low: u8,
+    pub(super) high: u8,
+    /// Uniform register that is added, or URZ.
+    base: u8,
+    /// Shift of a shared address.
+    stride: u32,
+}
+
+/// A load.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub(super) offset: i64,
+    pub(super) format: Format,
+    /// Index of its first word among those of the block.
+    pub(super) first: usize,
+}
+
+/// Loads with the same address that differ in their offsets.
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) address: Address,
+    /// Which lanes load; `None` for all of the path.
+    pub(super) guard: Option<Predicate>,
+    loads: Vec<Load>,
+    /// The lowest offset, and the number of bytes from there to the end of the last load.
+    least: i64,
+    span: u64,
+}
+
+impl Address {
+    pub(super) fn of(i: &Instruction) -> Self {
+        let shared = i.op == Op::Lds;
+        let wide = !shared && memory::is_wide(i);
+        let has_base = if shared {
+            i.bit(field::UNIFORM)
+        } else {
+            memory::has_uniform_base(i, i.bit(field::DESCRIPTOR))
+        };
+        Self {
+            shared,
+            low: i.a,
+            high: if wide { Warp::next(i.a, 1) } else { RZ },
+            // CAST: 6 bits.
+            base: if has_base { i.register(field::SLOT_UNIFORM) } else { URZ },
+            stride: if shared { memory::stride(i) & 31 } else { 0 },
+        }
+    }
+}
+
+/// How eight lanes access memory.
+#[derive(Clone, Copy, PartialEq)]
+enum Pattern {
+    /// Consecutive words; the address of the first.
+    Run(u32),
+    /// All active lanes the same address.
+    Same(u32),
+}
+
+impl Pattern {
+    /// Returns the pattern of eight lanes at `at`, of which those of `mask` are active.
+    #[inline(always)]
+    fn of(values: V, at: &Part, mask: u32) -> Option<Self> {
+        let lane = mask.trailing_zeros() & 7;
+        let first = at[lane as usize];
+        let inactive = lanes_of::<V>(!mask);
+        if values.equal(V::splat(first)).or(inactive).bits() == 0xff {
+            return Some(Self::Same(first));
+        }
+        let start = first.checked_sub(4 * lane)?;
+        let run = values.sub(V::splat(start)).equal(V::load(&[0, 4, 8, 12, 16, 20, 24, 28]));
+        (run.or(inactive).bits() == 0xff).then_some(Self::Run(start))
+    }
+
+    /// The lowest and the highest address of a lane.
+    fn ends(self) -> (u32, u32) {
+        match self {
+            Self::Run(start) => (start, start.saturating_add(28)),
+            Self::Same(at) => (at, at),
+        }
+    }
+}
+
+impl Group {
+    /// Most bytes between the offsets of the loads of a group.
+    const SPAN: u64 = 1 << 16;
+
+    /// Creates a group of one load.
+    pub(super) fn new(address: Address, guard: Option<Predicate>, load: Load) -> Self {
+        Self { address, guard, loads: vec![load], least: load.offset, span: load.format.bytes.into() }
+    }
+
+    /// Adds a load if it belongs to the group. Returns whether it does.
+    pub(super) fn add(&mut self, address: &Address, guard: Option<Predicate>, load: &Load) -> bool {
+        let first = &self.loads[0];
+        let bytes = u64::from(first.format.bytes);
+        let least = self.least.min(load.offset);
+        // CAST: the last offset is not below the first.
+        let span =
+            (self.least.wrapping_add_unsigned(self.span - bytes).max(load.offset) - least) as u64 + bytes;
+        // One check of alignment and bounds serves all.
+        let fits = self.address == *address
+            && self.guard == guard
+            && first.format.bytes == load.format.bytes
+            && (first.offset - load.offset).cast_unsigned().is_multiple_of(bytes)
+            && span <= Self::SPAN;
+        if fits {
+            self.loads.push(*load);
+            (self.least, self.span) = (least, span);
+        }
+        fits
+    }
+
+    /// Finds the words of all loads, for the lanes `mask`. Returns false if the handlers must execute the block.
+    #[inline(always)]
+    pub(super) fn find(&self, m: &Machine, frame: &mut Frame, mask: u32) -> bool {
+        let active = mask & self.guard.map_or(!0, |guard| m.warp.predicate(guard));
+        if active == 0 {
+            // No lane uses what is in the rows.
+            self.loads.iter().for_each(|load| frame.use_rows(load.first, load.format.words().into()));
+            return true;
+        }
+        let base = if self.address.shared {
+            u64::from(m.warp.uniform(self.address.base))
+        } else {
+            uniform_pair(m.warp, self.address.base)
+        };
+        let mut base = base.wrapping_add(self.least.cast_unsigned());
+        let first = active.trailing_zeros() as usize & 31;
+        // The addresses; those of global memory without the base and the upper words, which must be the same.
+        let mut at = *m.warp.row(self.address.low);
+        if self.address.shared {
+            for at in &mut at {
+                // CAST: the address is 32 bits wide.
+                *at = (*at << self.address.stride).wrapping_add(base as u32);
+            }
+            base = 0;
+        } else {
+            let upper = m.warp.row(self.address.high);
+            let mut apart = V::splat(0);
+            for eight in 0..4 {
+                let differs = part::<V>(upper, eight).xor(V::splat(upper[first]));
+                apart = apart.or(differs.and(lanes_of(active >> (8 * eight))));
+            }
+            if apart.equal(V::splat(0)).bits() != 0xff {
+                return false;
+            }
+            base = base.wrapping_add(u64::from(upper[first]) << 32);
+        }
+        self.find_patterns(m, frame, &at, active, base) || self.find_lanes(m, frame, at, active, base)
+    }
+
+    /// Returns a pointer to the lowest of the accessed bytes, if all are at hand and aligned.
+    #[inline(always)]
+    fn pointer(&self, m: &Machine, lowest: u32, highest: u32, all: u32, base: u64) -> Option<*const u8> {
+        let bytes = u64::from(self.loads[0].format.bytes);
+        if !(u64::from(all) | base).is_multiple_of(bytes) {
+            return None;
+        }
+        if self.address.shared {
+            let end = u64::from(highest) + self.span;
+            let start = m.context.shared.as_ptr().cast::<u8>();
+            return (end <= m.context.launch.shared_bytes.into())
+                .then(|| start.wrapping_add(lowest as usize));
+        }
+        let len = u64::from(highest - lowest) + self.span;
+        let pointer = m.context.port.at_hand(base.wrapping_add(lowest.into()), len, Access::Read)?;
+        Some(pointer.cast_const())
+    }
+
+    /// [`Group::find`] if each eight lanes access consecutive words, or the same.
+    #[inline(always)]
+    fn find_patterns(&self, m: &Machine, frame: &mut Frame, at: &Row, active: u32, base: u64) -> bool {
+        let mut patterns = [Pattern::Same(at[active.trailing_zeros() as usize & 31]); 4];
+        let parts = at.as_chunks::<8>().0;
+        let (mut lowest, mut highest, mut all) = (u32::MAX, 0, 0);
+        for eight in 0..4 {
+            let mask = active >> (8 * eight) & 0xff;
+            if mask != 0 {
+                let Some(pattern) = Pattern::of(V::load(&parts[eight]), &parts[eight], mask) else {
+                    return false;
+                };
+                patterns[eight] = pattern;
+            }
+            let (first, last) = patterns[eight].ends();
+            (lowest, highest, all) = (lowest.min(first), highest.max(last), all | first);
+        }
+        let runs = patterns.iter().any(|pattern| matches!(pattern, Pattern::Run(_)));
+        if runs && self.loads[0].format.bytes != 4 {
+            return false;
+        }
+        let Some(pointer) = self.pointer(m, lowest, highest, all, base) else { return false };
+        for load in &self.loads {
+            // CAST: below the span.
+            let from = pointer.wrapping_add((load.offset - self.least) as usize);
+            frame.use_rows(load.first, load.format.words().into());
+            for eight in 0..4 {
+                match patterns[eight] {
+                    Pattern::Run(start) => {
+                        frame.words[load.first][eight] = from.wrapping_add((start - lowest) as usize);
+                    }
+                    Pattern::Same(at) => {
+                        // SAFETY: `pointer` has found the word accessible and aligned.
+                        let words = unsafe { load.read(from.wrapping_add((at - lowest) as usize)) };
+                        for (step, word) in words.iter().enumerate().take(load.format.words().into()) {
+                            V::splat(*word)
+                                .store(&mut frame.rows[load.first + step].as_chunks_mut().0[eight]);
+                        }
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// [`Group::find`] for any addresses.
+    #[inline(always)]
+    fn find_lanes(&self, m: &Machine, frame: &mut Frame, mut at: Row, active: u32, base: u64) -> bool {
+        let instead = at[active.trailing_zeros() as usize & 31];
+        let (mut lowest, mut highest, mut all) = (u32::MAX, 0, 0);
+        for (lane, at) in at.iter_mut().enumerate() {
+            *at = if active >> lane & 1 != 0 { *at } else { instead };
+            (lowest, highest, all) = (lowest.min(*at), highest.max(*at), all | *at);
+        }
+        let Some(pointer) = self.pointer(m, lowest, highest, all, base) else { return false };
+        for load in &self.loads {
+            // CAST: below the span.
+            let from = pointer.wrapping_add((load.offset - self.least) as usize);
+            let count = usize::from(load.format.words());
+            frame.use_rows(load.first, count);
+            for lane in 0..32 {
+                // SAFETY: `pointer` has found the words of all lanes accessible and aligned.
+                let words = unsafe { load.read(from.wrapping_add((at[lane] - lowest) as usize)) };
+                for step in 0..count {
+                    frame.rows[load.first + step][lane] = words[step];
+                }
+            }
+        }
+        true
+    }
+}
+
+impl Load {
+    /// Reads the words of one lane.
+    ///
+    /// # Safety
+    ///
+    /// The bytes at `from` must be accessible, and aligned to their number.
+    #[inline(always)]
+    unsafe fn read(&self, from: *const u8) -> [u32; 4] {
+        let from = from.cast_mut();
+        // SAFETY: as the caller guarantees. Atomic, because other threads may write the memory at any time.
+        unsafe {
+            let double = |at| AtomicU64::from_ptr(from.cast::<u64>().add(at)).load(Relaxed);
+            match self.format.bytes {
+                1 => [self.format.extend(AtomicU8::from_ptr(from).load(Relaxed).into()), 0, 0, 0],
+                2 => [self.format.extend(AtomicU16::from_ptr(from.cast()).load(Relaxed).into()), 0, 0, 0],
+                4 => [AtomicU32::from_ptr(from.cast()).load(Relaxed), 0, 0, 0],
+                8 => split(double(0), 0),
+                _ => split(double(0), double(1)),
+            }
+        }
+    }
+}
