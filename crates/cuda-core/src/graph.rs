@@ -1,7 +1,9 @@
 //! Graphs: recorded work, captured from streams or built node by node.
 
+use core::fmt::Write as _;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
@@ -105,6 +107,21 @@ struct Entry {
     after: Vec<usize>,
     /// Whether an executable graph does the work.
     enabled: bool,
+    /// Attributes of a kernel's node that the program has set (`CUkernelNodeAttrID`).
+    attributes: BTreeMap<u32, Attribute>,
+}
+
+/// Value of an attribute (`CUkernelNodeAttrValue`).
+pub type Attribute = [u64; 8];
+
+/// What keeps an executable graph from taking over a graph, as `CUgraphExecUpdateResult` numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Mismatch {
+    /// Nodes or edges differ.
+    Topology = 2,
+    /// A node is of another type.
+    NodeType = 3,
 }
 
 /// A graph that can be changed.
@@ -118,6 +135,8 @@ pub struct Graph {
     entries: Mutex<Vec<Option<Entry>>>,
     /// The program's objects that live as long as the graph.
     pub users: Mutex<Users>,
+    /// The executable graph, if it has memory nodes.
+    instance: Mutex<Weak<Executable>>,
 }
 
 impl Kind for Graph {
@@ -131,10 +150,32 @@ impl Graph {
     ///
     /// [`Code::NotInitialized`].
     pub fn create(context: u64) -> Result<Arc<Self>> {
-        driver()?.objects.insert(|handle| {
+        Self::with(context, Vec::new())
+    }
+
+    /// A graph with nodes like those of entries.
+    fn with(context: u64, entries: Vec<Option<Entry>>) -> Result<Arc<Self>> {
+        let objects = &driver()?.objects;
+        let graph = objects.insert(|handle| {
             let (entries, users) = (Mutex::default(), Mutex::default());
-            Ok(Self { handle, context, id: next_id(), entries, users })
-        })
+            Ok(Self { handle, context, id: next_id(), entries, users, instance: Mutex::default() })
+        })?;
+        let mut own = Vec::with_capacity(entries.len());
+        for (index, entry) in entries.into_iter().enumerate() {
+            own.push(match entry {
+                None => None,
+                Some(entry) => {
+                    let work = match entry.work {
+                        Work::Child(child) => Work::Child(child.copy()?),
+                        work => work,
+                    };
+                    let make = |handle| Ok(Node { handle, graph: graph.handle, index });
+                    Some(Entry { handle: objects.insert(make)?.handle, work, ..entry })
+                }
+            });
+        }
+        *graph.entries.lock() = own;
+        Ok(graph)
     }
 
     /// Its handle.
@@ -159,7 +200,8 @@ impl Graph {
         }
         let index = entries.len();
         let node = driver()?.objects.insert(|handle| Ok(Node { handle, graph: self.handle, index }))?;
-        entries.push(Some(Entry { handle: node.handle, work, after: after.to_vec(), enabled: true }));
+        let (after, attributes) = (after.to_vec(), BTreeMap::new());
+        entries.push(Some(Entry { handle: node.handle, work, after, enabled: true, attributes }));
         Ok(index)
     }
 
@@ -250,6 +292,8 @@ impl Graph {
             other.after.retain(|&node| node != index);
         }
         driver()?.objects.remove::<Node>(entry.handle)?;
+        drop(entries);
+        end(entry.work);
         Ok(())
     }
 
@@ -257,24 +301,71 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`Code::NotInitialized`].
+    /// [`Code::NotSupported`] if it has nodes for memory.
     pub fn copy(&self) -> Result<Arc<Self>> {
-        let copy = Self::create(self.context)?;
+        self.refuse_memory()?;
         let entries = self.entries.lock().clone();
-        let mut copied = copy.entries.lock();
-        for (index, entry) in entries.into_iter().enumerate() {
-            let entry = match entry {
-                None => None,
-                Some(entry) => {
-                    let make = |handle| Ok(Node { handle, graph: copy.handle, index });
-                    Some(Entry { handle: driver()?.objects.insert(make)?.handle, ..entry })
-                }
-            };
-            copied.push(entry);
-        }
-        drop(copied);
+        let copy = Self::with(self.context, entries)?;
         copy.users.lock().share(&self.users.lock());
         Ok(copy)
+    }
+
+    /// Whether nodes allocate or free memory.
+    fn has_memory(&self) -> bool {
+        let is_memory = |entry: &Entry| matches!(entry.work, Work::Allocate(_) | Work::Free(_));
+        self.entries.lock().iter().flatten().any(is_memory)
+    }
+
+    fn refuse_memory(&self) -> Result<()> {
+        if self.has_memory() {
+            return Err(Failure::new(Code::NotSupported, "copies of graphs that allocate or free memory"));
+        }
+        Ok(())
+    }
+
+    /// An attribute of a kernel's node.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if the node is of another type or was removed.
+    pub fn attribute(&self, index: usize, attribute: u32) -> Result<Attribute> {
+        let mut entries = self.entries.lock();
+        Ok(kernel(&mut entries, index)?.attributes.get(&attribute).copied().unwrap_or_default())
+    }
+
+    /// Sets an attribute of a kernel's node.
+    ///
+    /// # Errors
+    ///
+    /// As [`Graph::attribute`].
+    pub fn set_attribute(&self, index: usize, attribute: u32, value: Attribute) -> Result<()> {
+        kernel(&mut self.entries.lock(), index)?.attributes.insert(attribute, value);
+        Ok(())
+    }
+
+    /// Gives a kernel's node the attributes of another, which may belong to another graph.
+    ///
+    /// # Errors
+    ///
+    /// As [`Graph::attribute`].
+    pub fn copy_attributes(&self, index: usize, from: &Self, from_index: usize) -> Result<()> {
+        let attributes = kernel(&mut from.entries.lock(), from_index)?.attributes.clone();
+        kernel(&mut self.entries.lock(), index)?.attributes = attributes;
+        Ok(())
+    }
+
+    /// A description in the language of Graphviz.
+    pub fn dot(&self) -> String {
+        let mut text = format!("digraph graph_{} {{\n", self.id);
+        for (index, entry) in self.entries.lock().iter().enumerate() {
+            let Some(entry) = entry else { continue };
+            // A string grows.
+            let _ = writeln!(text, "  n{index} [label=\"{index}: {}\"];", entry.work.label());
+            for from in &entry.after {
+                let _ = writeln!(text, "  n{from} -> n{index};");
+            }
+        }
+        text + "}\n"
     }
 
     /// Removes the graph and its nodes.
@@ -285,20 +376,36 @@ impl Graph {
     pub fn destroy(&self) -> Result<()> {
         let objects = &driver()?.objects;
         objects.remove::<Self>(self.handle)?;
-        for node in self.nodes() {
-            let _ = objects.remove::<Node>(node);
+        for entry in core::mem::take(&mut *self.entries.lock()).into_iter().flatten() {
+            let _ = objects.remove::<Node>(entry.handle);
+            end(entry.work);
         }
         Ok(())
     }
 }
 
+/// Removes the graph that belongs to a node.
+fn end(work: Work) {
+    if let Work::Child(graph) = work {
+        // The program may have removed it.
+        let _ = graph.destroy();
+    }
+}
+
+/// The entry of a kernel's node.
+fn kernel(entries: &mut [Option<Entry>], index: usize) -> Result<&mut Entry> {
+    let entry = entries.get_mut(index).and_then(Option::as_mut);
+    let entry = entry.filter(|entry| matches!(entry.work, Work::Launch(_)));
+    entry.ok_or_else(|| Failure::invalid("no such node of a kernel"))
+}
+
 fn replace(entries: &mut [Option<Entry>], index: usize, work: Work) -> Result<()> {
     let entry = entries.get_mut(index).and_then(Option::as_mut);
     let entry = entry.ok_or_else(|| Failure::invalid("no such node"))?;
-    if core::mem::discriminant(&entry.work) != core::mem::discriminant(&work) {
+    if !entry.work.is_like(&work) {
         return Err(Failure::invalid("the node is of another type"));
     }
-    entry.work = work;
+    end(core::mem::replace(&mut entry.work, work));
     Ok(())
 }
 
@@ -355,13 +462,28 @@ impl Executable {
     ///
     /// # Errors
     ///
-    /// [`Code::InvalidValue`] if it has a cycle.
+    /// [`Code::InvalidValue`] if it has a cycle, [`Code::NotSupported`] if it allocates or frees memory and has an
+    /// executable graph.
     pub fn of(graph: &Graph, flags: u64) -> Result<Arc<Self>> {
-        let entries = graph.entries.lock().clone();
+        let has_memory = graph.has_memory();
+        let mut instance = graph.instance.lock();
+        if has_memory && instance.upgrade().is_some() {
+            return Err(Failure::new(
+                Code::NotSupported,
+                "a second executable graph of a graph that allocates or frees memory",
+            ));
+        }
+        let entries = fixed(graph)?;
         let order = sort(&entries)?;
         let (entries, users) = (Mutex::new(entries), Mutex::new(graph.shared_users()));
         let (context, id) = (graph.context, next_id());
-        driver()?.objects.insert(|handle| Ok(Self { handle, context, id, flags, entries, users, order }))
+        let made = driver()?
+            .objects
+            .insert(|handle| Ok(Self { handle, context, id, flags, entries, users, order }))?;
+        if has_memory {
+            *instance = Arc::downgrade(&made);
+        }
+        Ok(made)
     }
 
     /// Its handle.
@@ -380,7 +502,7 @@ impl Executable {
     ///
     /// As [`Graph::set_work`].
     pub fn set_work(&self, index: usize, work: Work) -> Result<()> {
-        replace(&mut self.entries.lock(), index, work)
+        replace(&mut self.entries.lock(), index, work.fixed()?)
     }
 
     /// Whether the work of the node that was at a place is done.
@@ -408,24 +530,27 @@ impl Executable {
         Ok(())
     }
 
-    /// Takes over the work of a graph of the same shape.
+    /// Takes over the work of a graph of the same shape. Otherwise the result says what differs.
     ///
     /// # Errors
     ///
-    /// [`Code::GraphExecUpdateFailure`] if the shapes or types differ.
-    pub fn update(&self, graph: &Graph) -> Result<()> {
-        let new = graph.entries.lock().clone();
+    /// [`Code::InvalidValue`] if a child of the graph has a cycle.
+    pub fn update(&self, graph: &Graph) -> Result<Option<Mismatch>> {
+        let new = fixed(graph)?;
         let mut entries = self.entries.lock();
+        let mut pairs = entries.iter().zip(&new);
         let same = |(old, new): (&Option<Entry>, &Option<Entry>)| match (old, new) {
-            (Some(old), Some(new)) => {
-                old.after == new.after
-                    && core::mem::discriminant(&old.work) == core::mem::discriminant(&new.work)
-            }
+            (Some(old), Some(new)) => old.after == new.after,
             (None, None) => true,
             _ => false,
         };
-        if entries.len() != new.len() || !entries.iter().zip(&new).all(same) {
-            return Err(Code::GraphExecUpdateFailure.into());
+        if entries.len() != new.len() || !pairs.clone().all(same) {
+            return Ok(Some(Mismatch::Topology));
+        }
+        if !pairs.all(|(old, new)| {
+            old.as_ref().zip(new.as_ref()).is_none_or(|(old, new)| old.work.is_like(&new.work))
+        }) {
+            return Ok(Some(Mismatch::NodeType));
         }
         for (old, new) in entries.iter_mut().flatten().zip(new.into_iter().flatten()) {
             old.work = new.work;
@@ -434,7 +559,7 @@ impl Executable {
         let users = graph.shared_users();
         let old = core::mem::replace(&mut *self.users.lock(), users);
         drop(old);
-        Ok(())
+        Ok(None)
     }
 
     /// Does the work of all nodes on a stream.
@@ -446,10 +571,12 @@ impl Executable {
         let users = Arc::clone(&self.users.lock());
         if let Some((capture, _)) = stream.captured()? {
             capture.graph.users.lock().share(&users);
-            let works = works(&self.entries.lock(), &self.order).cloned().collect();
-            return stream.run(context, Work::Sequence(works));
+            let child = Graph::with(self.context, self.entries.lock().clone())?;
+            child.refuse_memory()?;
+            return stream.run(context, Work::Child(child));
         }
         let entries = self.entries.lock();
+        self.allocate(context, &entries)?;
         let value = stream.work(context, |queue| {
             works(&entries, &self.order).try_for_each(|work| work.encode(queue))?;
             // The objects live until the work has ended.
@@ -458,6 +585,28 @@ impl Executable {
         let last = stream.fence(value);
         works(&entries, &self.order)
             .for_each(|work| work.recorded(&mut |event| event.recorded(last.clone())));
+        Ok(())
+    }
+
+    /// Does what a launch does to the memory of nodes that the graph allocates and does not free, or frees only.
+    fn allocate(&self, context: &Context, entries: &[Option<Entry>]) -> Result<()> {
+        let works = || entries.iter().flatten().map(|entry| &entry.work);
+        let frees = |address| works().any(|work| matches!(work, Work::Free(freed) if *freed == address));
+        // CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.
+        let free_earlier = self.flags & 1 != 0;
+        for work in works() {
+            match work {
+                Work::Allocate(memory) if !frees(memory.address()) => memory.take(free_earlier)?,
+                Work::Free(address) => {
+                    let own =
+                        |work: &Work| matches!(work, Work::Allocate(memory) if memory.address() == *address);
+                    if !works().any(own) {
+                        context.gpu.memory.free_for_graph(*address).transpose()?;
+                    }
+                }
+                _ => {}
+            }
+        }
         Ok(())
     }
 
@@ -479,17 +628,32 @@ impl Graph {
         Arc::new(users)
     }
 
-    /// The work of the whole graph, in order, for a child node of `parent`.
+    /// A copy of the graph, for a child node of `parent`.
     ///
     /// # Errors
     ///
-    /// [`Code::InvalidValue`] if it has a cycle, or is the parent.
-    pub fn sequence(&self, parent: &Self) -> Result<Work> {
+    /// [`Code::InvalidValue`] if it has a cycle, or is the parent; [`Code::NotSupported`] if it has nodes for memory.
+    pub fn child(&self, parent: &Self) -> Result<Work> {
         if self.handle == parent.handle {
             return Err(Failure::invalid("a graph is no child of itself"));
         }
+        sort(&self.entries.lock())?;
         parent.users.lock().share(&self.shared_users());
-        let entries = self.entries.lock();
-        Ok(Work::Sequence(works(&entries, &sort(&entries)?).cloned().collect()))
+        Ok(Work::Child(self.copy()?))
     }
+
+    /// The work of the whole graph, in order.
+    pub(crate) fn sequence(&self) -> Result<Work> {
+        let entries = fixed(self)?;
+        let order = sort(&entries)?;
+        let works = works(&entries, &order).cloned().collect();
+        Ok(Work::Sequence(works))
+    }
+}
+
+/// The entries of a graph, with the work of child graphs as it is now.
+fn fixed(graph: &Graph) -> Result<Vec<Option<Entry>>> {
+    let entries = graph.entries.lock().clone();
+    let fix = |entry: Entry| Ok(Entry { work: entry.work.fixed()?, ..entry });
+    entries.into_iter().map(|entry| entry.map(fix).transpose()).collect()
 }

@@ -5,10 +5,10 @@
 //!   [`Kind`].
 //! - Results: [`Code`], [`Failure`], [`Result`].
 //! - Contexts: [`Context`], and each thread's stack of them in [`context`].
-//! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`LaunchSize`],
+//! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`LaunchSize`], [`Parameters`],
 //!   [`MemoryCopy`], [`Side`], [`Fill`], [`HostCall`]; what a thread's last calls named: [`with_target`],
 //!   [`Target`], [`record`], [`query_recorded`], [`Recording`], [`Names`]; graphs: [`Graph`], [`Node`],
-//!   [`Executable`], [`Capture`], [`Mode`], [`UserObject`], [`Users`].
+//!   [`Executable`], [`Mismatch`], [`Attribute`], [`GraphMemory`], [`Capture`], [`Mode`], [`UserObject`], [`Users`].
 //! - Memory: [`memory`], [`pool`], [`Pool`].
 //! - Checks: `findings`, with the feature `sim`.
 //! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`].
@@ -21,6 +21,7 @@ mod device;
 mod driver;
 mod event;
 mod graph;
+mod graph_memory;
 mod ids;
 pub mod image;
 mod link;
@@ -41,7 +42,8 @@ pub use context::Context;
 pub use device::VERSION;
 pub use driver::{DEVICES, Driver, Gpu, driver, init};
 pub use event::Event;
-pub use graph::{Capture, Executable, Graph, Mode, Node};
+pub use graph::{Attribute, Capture, Executable, Graph, Mismatch, Mode, Node};
+pub use graph_memory::GraphMemory;
 pub use link::Link;
 pub use module::{Function, Library, LibraryKernel, Module, function};
 pub use objects::{Kind, Objects};
@@ -49,4 +51,4 @@ pub use pool::Pool;
 pub use recent::{Names, Recording, Target, query_recorded, record, with_target};
 pub use stream::{Kind as StreamKind, PRIORITIES, Stream};
 pub use user_object::{UserObject, Users};
-pub use work::{Fill, HostCall, Launch, LaunchSize, MemoryCopy, Side, Work};
+pub use work::{Fill, HostCall, Launch, LaunchSize, MemoryCopy, Parameters, Side, Work};

@@ -4,10 +4,11 @@
 //! one on the GPU, as on a Jetson.
 
 use core::ptr::NonNull;
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tegra_hcq::{Buffer, Device, Program};
 
 use crate::code::{Code, Failure, Result};
@@ -28,6 +29,8 @@ pub enum Kind {
     Registered,
     /// A variable of a module.
     Variable,
+    /// A node of a graph.
+    Graph,
 }
 
 /// Memory that the program has allocated.
@@ -66,14 +69,38 @@ impl Allocation {
 pub(crate) enum Owner {
     /// A buffer.
     Buffer(Buffer<u8>),
+    /// A buffer of a graph's node.
+    Graph {
+        #[expect(dead_code, reason = "kept until the allocation is removed")]
+        buffer: Buffer<u8>,
+        /// Whether a launch has allocated it, and nothing has freed it since.
+        used: AtomicBool,
+        /// Whether the node and its executable graphs are gone.
+        left: AtomicBool,
+    },
     /// The program that has the variable.
     #[expect(dead_code, reason = "kept until the module is unloaded")]
     Program(Program),
 }
 
+/// What the graphs of a GPU use, in bytes (`CUgraphMem_attribute`).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GraphFigures {
+    /// Memory that launches have allocated.
+    pub used: u64,
+    /// The most of it so far.
+    pub used_high: u64,
+    /// Memory of nodes.
+    pub reserved: u64,
+    /// The most of it so far.
+    pub reserved_high: u64,
+}
+
 /// The allocations of a GPU.
 #[derive(Debug, Default)]
 pub struct Memory {
+    /// Figures of graphs.
+    pub graphs: Mutex<GraphFigures>,
     by_address: RwLock<BTreeMap<u64, Arc<Allocation>>>,
     /// Registered host memory by its address on the CPU.
     registered: RwLock<BTreeMap<u64, Arc<Allocation>>>,
@@ -140,6 +167,88 @@ impl Memory {
         flags: u32,
     ) -> Result<Arc<Allocation>> {
         self.enter(context, device.alloc_unified(some(bytes)?)?, kind, flags, 0)
+    }
+
+    /// Allocates memory for a node of a graph.
+    pub(crate) fn allocate_for_graph(
+        &self,
+        context: u64,
+        device: &Device,
+        bytes: usize,
+    ) -> Result<Arc<Allocation>> {
+        let buffer = device.alloc::<u8>(some(bytes)?)?;
+        let allocation = Arc::new(Allocation {
+            base: buffer.gpu_va(),
+            bytes,
+            kind: Kind::Graph,
+            id: next_id(),
+            context,
+            flags: 0,
+            host: 0,
+            pool: 0,
+            owner: Owner::Graph { buffer, used: AtomicBool::new(false), left: AtomicBool::new(false) },
+        });
+        self.by_address.write().insert(allocation.base, Arc::clone(&allocation));
+        let mut figures = self.graphs.lock();
+        figures.reserved += bytes as u64;
+        figures.reserved_high = figures.reserved_high.max(figures.reserved);
+        Ok(allocation)
+    }
+
+    /// A launch of a graph allocates memory of a node.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if an earlier launch has, and it was not freed; not with `free_earlier`.
+    pub(crate) fn take_for_graph(&self, allocation: &Allocation, free_earlier: bool) -> Result<()> {
+        let Owner::Graph { used, .. } = &allocation.owner else { return Ok(()) };
+        if !used.swap(true, Ordering::AcqRel) {
+            let mut figures = self.graphs.lock();
+            figures.used += allocation.bytes as u64;
+            figures.used_high = figures.used_high.max(figures.used);
+        } else if !free_earlier {
+            return Err(Failure::invalid("the memory of an earlier launch was not freed"));
+        }
+        Ok(())
+    }
+
+    /// Frees memory that a launch of a graph has allocated. `None` if other memory, or none, begins at the address.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if it is free.
+    pub fn free_for_graph(&self, address: u64) -> Option<Result<()>> {
+        let found = self.find(address).filter(|found| found.base == address)?;
+        let Owner::Graph { used, left, .. } = &found.owner else { return None };
+        if !used.swap(false, Ordering::AcqRel) {
+            return Some(Err(Failure::invalid("no launch has allocated the memory of the graph")));
+        }
+        self.graphs.lock().used -= found.bytes as u64;
+        if left.load(Ordering::Acquire) {
+            self.forget_graph(&found);
+        }
+        Some(Ok(()))
+    }
+
+    /// The node and all executable graphs are gone; memory that is in use stays until it is freed.
+    pub(crate) fn leave_graph(&self, allocation: &Arc<Allocation>) {
+        if let Owner::Graph { used, left, .. } = &allocation.owner {
+            left.store(true, Ordering::Release);
+            if !used.load(Ordering::Acquire) {
+                self.forget_graph(allocation);
+            }
+        }
+    }
+
+    fn forget_graph(&self, allocation: &Arc<Allocation>) {
+        let mut map = self.by_address.write();
+        // The context may have ended, and the address been used again.
+        if map.get(&allocation.base).is_some_and(|known| Arc::ptr_eq(known, allocation)) {
+            let gone = map.remove(&allocation.base);
+            drop(map);
+            drop(gone);
+        }
+        self.graphs.lock().reserved -= allocation.bytes as u64;
     }
 
     /// Maps host memory for the GPU.

@@ -20,7 +20,7 @@ use crate::ids::next_id;
 use crate::lock::QuickMutex;
 use crate::module::Function;
 use crate::objects::Kind as ObjectKind;
-use crate::work::{Launch, LaunchSize, Work};
+use crate::work::{Launch, LaunchSize, Parameters, Work};
 
 /// CU_STREAM_NON_BLOCKING.
 const NON_BLOCKING: u32 = 1;
@@ -277,7 +277,7 @@ impl Stream {
         // A launch that is refused makes a capture invalid, as with NVIDIA's library; wrong handles and copies do not.
         size.check(function).map_err(|failure| self.invalidate(failure))?;
         if self.capturing.load(Ordering::Acquire) {
-            let (function, parameters) = (Arc::clone(function), parameters.into());
+            let (function, parameters) = (Arc::clone(function), Parameters::new(parameters.into()));
             return self.capture_work(Work::Launch(Launch { function, size, parameters }));
         }
         self.work(context, |queue| size.encode(function, parameters, queue)).map(drop)

@@ -1,7 +1,7 @@
 //! Pieces of work: what a stream does, and a graph's node holds.
 
 use core::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
 use tegra_hcq::{DEFAULT_TIMEOUT, Dim3, Queue, RawPlane};
@@ -9,6 +9,8 @@ use tegra_hcq::{DEFAULT_TIMEOUT, Dim3, Queue, RawPlane};
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::event::Event;
+use crate::graph::Graph;
+use crate::graph_memory::GraphMemory;
 use crate::module::Function;
 use crate::stream::Stream;
 
@@ -27,15 +29,26 @@ pub enum Work {
     Record(Arc<Event>),
     /// A wait for an event, in a graph.
     Wait(Arc<Event>),
-    /// The work of another graph, in order.
+    /// Another graph, which belongs to the node.
+    Child(Arc<Graph>),
+    /// The work of another graph, in order, in an executable graph.
     Sequence(Arc<[Work]>),
+    /// Memory is allocated.
+    Allocate(Arc<GraphMemory>),
+    /// Memory of a graph at an address is freed.
+    Free(u64),
     /// Nothing.
     Empty,
 }
 
 /// A function that the host runs.
 #[derive(Clone)]
-pub struct HostCall(pub Arc<dyn Fn() + Send + Sync>);
+pub struct HostCall {
+    /// Calls it.
+    pub call: Arc<dyn Fn() + Send + Sync>,
+    /// Addresses of the program's function and its argument; 0 if it is none of the program.
+    pub program: [usize; 2],
+}
 
 impl fmt::Debug for HostCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -51,7 +64,29 @@ pub struct Launch {
     /// Grid, block and shared memory.
     pub size: LaunchSize,
     /// The parameter block.
-    pub parameters: SmallVec<[u8; 128]>,
+    pub parameters: Arc<Parameters>,
+}
+
+/// The parameter block of a launch in a graph.
+#[derive(Debug)]
+pub struct Parameters {
+    bytes: SmallVec<[u8; 128]>,
+    /// The address of each parameter in the block, once the program has asked.
+    pointers: OnceLock<Box<[usize]>>,
+}
+
+impl Parameters {
+    /// Keeps a block.
+    pub fn new(bytes: SmallVec<[u8; 128]>) -> Arc<Self> {
+        Arc::new(Self { bytes, pointers: OnceLock::new() })
+    }
+
+    /// Address of the list of the parameters' addresses. It lives as long as the block.
+    pub fn pointers(&self, function: &Function) -> usize {
+        let base = self.bytes.as_ptr().expose_provenance();
+        let of = || function.parameters.iter().map(|&(offset, _)| base + offset).collect();
+        self.pointers.get_or_init(of).as_ptr().expose_provenance()
+    }
 }
 
 /// Grid, block and dynamic shared memory of a launch, laid out as `CUlaunchConfig` begins.
@@ -344,6 +379,36 @@ impl LaunchSize {
 }
 
 impl Work {
+    /// Whether both are of one type of node.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let is_graph = |work: &Self| matches!(work, Self::Child(_) | Self::Sequence(_));
+        core::mem::discriminant(self) == core::mem::discriminant(other) || is_graph(self) && is_graph(other)
+    }
+
+    /// What it is, for a description of a graph.
+    pub(crate) fn label(&self) -> &str {
+        match self {
+            Self::Launch(launch) => launch.function.kernel.name(),
+            Self::Copy(_) => "copy",
+            Self::Fill(_) => "fill",
+            Self::Host(_) => "host function",
+            Self::Record(_) => "record an event",
+            Self::Wait(_) => "wait for an event",
+            Self::Child(_) | Self::Sequence(_) => "graph",
+            Self::Allocate(_) => "allocate",
+            Self::Free(_) => "free",
+            Self::Empty => "nothing",
+        }
+    }
+
+    /// The work for an executable graph, which later changes of child graphs do not concern.
+    pub(crate) fn fixed(self) -> Result<Self> {
+        match self {
+            Self::Child(graph) => graph.sequence(),
+            work => Ok(work),
+        }
+    }
+
     /// Calls `found` with each event that the work records.
     pub(crate) fn recorded(&self, found: &mut impl FnMut(&Event)) {
         match self {
@@ -356,17 +421,21 @@ impl Work {
     /// Adds the work to a queue.
     pub(crate) fn encode(&self, queue: &mut Queue) -> Result<()> {
         match self {
-            Self::Launch(Launch { function, size, parameters }) => size.encode(function, parameters, queue),
+            Self::Launch(Launch { function, size, parameters }) => {
+                size.encode(function, &parameters.bytes, queue)
+            }
             Self::Copy(copy) => copy.encode(queue),
             Self::Fill(fill) => fill.encode(queue),
-            Self::Host(HostCall(call)) => {
+            Self::Host(HostCall { call, .. }) => {
                 let call = Arc::clone(call);
                 Ok(queue.host_function(move || call())?)
             }
             Self::Record(event) => event.encode(queue),
             Self::Wait(event) => event.fence()?.map_or(Ok(()), |fence| Ok(queue.wait_fence(&fence)?)),
             Self::Sequence(works) => works.iter().try_for_each(|work| work.encode(queue)),
-            Self::Empty => Ok(()),
+            Self::Child(graph) => graph.sequence()?.encode(queue),
+            // The memory was allocated with the node.
+            Self::Allocate(_) | Self::Free(_) | Self::Empty => Ok(()),
         }
     }
 }

@@ -92,6 +92,11 @@ impl<T: Copy> In<T> {
         Self(core::ptr::with_exposed_provenance(address))
     }
 
+    /// The same place, for a call that also writes there.
+    pub(crate) fn writable(self) -> Out<T> {
+        Out(self.0.cast_mut())
+    }
+
     /// The place of the element `index` of an array that begins here.
     pub(crate) fn at(self, index: usize) -> Self {
         Self(self.0.wrapping_add(index))

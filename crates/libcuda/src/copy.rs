@@ -182,6 +182,24 @@ impl Copy3d {
     }
 }
 
+impl Side3d {
+    /// The side of a resolved copy.
+    fn of(side: Side) -> Self {
+        let (kind, host, device) = if side.on_gpu { (2, 0, side.address) } else { (1, side.address, 0) };
+        let Side { pitch, plane, .. } = side;
+        let rows = plane.checked_div(pitch).unwrap_or(0);
+        Self { x: 0, y: 0, z: 0, level: 0, kind, host, device, array: 0, reserved: 0, pitch, rows }
+    }
+}
+
+impl Copy3d {
+    /// The form of a resolved copy.
+    pub(crate) fn of(copy: &MemoryCopy) -> Self {
+        let MemoryCopy { target, source, width, height, depth } = *copy;
+        Self { source: Side3d::of(source), target: Side3d::of(target), width, height, depth }
+    }
+}
+
 impl From<Copy2d> for Copy3d {
     fn from(copy: Copy2d) -> Self {
         let side = |x, y, kind, host, device, array, pitch| Side3d {

@@ -180,23 +180,27 @@ api! {
     graph_memory(device: Ordinal, attribute: u32, value: Out<u64>)
     [cuDeviceGetGraphMemAttribute Legacy] {
         let value = value.need("the place for the attribute")?;
-        gpu(device)?;
-        if attribute > 3 {
-            return Err(Failure::invalid(format!("attribute {attribute} of graph memory")));
-        }
-        // Graphs have no memory of their own here.
-        value.set(0);
+        let figures = *gpu(device)?.memory.graphs.lock();
+        value.set(match attribute {
+            0 => figures.used,
+            1 => figures.used_high,
+            2 => figures.reserved,
+            3 => figures.reserved_high,
+            _ => return Err(Failure::invalid(format!("attribute {attribute} of graph memory"))),
+        });
         Ok(())
     }
 
     set_graph_memory(device: Ordinal, attribute: u32, value: In<u64>) [cuDeviceSetGraphMemAttribute Legacy] {
-        gpu(device)?;
+        let mut figures = gpu(device)?.memory.graphs.lock();
         match (attribute, value.read("the attribute")?) {
-            (1 | 3, 0) => Ok(()),
+            (1, 0) => figures.used_high = figures.used,
+            (3, 0) => figures.reserved_high = figures.reserved,
             (attribute, value) => {
-                Err(Failure::invalid(format!("attribute {attribute} of graph memory set to {value}")))
+                return Err(Failure::invalid(format!("attribute {attribute} of graph memory set to {value}")));
             }
         }
+        Ok(())
     }
 
     trim_graph_memory(device: Ordinal) [cuDeviceGraphMemTrim Legacy] {

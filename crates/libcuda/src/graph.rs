@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use orin_cuda_core::context::current;
 use orin_cuda_core::{
-    Code, Event, Executable, Failure, Fill, Graph, LaunchSize, Node, Result, Work, driver, function,
+    Attribute, Code, Event, Executable, Failure, Fill, Graph, GraphMemory, Launch, LaunchSize, Node, Result,
+    Work, driver, function, memory,
 };
 
-use crate::abi::{Address, Handle, In, Out};
+use crate::abi::{Address, Handle, In, Out, Text};
 use crate::call::api;
 use crate::context::context_or_current;
 use crate::copy::{Copy3d, checked_fill};
 use crate::launch::{Parameters, launch_of};
-use crate::stream::{graph_of, host_function, places, stream_of};
+use crate::stream::{graph_of, host_function, places, plain_edges, stream_of};
 
 fn executable_of(handle: Handle) -> Result<Arc<Executable>> {
     driver()?.objects.get::<Executable>(handle)
@@ -109,6 +110,142 @@ impl FillNode {
     }
 }
 
+impl KernelNode1 {
+    /// The parameters of a node.
+    fn of(launch: &Launch) -> Self {
+        let Launch { function, size, parameters } = launch;
+        let pointers = In::at_address(parameters.pointers(function));
+        Self {
+            function: function.handle(),
+            size: *size,
+            parameters: Parameters { pointers, extra: In::none() },
+        }
+    }
+}
+
+/// The work of a node, if `of` finds that it is of the right type.
+fn parameters_of<T>(node: Handle, of: impl FnOnce(&Work) -> Option<T>) -> Result<T> {
+    let (graph, index) = node_of(node)?;
+    of(&graph.work(index)?).ok_or_else(|| Failure::invalid("the node is of another type"))
+}
+
+fn kernel_of(node: Handle) -> Result<KernelNode1> {
+    parameters_of(
+        node,
+        |work| if let Work::Launch(launch) = work { Some(KernelNode1::of(launch)) } else { None },
+    )
+}
+
+/// `CUDA_MEM_ALLOC_NODE_PARAMS`: eleven words of properties of a pool, list and number of accesses, size, address.
+type AllocationNode = [u64; 15];
+
+/// The work of a node that allocates. Its address is written to the parameters.
+fn allocation(node: In<AllocationNode>) -> Result<Work> {
+    let mut words = node.read("the node")?;
+    // Type and handle types, location.
+    let [kind, handles] = [words[0] as u32, (words[0] >> 32) as u32];
+    let [location, device] = [words[1] as u32, (words[1] >> 32) as u32];
+    orin_cuda_core::pool::check_place(kind, handles)?;
+    let context = current()?;
+    // CU_MEM_LOCATION_TYPE_DEVICE.
+    if location != 1 || device as usize != context.gpu.ordinal {
+        return Err(Failure::invalid(format!("memory of a graph at location {location}, {device}")));
+    }
+    let bytes = usize::try_from(words[13]).map_err(|_| Failure::invalid("the size"))?;
+    let made = GraphMemory::create(&context, bytes)?;
+    words[14] = made.address();
+    node.writable().set(words);
+    Ok(Work::Allocate(made))
+}
+
+fn allocation_of(work: &Work) -> Option<AllocationNode> {
+    let Work::Allocate(memory) = work else { return None };
+    let mut words = [0; 15];
+    // CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE with its device.
+    words[..2].copy_from_slice(&[1, 1 | (memory.device() as u64) << 32]);
+    words[13..].copy_from_slice(&[memory.bytes() as u64, memory.address()]);
+    Some(words)
+}
+
+/// The work of a node that frees memory of a graph.
+pub(crate) fn release(address: Address) -> Result<Work> {
+    let found = current()?.gpu.memory.find(address);
+    let known = found.is_some_and(|found| found.kind == memory::Kind::Graph && found.base == address);
+    if known {
+        Ok(Work::Free(address))
+    } else {
+        Err(Failure::invalid(format!("no graph allocates {address:#x}")))
+    }
+}
+
+fn fill_of(work: &Work) -> Option<FillNode> {
+    let Work::Fill(Fill { address, pitch, value, element, width, height }) = *work else { return None };
+    // CAST: 1, 2 or 4.
+    Some(FillNode { address, pitch, value, element: element as u32, width, height })
+}
+
+/// Writes `CUgraphNodeParams` of a node.
+fn write_any(node: Handle, place: Out<NodeParameters>) -> Result<()> {
+    let (graph, index) = node_of(node)?;
+    place.set([0; 32]);
+    let body = place.cast::<u64>().at(2);
+    let kind = match graph.work(index)? {
+        Work::Launch(launch) => {
+            body.cast().set(KernelNode1::of(&launch));
+            0
+        }
+        Work::Copy(copy) => {
+            body.at(2).cast().set(Copy3d::of(&copy));
+            1
+        }
+        work @ Work::Fill(_) => {
+            fill_of(&work).iter().for_each(|fill| body.cast().set(*fill));
+            2
+        }
+        Work::Host(call) => {
+            body.cast().set(call.program);
+            3
+        }
+        Work::Child(graph) => {
+            body.set(graph.handle());
+            4
+        }
+        Work::Sequence(_) => 4,
+        Work::Empty => 5,
+        Work::Wait(event) => {
+            body.set(event.handle());
+            6
+        }
+        Work::Record(event) => {
+            body.set(event.handle());
+            7
+        }
+        work @ Work::Allocate(_) => {
+            allocation_of(&work).iter().for_each(|words| body.cast().set(*words));
+            10
+        }
+        Work::Free(address) => {
+            body.set(address);
+            11
+        }
+    };
+    place.cast::<u32>().set(kind);
+    Ok(())
+}
+
+/// Refuses attributes that kernels of graphs do not have, and clusters.
+fn check_attribute(attribute: u32, value: Attribute) -> Result<()> {
+    let [first, second, ..] = value;
+    match attribute {
+        // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION of one block.
+        4 if first == 1 | 1 << 32 && second as u32 == 1 => Ok(()),
+        4 => Err(Failure::new(Code::InvalidClusterSize, "clusters")),
+        // Access policy, cooperative, cluster scheduling, priority, memory domains, shared memory.
+        1 | 2 | 5 | 8 | 9 | 10 | 14 => Ok(()),
+        _ => Err(Failure::invalid(format!("nodes of kernels have no attribute {attribute}"))),
+    }
+}
+
 /// `CUDA_HOST_NODE_PARAMS`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
@@ -173,11 +310,15 @@ fn any_work(parent: &Graph, node: In<NodeParameters>) -> Result<Work> {
         1 => copy_work(node.within(32)),
         2 => node.within::<FillNode>(16).read("the node")?.work(),
         3 => node.within::<HostNode>(16).read("the node")?.work(),
-        4 => graph_of(handle()?)?.sequence(parent),
+        4 => graph_of(handle()?)?.child(parent),
         5 => Ok(Work::Empty),
         6 => wait_for(handle()?),
         7 => record(handle()?),
-        8..14 => Err(Failure::new(Code::NotSupported, format!("graph nodes of type {kind}"))),
+        10 => allocation(node.within(16)),
+        11 => release(handle()?),
+        8 | 9 => Err(Failure::new(Code::NotSupported, "external semaphores")),
+        12 => Err(Failure::new(Code::NotSupported, "waits and writes of memory by streams")),
+        13 => Err(Failure::new(Code::NotSupported, "conditional nodes")),
         _ => Err(Failure::invalid(format!("there are no graph nodes of type {kind}"))),
     }
 }
@@ -302,7 +443,7 @@ api! {
 
     add_graph(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, child: Handle)
     [cuGraphAddChildGraphNode Legacy] {
-        add(place, graph, after, count, |graph| graph_of(child)?.sequence(graph))
+        add(place, graph, after, count, |graph| graph_of(child)?.child(graph))
     }
 
     add_empty(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize) [cuGraphAddEmptyNode Legacy] {
@@ -327,7 +468,7 @@ api! {
     add_any_2(
         place: Out<Handle>, graph: Handle, after: In<Handle>, data: In<u64>, count: usize, node: In<NodeParameters>,
     ) [cuGraphAddNode_v2 Legacy] [cuGraphAddNode_v3 Legacy] {
-        let _ = data;
+        plain_edges(data, count)?;
         add(place, graph, after, count, |graph| any_work(graph, node))
     }
 
@@ -385,10 +526,12 @@ api! {
             Work::Copy(_) => 1,
             Work::Fill(_) => 2,
             Work::Host(_) => 3,
-            Work::Sequence(_) => 4,
+            Work::Child(_) | Work::Sequence(_) => 4,
             Work::Empty => 5,
             Work::Wait(_) => 6,
             Work::Record(_) => 7,
+            Work::Allocate(_) => 10,
+            Work::Free(_) => 11,
         });
         Ok(())
     }
@@ -434,7 +577,7 @@ api! {
 
     add_edges_2(graph: Handle, from: In<Handle>, to: In<Handle>, data: In<u64>, count: usize)
     [cuGraphAddDependencies_v2 Legacy] {
-        let _ = data;
+        plain_edges(data, count)?;
         change_edges(graph, from, to, count, true)
     }
 
@@ -444,7 +587,7 @@ api! {
 
     remove_edges_2(graph: Handle, from: In<Handle>, to: In<Handle>, data: In<u64>, count: usize)
     [cuGraphRemoveDependencies_v2 Legacy] {
-        let _ = data;
+        plain_edges(data, count)?;
         change_edges(graph, from, to, count, false)
     }
 
@@ -568,21 +711,126 @@ api! {
     }
 
     change_graph(executable: Handle, node: Handle, child: Handle) [cuGraphExecChildGraphNodeSetParams Legacy] {
-        change(executable, node, |graph| graph_of(child)?.sequence(graph))
+        change(executable, node, |graph| graph_of(child)?.child(graph))
     }
 
     update_1(executable: Handle, graph: Handle, node: Out<Handle>, result: Out<u32>) [cuGraphExecUpdate Legacy] {
-        let done = executable_of(executable)?.update(&*graph_of(graph)?);
         node.set(0);
-        // CU_GRAPH_EXEC_UPDATE_SUCCESS, _ERROR_TOPOLOGY_CHANGED.
-        result.set(if done.is_ok() { 0 } else { 2 });
-        done
+        update(executable, graph, result)
     }
 
     update_2(executable: Handle, graph: Handle, result: Out<[u64; 3]>) [cuGraphExecUpdate_v2 Legacy] {
         let result = result.need("the place for the result")?;
-        let done = executable_of(executable)?.update(&*graph_of(graph)?);
-        result.set([if done.is_ok() { 0 } else { 2 }, 0, 0]);
-        done
+        result.set([0; 3]);
+        update(executable, graph, result.cast())
     }
+
+    add_allocation(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, node: In<AllocationNode>)
+    [cuGraphAddMemAllocNode Legacy] {
+        add(place, graph, after, count, |_| allocation(node))
+    }
+
+    add_free(place: Out<Handle>, graph: Handle, after: In<Handle>, count: usize, address: Address)
+    [cuGraphAddMemFreeNode Legacy] {
+        add(place, graph, after, count, |_| release(address))
+    }
+
+    get_allocation(node: Handle, place: Out<AllocationNode>) [cuGraphMemAllocNodeGetParams Legacy] {
+        let place = place.need("the place for the parameters")?;
+        place.set(parameters_of(node, allocation_of)?);
+        Ok(())
+    }
+
+    get_free(node: Handle, place: Out<Address>) [cuGraphMemFreeNodeGetParams Legacy] {
+        let place = place.need("the place for the address")?;
+        place.set(parameters_of(node, |work| if let Work::Free(address) = work { Some(*address) } else { None })?);
+        Ok(())
+    }
+
+    get_kernel(node: Handle, place: Out<KernelNode1>) [cuGraphKernelNodeGetParams Legacy] {
+        let place = place.need("the place for the parameters")?;
+        place.set(kernel_of(node)?);
+        Ok(())
+    }
+
+    get_kernel_2(node: Handle, place: Out<KernelNode2>) [cuGraphKernelNodeGetParams_v2 Legacy] {
+        let place = place.need("the place for the parameters")?;
+        place.set(KernelNode2 { node: kernel_of(node)?, kernel: 0, context: 0 });
+        Ok(())
+    }
+
+    get_copy(node: Handle, place: Out<Copy3d>) [cuGraphMemcpyNodeGetParams Legacy] {
+        let place = place.need("the place for the parameters")?;
+        place.set(parameters_of(node, |work| if let Work::Copy(copy) = work { Some(Copy3d::of(copy)) } else { None })?);
+        Ok(())
+    }
+
+    get_fill(node: Handle, place: Out<FillNode>) [cuGraphMemsetNodeGetParams Legacy] {
+        let place = place.need("the place for the parameters")?;
+        place.set(parameters_of(node, fill_of)?);
+        Ok(())
+    }
+
+    get_host(node: Handle, place: Out<[usize; 2]>) [cuGraphHostNodeGetParams Legacy] {
+        let place = place.need("the place for the parameters")?;
+        place.set(parameters_of(node, |work| if let Work::Host(call) = work { Some(call.program) } else { None })?);
+        Ok(())
+    }
+
+    get_any(node: Handle, place: Out<NodeParameters>) [cuGraphNodeGetParams Legacy] {
+        write_any(node, place.need("the place for the parameters")?)
+    }
+
+    get_child(node: Handle, place: Out<Handle>) [cuGraphChildGraphNodeGetGraph Legacy] {
+        let place = place.need("the place for the graph")?;
+        place.set(parameters_of(node, |work| if let Work::Child(graph) = work { Some(graph.handle()) } else { None })?);
+        Ok(())
+    }
+
+    kernel_attribute(node: Handle, attribute: u32, place: Out<Attribute>) [cuGraphKernelNodeGetAttribute Legacy] {
+        let place = place.need("the place for the attribute")?;
+        let (graph, index) = node_of(node)?;
+        // Blocks of a cluster are one by one by one.
+        let default = if attribute == 4 { [1 | 1 << 32, 1, 0, 0, 0, 0, 0, 0] } else { [0; 8] };
+        check_attribute(attribute, default)?;
+        let value = graph.attribute(index, attribute)?;
+        place.set(if value == [0; 8] { default } else { value });
+        Ok(())
+    }
+
+    set_kernel_attribute(node: Handle, attribute: u32, value: In<Attribute>)
+    [cuGraphKernelNodeSetAttribute Legacy] {
+        let value = value.read("the attribute")?;
+        check_attribute(attribute, value)?;
+        let (graph, index) = node_of(node)?;
+        graph.set_attribute(index, attribute, value)
+    }
+
+    copy_attributes(target: Handle, source: Handle) [cuGraphKernelNodeCopyAttributes Legacy] {
+        let ((to, index), (from, from_index)) = (node_of(target)?, node_of(source)?);
+        to.copy_attributes(index, &from, from_index)
+    }
+
+    dot(graph: Handle, path: Text, flags: u32) [cuGraphDebugDotPrint Legacy] {
+        // Flags select what is printed in addition.
+        let _ = flags;
+        let (graph, path) = (graph_of(graph)?, path.get("the path")?);
+        std::fs::write(path, graph.dot())
+            .map_err(|error| Failure::new(Code::OperatingSystem, format!("{path}: {error}")))
+    }
+
+    tools_id(node: Handle, place: Out<u64>) [cuGraphNodeGetToolsId Legacy] {
+        let place = place.need("the place for the id")?;
+        node_of(node)?;
+        place.set(node);
+        Ok(())
+    }
+}
+
+/// Takes a graph over into an executable one. Writes why not, as `CUgraphExecUpdateResult` says.
+fn update(executable: Handle, graph: Handle, result: Out<u32>) -> Result<()> {
+    let mismatch = executable_of(executable)?.update(&*graph_of(graph)?)?;
+    // CAST: the numbers are those of the result.
+    result.set(mismatch.map_or(0, |mismatch| mismatch as u32));
+    mismatch.map_or(Ok(()), |_| Err(Code::GraphExecUpdateFailure.into()))
 }

@@ -139,6 +139,10 @@ api! {
         if address == 0 {
             return Ok(());
         }
+        if let Some(done) = context.gpu.memory.free_for_graph(address) {
+            context.settle()?;
+            return done;
+        }
         let kinds = [Kind::Device, Kind::Managed, Kind::Pooled];
         let allocation = context.gpu.memory.remove(address, &kinds)?;
         // CUDA's free waits for the work that may use the memory.

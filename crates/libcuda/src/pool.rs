@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use orin_cuda_core::memory::Kind;
 use orin_cuda_core::pool::{check_place, choose, current_of, default_of};
-use orin_cuda_core::{Code, Failure, Pool, Result, driver};
+use orin_cuda_core::{Code, Failure, GraphMemory, Pool, Result, Work, driver};
 
 use crate::abi::{Address, Handle, In, Ordinal, Out};
 use crate::call::{Order, api};
+use crate::graph::release;
 use crate::stream::stream_of;
 
 /// `CUmemPoolProps` up to the location: allocation type, handle types, location type, location id.
@@ -30,7 +31,12 @@ fn allocate(
     }
     let (context, stream) = stream_of(order, stream)?;
     if stream.captured()?.is_some() {
-        return Err(Failure::new(Code::StreamCaptureUnsupported, "allocation nodes in graphs"));
+        // The node allocates for each launch of the graph.
+        let memory = GraphMemory::create(&context, bytes)?;
+        let address = memory.address();
+        stream.run(&context, Work::Allocate(memory))?;
+        place.set(address);
+        return Ok(());
     }
     let pool = match pool {
         Some(handle) => pool_of(handle)?,
@@ -54,10 +60,13 @@ api! {
     free_async(order @ address: Address, stream: Handle) [cuMemFreeAsync Legacy] [cuMemFreeAsync_ptsz PerThread] {
         let (context, stream) = stream_of(order, stream)?;
         if stream.captured()?.is_some() {
-            return Err(Failure::new(Code::StreamCaptureUnsupported, "free nodes in graphs"));
+            return stream.run(&context, release(address)?);
         }
         if address == 0 {
             return Ok(());
+        }
+        if let Some(done) = context.gpu.memory.free_for_graph(address) {
+            return done;
         }
         let allocation = context.gpu.memory.remove(address, &[Kind::Pooled, Kind::Device])?;
         // Memory of cuMemAlloc, or of a pool that is gone: the buffer waits for all queues by itself.

@@ -59,12 +59,14 @@ type StreamCallback = unsafe extern "C" fn(Handle, u32, *mut c_void);
 /// A call of a function of the program.
 pub(crate) fn host_function(function: Option<HostFunction>, argument: *mut c_void) -> Result<HostCall> {
     let function = function.ok_or_else(|| Failure::invalid("the function is NULL"))?;
+    let program = [function as *const () as usize, argument.expose_provenance()];
     let callback = Callback { function, argument };
-    Ok(HostCall(Arc::new(move || {
+    let call = Arc::new(move || {
         let callback = &callback;
         // SAFETY: the program gave function and argument for this call.
         unsafe { (callback.function)(callback.argument) };
-    })))
+    });
+    Ok(HostCall { call, program })
 }
 
 /// A capture, and the nodes that the next one depends on.
@@ -253,7 +255,7 @@ api! {
             // SAFETY: the program gave function and argument for this call. It is called for work that has ended well.
             unsafe { (callback.function)(handle, Code::Success.number(), callback.argument) };
         };
-        stream.run(&context, Work::Host(HostCall(Arc::new(call))))
+        stream.run(&context, Work::Host(HostCall { call: Arc::new(call), program: [0; 2] }))
     }
 
     attach(order @ handle: Handle, address: u64, bytes: usize, flags: u32)
@@ -358,7 +360,7 @@ api! {
         count: usize,
         mode: u32,
     ) [cuStreamBeginCaptureToGraph Legacy] [cuStreamBeginCaptureToGraph_ptsz PerThread] {
-        let _ = data;
+        plain_edges(data, count)?;
         let (mode, graph) = (mode_of(mode)?, graph_of(graph)?);
         let after = places(&graph, after, count)?;
         let (_, stream) = stream_of(order, handle)?;
@@ -425,7 +427,7 @@ api! {
 
     update_dependencies_2(order @ handle: Handle, nodes: In<Handle>, edges: In<u64>, count: usize, flags: u32)
     [cuStreamUpdateCaptureDependencies_v2 Legacy] [cuStreamUpdateCaptureDependencies_v2_ptsz PerThread] {
-        let _ = edges;
+        plain_edges(edges, count)?;
         update_dependencies(order, handle, nodes, count, flags)
     }
 
@@ -448,6 +450,20 @@ const HINTS: [u32; 4] = [1, 3, 9, 10];
 /// The graph that a handle names.
 pub(crate) fn graph_of(handle: Handle) -> Result<Arc<Graph>> {
     driver()?.objects.get::<Graph>(handle)
+}
+
+/// Refuses data of edges that are not plain ones, between kernels that overlap.
+pub(crate) fn plain_edges(data: In<u64>, count: usize) -> Result<()> {
+    if data.is_null() {
+        return Ok(());
+    }
+    let plain = |data: Result<u64>| match data? {
+        0 => Ok(()),
+        // Ports, type, reserved bytes.
+        data if data >> 24 != 0 => Err(Failure::invalid(format!("data {data:#x} of an edge"))),
+        _ => Err(Failure::new(Code::NotSupported, "edges of programmatic launches")),
+    };
+    data.each(count, "the data of edges").try_for_each(plain)
 }
 
 /// The places of nodes in a graph.

@@ -27,7 +27,7 @@ api! {
         if flags != 1 {
             return Err(Failure::invalid(format!("flags {flags} of a user object; they are 1")));
         }
-        let destroy = host_function(destroy, data)?.0;
+        let destroy = host_function(destroy, data)?.call;
         place.set(UserObject::create(references(count)?, destroy)?.handle());
         Ok(())
     }

@@ -164,7 +164,8 @@ impl Region {
     /// The region of a driver's copy.
     pub(crate) fn of_words(words: DriverCopy) -> Self {
         let (from, to) = (Side::of_words(&words[..11]), Side::of_words(&words[11..22]));
-        let kind = match (words[4], words[15]) {
+        // CAST: a memory type is an `int`.
+        let kind = match (words[4] as u32, words[15] as u32) {
             (1, 1) => 0,
             (1, 2 | 3) => 1,
             (2 | 3, 1) => 2,

@@ -204,6 +204,27 @@ api! {
         with_driver_form(parameters, |form| cu!(cuGraphNodeSetParams, node, form))
     }
 
+    get_any(node: usize, place: *mut NodeParameters) [cudaGraphNodeGetParams Legacy] {
+        let mut words: NodeParameters = [0; 32];
+        cu!(cuGraphNodeGetParams, node, words.as_mut_ptr())?;
+        // CAST: the type is an `int`.
+        match words[0] as u32 {
+            0 => {
+                words[2] = host_function(words[2]);
+                (words[9], words[10]) = (words[10], 0);
+            }
+            1 => {
+                let mut copy = [0; 25];
+                copy.copy_from_slice(&words[4..29]);
+                words[4..].fill(0);
+                // SAFETY: a region takes less than the words from the fifth on.
+                unsafe { words.as_mut_ptr().add(4).cast::<Region>().write(Region::of_words(copy)) };
+            }
+            _ => {}
+        }
+        write(place, words)
+    }
+
     change_any(executable: usize, node: usize, parameters: *mut NodeParameters) [cudaGraphExecNodeSetParams Legacy] {
         with_driver_form(parameters, |form| cu!(cuGraphExecNodeSetParams, executable, node, form))
     }

@@ -60,6 +60,7 @@ int cudaGraphAddMemcpyNodeFromSymbol(handle *, handle, const handle *, size_t, v
 int cudaGraphInstantiate(handle *, handle, unsigned long long), cudaGraphExecDestroy(handle);
 int cudaGraphExecKernelNodeSetParams(handle, handle, const kernel_node *);
 int cudaGraphGetEdges(handle, handle *, handle *, void *, void *);
+int cudaGraphKernelNodeGetParams(handle, kernel_node *), cudaGraphMemcpyNodeGetParams(handle, region *);
 int cudaGetDriverEntryPoint(const char *, void **, unsigned long long, int *);
 int cudaMallocArray(void **, const void *, size_t, size_t, unsigned);
 
@@ -347,6 +348,16 @@ static void graphs(int version)
     OK(cudaStreamSynchronize(stream));
     IS(1, out[32]);
     IS(5, first * 10);
+    region copy;
+    kernel_node same;
+    OK(cudaGraphMemcpyNodeGetParams(nodes[0], &copy));
+    IS(from, copy.to.memory.pointer);
+    IS(in, copy.from.memory.pointer);
+    IS(sizeof in, copy.size.width);
+    IS(1, copy.kind);
+    OK(cudaGraphKernelNodeGetParams(nodes[1], &same));
+    IS(filter5, same.function);
+    IS(64, *(int *)same.parameters[2]);
     n = 0;
     OK(cudaGraphExecKernelNodeSetParams(executable, nodes[1], &node));
     node.function = (void *)unregistered;

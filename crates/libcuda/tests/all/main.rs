@@ -3,6 +3,7 @@
 use cuda as _;
 
 mod client;
+mod graph;
 mod hostile;
 mod support;
 mod sweep;

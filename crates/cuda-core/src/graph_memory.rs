@@ -1,0 +1,54 @@
+//! Memory of graphs: allocated with a node, and at the same address in each launch.
+
+use std::sync::Arc;
+
+use crate::code::Result;
+use crate::context::Context;
+use crate::driver::Gpu;
+use crate::memory::Allocation;
+
+/// Memory that a node of a graph allocates.
+#[derive(Debug)]
+pub struct GraphMemory {
+    gpu: &'static Gpu,
+    allocation: Arc<Allocation>,
+}
+
+impl GraphMemory {
+    /// Allocates memory for a node.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`](crate::Code::InvalidValue) for no bytes,
+    /// [`Code::OutOfMemory`](crate::Code::OutOfMemory).
+    pub fn create(context: &Context, bytes: usize) -> Result<Arc<Self>> {
+        let allocation = context.gpu.memory.allocate_for_graph(context.handle, &context.device, bytes)?;
+        Ok(Arc::new(Self { gpu: context.gpu, allocation }))
+    }
+
+    /// Its address.
+    pub fn address(&self) -> u64 {
+        self.allocation.base
+    }
+
+    /// Its size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.allocation.bytes
+    }
+
+    /// Ordinal of its GPU.
+    pub fn device(&self) -> usize {
+        self.gpu.ordinal
+    }
+
+    /// A launch allocates it, for a graph that does not free it.
+    pub(crate) fn take(&self, free_earlier: bool) -> Result<()> {
+        self.gpu.memory.take_for_graph(&self.allocation, free_earlier)
+    }
+}
+
+impl Drop for GraphMemory {
+    fn drop(&mut self) {
+        self.gpu.memory.leave_graph(&self.allocation);
+    }
+}

@@ -1,0 +1,202 @@
+//! Graphs: what nodes say of themselves, child graphs, memory, attributes, updates.
+
+use crate::support::*;
+use crate::sweep::{call, make};
+
+/// The address of a variable, as a word.
+fn at<T>(value: &mut T) -> u64 {
+    core::ptr::from_mut(value).expose_provenance() as u64
+}
+
+/// A graph with a node of a kernel that adds vectors of `count` elements.
+fn adding(setup: &Setup, [mut a, mut b, mut c]: [u64; 3], mut count: u32) -> (u64, u64) {
+    let graph = make("cuGraphCreate", [0]);
+    let mut pointers = [at(&mut a), at(&mut b), at(&mut c), at(&mut count)];
+    let sizes = [1 | 1 << 32, 1 | 256 << 32, 1 | 1 << 32, 0];
+    let mut words = [setup.add as u64, sizes[0], sizes[1], sizes[2], sizes[3], at(&mut pointers), 0];
+    (graph, make("cuGraphAddKernelNode", [graph, 0, 0, at(&mut words)]))
+}
+
+/// What a function writes after a node.
+#[track_caller]
+fn of<const N: usize>(symbol: &str, node: u64) -> [u64; N] {
+    let mut words = [0; N];
+    ok(call(symbol, [node, at(&mut words)]));
+    words
+}
+
+#[test]
+fn nodes_return_their_parameters() {
+    let setup = Setup::new();
+    let addresses = [upload(&[1.0; 256]), upload(&[2.0; 256]), upload(&[0.0; 256])];
+    let (graph, kernel) = adding(&setup, addresses, 256);
+    let words = of::<7>("cuGraphKernelNodeGetParams", kernel);
+    assert_eq!((words[0], words[2]), (setup.add as u64, 1 | 256 << 32));
+    let parameter = |index: usize| {
+        let list: *const *const u64 = core::ptr::with_exposed_provenance(words[5] as usize);
+        // SAFETY: the node keeps the list and the parameters.
+        unsafe { list.add(index).read().read_unaligned() }
+    };
+    assert_eq!([parameter(0), parameter(1), parameter(2)], addresses);
+    assert_eq!(of::<9>("cuGraphKernelNodeGetParams_v2", kernel)[5..7], words[5..]);
+
+    let mut fill = [addresses[2], 0, 0x3f80_0000 | 4 << 32, 256, 1];
+    let fill_node = make("cuGraphAddMemsetNode", [graph, at(&mut { kernel }), 1, at(&mut fill), 0]);
+    assert_eq!(of::<5>("cuGraphMemsetNodeGetParams", fill_node), fill);
+    gives(call("cuGraphMemsetNodeGetParams", [kernel, at(&mut fill)]), 1);
+
+    extern "C" fn nothing(_: *mut core::ffi::c_void) {}
+    let mut host = [nothing as *const () as u64, 77];
+    let host_node = make("cuGraphAddHostNode", [graph, 0, 0, at(&mut host)]);
+    assert_eq!(of::<2>("cuGraphHostNodeGetParams", host_node), host);
+    let any = of::<32>("cuGraphNodeGetParams", host_node);
+    assert_eq!((any[0], &any[2..4]), (3, &host[..]));
+
+    // A copy of one row from the device to the host.
+    let mut row = [0.0_f32; 256];
+    let mut copy = [0; 25];
+    (copy[4], copy[6], copy[15], copy[16]) = (2, addresses[0], 1, at(&mut row));
+    copy[22..].copy_from_slice(&[1024, 1, 1]);
+    let copy_node = make("cuGraphAddMemcpyNode", [graph, 0, 0, at(&mut copy), 0]);
+    let words = of::<25>("cuGraphMemcpyNodeGetParams", copy_node);
+    assert_eq!((words[6], words[16], &words[22..]), (addresses[0], at(&mut row), &[1024, 1, 1][..]));
+
+    let path = std::env::temp_dir().join(format!("orin-graph-{}.dot", std::process::id()));
+    let name = std::ffi::CString::new(path.to_str().expect("a path in UTF-8")).expect("no zero byte");
+    ok(call("cuGraphDebugDotPrint", [graph, name.as_ptr().expose_provenance() as u64, 0]));
+    let text = std::fs::read_to_string(&path).expect("the file is written");
+    std::fs::remove_file(&path).expect("the file is there");
+    assert!(text.contains("vector_add") && text.contains("n0 -> n1"), "{text}");
+    gives(
+        call("cuGraphDebugDotPrint", [graph, c"/no/such/folder/x".as_ptr().expose_provenance() as u64, 0]),
+        304,
+    );
+}
+
+#[test]
+fn child_graphs_belong_to_their_node() {
+    let setup = Setup::new();
+    let addresses = [upload(&[1.0; 256]), upload(&[2.0; 256]), upload(&[0.0; 256])];
+    let (graph, kernel) = adding(&setup, addresses, 256);
+    let parent = make("cuGraphCreate", [0]);
+    let node = make("cuGraphAddChildGraphNode", [parent, 0, 0, graph]);
+    let [child] = of::<1>("cuGraphChildGraphNodeGetGraph", node);
+    assert_ne!(child, graph);
+    let copied = make("cuGraphNodeFindInClone", [kernel, child]);
+    // A change of the child counts for what is instantiated later; the original is not concerned.
+    let executable = make("cuGraphInstantiateWithFlags", [parent, 0]);
+    ok(call("cuGraphDestroyNode", [copied]));
+    let without = make("cuGraphInstantiateWithFlags", [parent, 0]);
+    ok(call("cuGraphLaunch", [without, 0]));
+    assert_eq!(download::<f32>(addresses[2], 2), [0.0; 2]);
+    ok(call("cuGraphLaunch", [executable, 0]));
+    assert_eq!(download::<f32>(addresses[2], 2), [3.0; 2]);
+    gives(call("cuGraphAddChildGraphNode", [at(&mut 0_u64), parent, 0, 0, parent]), 1);
+    ok(call("cuGraphDestroy", [parent]));
+    gives(call("cuGraphDestroy", [child]), 1);
+    ok(call("cuGraphDestroy", [graph]));
+}
+
+#[test]
+fn attributes_and_updates_of_kernels() {
+    let setup = Setup::new();
+    let addresses = [upload(&[1.0; 256]), upload(&[2.0; 256]), upload(&[0.0; 256])];
+    let ((graph, kernel), (other, second)) = (adding(&setup, addresses, 1), adding(&setup, addresses, 256));
+    let mut value = [5, 0, 0, 0, 0, 0, 0, 0_u64];
+    ok(call("cuGraphKernelNodeSetAttribute", [kernel, 8, at(&mut value)]));
+    ok(call("cuGraphKernelNodeCopyAttributes", [second, kernel]));
+    value = [0; 8];
+    ok(call("cuGraphKernelNodeGetAttribute", [second, 8, at(&mut value)]));
+    assert_eq!(value[0], 5);
+    gives(call("cuGraphKernelNodeSetAttribute", [kernel, 99, at(&mut value)]), 1);
+    value = [2 | 1 << 32, 1, 0, 0, 0, 0, 0, 0];
+    gives(call("cuGraphKernelNodeSetAttribute", [kernel, 4, at(&mut value)]), 912);
+
+    let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    let mut result = [9_u64; 3];
+    ok(call("cuGraphExecUpdate_v2", [executable, other, at(&mut result)]));
+    assert_eq!(result, [0; 3]);
+    ok(call("cuGraphLaunch", [executable, 0]));
+    assert_eq!(download::<f32>(addresses[2], 256), [3.0; 256]);
+    let empty = make("cuGraphCreate", [0]);
+    gives(call("cuGraphExecUpdate_v2", [executable, empty, at(&mut result)]), 910);
+    assert_eq!(result[0], 2, "the topology");
+    make("cuGraphAddEmptyNode", [empty, 0, 0]);
+    gives(call("cuGraphExecUpdate_v2", [executable, empty, at(&mut result)]), 910);
+    assert_eq!(result[0], 3, "the type of a node");
+
+    // Conditional nodes, and edges between kernels that overlap.
+    let mut conditional = [0; 32];
+    conditional[0] = 13;
+    gives(call("cuGraphAddNode_v2", [at(&mut 0_u64), graph, 0, 0, 0, at(&mut conditional)]), 801);
+    let mut data = 1_u64 << 16;
+    let mut nodes = [kernel, make("cuGraphAddEmptyNode", [graph, 0, 0])];
+    let words = [graph, at(&mut nodes), at(&mut nodes) + 8, at(&mut data), 1];
+    gives(call("cuGraphAddDependencies_v2", words), 801);
+}
+
+/// Memory of a graph: figures of the device, launches, and who may free it.
+#[test]
+fn graphs_allocate_memory() {
+    let setup = Setup::new();
+    let figure = |number| {
+        let mut value = 0_u64;
+        ok(call("cuDeviceGetGraphMemAttribute", [0, number, at(&mut value)]));
+        value
+    };
+    let graph = make("cuGraphCreate", [0]);
+    let mut allocation = [0; 15];
+    (allocation[0], allocation[1], allocation[13]) = (1, 1, 1024);
+    let node = make("cuGraphAddMemAllocNode", [graph, 0, 0, at(&mut allocation)]);
+    let address = allocation[14];
+    assert_eq!(of::<15>("cuGraphMemAllocNodeGetParams", node), allocation);
+    allocation[13] = 0;
+    gives(call("cuGraphAddMemAllocNode", [at(&mut 0_u64), graph, 0, 0, at(&mut allocation)]), 1);
+    let mut fill = [address, 0, 0x4000_0000 | 4 << 32, 256, 1];
+    make("cuGraphAddMemsetNode", [graph, at(&mut { node }), 1, at(&mut fill), 0]);
+    gives(call("cuGraphClone", [at(&mut 0_u64), graph]), 801);
+    gives(call("cuMemFree_v2", [address]), 1);
+
+    let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    gives(call("cuGraphInstantiateWithFlags", [at(&mut 0_u64), graph, 0]), 801);
+    ok(call("cuGraphLaunch", [executable, 0]));
+    assert_eq!((figure(0), figure(2)), (1024, 1024));
+    assert_eq!(download::<f32>(address, 256), [2.0; 256]);
+    gives(call("cuGraphLaunch", [executable, 0]), 1);
+    ok(call("cuMemFreeAsync", [address, 0]));
+    ok(call("cuGraphLaunch", [executable, 0]));
+    ok(call("cuGraphExecDestroy", [executable]));
+    let again = make("cuGraphInstantiateWithFlags", [graph, 1]);
+    ok(call("cuGraphLaunch", [again, 0]));
+    ok(call("cuGraphLaunch", [again, 0]));
+
+    // Another graph frees it; it stays until then, also without its own graph.
+    ok(call("cuGraphExecDestroy", [again]));
+    ok(call("cuGraphDestroy", [graph]));
+    let freeing = make("cuGraphCreate", [0]);
+    let free = make("cuGraphAddMemFreeNode", [freeing, 0, 0, address]);
+    assert_eq!(of::<1>("cuGraphMemFreeNodeGetParams", free), [address]);
+    let executable = make("cuGraphInstantiateWithFlags", [freeing, 0]);
+    ok(call("cuGraphLaunch", [executable, 0]));
+    assert_eq!((figure(0), figure(2), figure(1)), (0, 0, 1024));
+    gives(call("cuMemFree_v2", [address]), 1);
+    gives(call("cuGraphAddMemFreeNode", [at(&mut 0_u64), freeing, 0, 0, address]), 1);
+
+    // Captured, and freed by the same graph: launched as often as wanted.
+    let stream = make("cuStreamCreate", [0]);
+    ok(call("cuStreamBeginCapture_v2", [stream, 0]));
+    let address = make("cuMemAllocAsync", [1024, stream]);
+    ok(call("cuMemsetD32Async", [address, 7, 256, stream]));
+    let row = upload(&[0.0; 256]);
+    ok(call("cuMemcpyDtoDAsync_v2", [row, address, 1024, stream]));
+    ok(call("cuMemFreeAsync", [address, stream]));
+    gives(call("cuMemFreeAsync", [row, stream]), 1);
+    let mut graph = 0_u64;
+    ok(call("cuStreamEndCapture", [stream, at(&mut graph)]));
+    let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    ok(call("cuGraphLaunch", [executable, stream]));
+    ok(call("cuGraphLaunch", [executable, stream]));
+    ok(call("cuStreamSynchronize", [stream]));
+    assert_eq!(download::<u32>(row, 256), [7; 256]);
+    drop(setup);
+}
