@@ -64,6 +64,8 @@ fn nodes_return_their_parameters() {
     let path = std::env::temp_dir().join(format!("orin-graph-{}.dot", std::process::id()));
     let name = std::ffi::CString::new(path.to_str().expect("a path in UTF-8")).expect("no zero byte");
     ok(call("cuGraphDebugDotPrint", [graph, name.as_ptr().expose_provenance() as u64, 0]));
+    gives(call("cuGraphDebugDotPrint", [graph, 0, 0]), 1);
+    gives(call("cuGraphDebugDotPrint", [kernel, name.as_ptr().expose_provenance() as u64, 0]), 1);
     let text = std::fs::read_to_string(&path).expect("the file is written");
     std::fs::remove_file(&path).expect("the file is there");
     assert!(text.contains("vector_add") && text.contains("n0 -> n1"), "{text}");
