@@ -101,7 +101,9 @@ impl Gpu {
             // managed memory (also while kernels run: it is coherent), preemption, registered host memory, pools.
             15 | 31 | 41 | 19 | 78 | 79 | 80 | 83 | 89 | 90 | 99 | 115 => 1,
             16 => properties.sm_count,
-            18 => yes_if(unified),
+            // INTEGRATED, VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED: the desktop
+            // driver's reservations are not used.
+            18 | 102 | 103 => yes_if(unified),
             33 | 34 | 50 => {
                 let (domain, bus, slot) = self.pci()?;
                 [bus, slot, domain][[33, 34, 50].iter().position(|&other| other == attribute).unwrap_or(0)]

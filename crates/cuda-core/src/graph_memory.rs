@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use crate::code::Result;
-use crate::context::Context;
 use crate::driver::Gpu;
 use crate::memory::Allocation;
 
@@ -15,15 +14,15 @@ pub struct GraphMemory {
 }
 
 impl GraphMemory {
-    /// Allocates memory for a node.
+    /// Allocates memory for a node of a context's graph.
     ///
     /// # Errors
     ///
     /// [`Code::InvalidValue`](crate::Code::InvalidValue) for no bytes,
     /// [`Code::OutOfMemory`](crate::Code::OutOfMemory).
-    pub fn create(context: &Context, bytes: usize) -> Result<Arc<Self>> {
-        let allocation = context.gpu.memory.allocate_for_graph(context.handle, &context.device, bytes)?;
-        Ok(Arc::new(Self { gpu: context.gpu, allocation }))
+    pub fn create(gpu: &'static Gpu, context: u64, bytes: usize) -> Result<Arc<Self>> {
+        let allocation = gpu.memory.allocate_for_graph(context, &gpu.device()?, bytes)?;
+        Ok(Arc::new(Self { gpu, allocation }))
     }
 
     /// Its address.

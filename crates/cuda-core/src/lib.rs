@@ -9,7 +9,7 @@
 //!   [`MemoryCopy`], [`Side`], [`Fill`], [`HostCall`]; what a thread's last calls named: [`with_target`],
 //!   [`Target`], [`record`], [`query_recorded`], [`Recording`], [`Names`]; graphs: [`Graph`], [`Node`],
 //!   [`Executable`], [`Mismatch`], [`Attribute`], [`GraphMemory`], [`Capture`], [`Mode`], [`UserObject`], [`Users`].
-//! - Memory: [`memory`], [`pool`], [`Pool`].
+//! - Memory: [`memory`], [`pool`], [`Pool`]; virtual memory: [`mapped`].
 //! - Checks: `findings`, with the feature `sim`.
 //! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`].
 
@@ -26,6 +26,7 @@ mod ids;
 pub mod image;
 mod link;
 mod lock;
+pub mod mapped;
 pub mod memory;
 mod module;
 mod objects;

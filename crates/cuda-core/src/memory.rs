@@ -13,6 +13,7 @@ use tegra_hcq::{Buffer, Device, Program};
 
 use crate::code::{Code, Failure, Result};
 use crate::ids::next_id;
+use crate::mapped::Ranges;
 
 /// How memory was allocated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub enum Kind {
     Variable,
     /// A node of a graph.
     Graph,
+    /// `cuMemMap`, with access.
+    Mapped,
 }
 
 /// Memory that the program has allocated.
@@ -101,6 +104,8 @@ pub struct GraphFigures {
 pub struct Memory {
     /// Figures of graphs.
     pub graphs: Mutex<GraphFigures>,
+    /// Reserved addresses.
+    pub ranges: Ranges,
     by_address: RwLock<BTreeMap<u64, Arc<Allocation>>>,
     /// Registered host memory by its address on the CPU.
     registered: RwLock<BTreeMap<u64, Arc<Allocation>>>,
@@ -167,6 +172,22 @@ impl Memory {
         flags: u32,
     ) -> Result<Arc<Allocation>> {
         self.enter(context, device.alloc_unified(some(bytes)?)?, kind, flags, 0)
+    }
+
+    /// Enters memory that is mapped at reserved addresses. It belongs to no context.
+    pub(crate) fn enter_mapped(&self, buffer: Buffer<u8>) -> Result<Arc<Allocation>> {
+        self.enter(0, buffer, Kind::Mapped, 0, 0)
+    }
+
+    /// Removes an allocation, if it is still there.
+    pub(crate) fn leave(&self, allocation: &Arc<Allocation>) {
+        let mut map = self.by_address.write();
+        // The context may have ended, and the address been used again.
+        if map.get(&allocation.base).is_some_and(|known| Arc::ptr_eq(known, allocation)) {
+            let gone = map.remove(&allocation.base);
+            drop(map);
+            drop(gone);
+        }
     }
 
     /// Allocates memory for a node of a graph.
@@ -241,13 +262,7 @@ impl Memory {
     }
 
     fn forget_graph(&self, allocation: &Arc<Allocation>) {
-        let mut map = self.by_address.write();
-        // The context may have ended, and the address been used again.
-        if map.get(&allocation.base).is_some_and(|known| Arc::ptr_eq(known, allocation)) {
-            let gone = map.remove(&allocation.base);
-            drop(map);
-            drop(gone);
-        }
+        self.leave(allocation);
         self.graphs.lock().reserved -= allocation.bytes as u64;
     }
 

@@ -149,6 +149,33 @@ pub unsafe trait DeviceMemory: Send + Sync + Debug {
     }
 }
 
+/// Reserved GPU addresses, where memory behind files is mapped. They stay reserved as long as the value and what it has
+/// mapped.
+///
+/// # Safety
+///
+/// As [`DeviceMemory`], for what is mapped.
+pub unsafe trait AddressRange: Send + Sync + Debug {
+    /// First address.
+    fn gpu_va(&self) -> u64;
+
+    /// Maps `bytes` bytes from the offset `from` of the memory behind a file at an offset of the range. The file may be
+    /// closed afterwards.
+    ///
+    /// # Errors
+    ///
+    /// If a number is no multiple of a page or outside of its range, or the addresses have a mapping; as
+    /// [`Driver::import_file`] otherwise.
+    fn map_file(
+        &self,
+        file: BorrowedFd<'_>,
+        access: FileAccess,
+        offset: u64,
+        from: u64,
+        bytes: u64,
+    ) -> Result<Box<dyn DeviceMemory>>;
+}
+
 /// One of the two engines that a queue feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Engine {
@@ -323,6 +350,16 @@ pub unsafe trait Driver: Send + Sync + Debug {
     ) -> Result<Box<dyn DeviceMemory>> {
         let _ = (file, access, label);
         Err(Error::Unsupported("memory behind files"))
+    }
+
+    /// Reserves `bytes` bytes of GPU addresses, at `at` or where the driver chooses.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] if the driver cannot; otherwise if the addresses are in use.
+    fn reserve(&self, bytes: u64, at: Option<u64>) -> Result<Box<dyn AddressRange>> {
+        let _ = (bytes, at);
+        Err(Error::Unsupported("reserved addresses"))
     }
 
     /// Identity of the memory behind a file, if the driver can tell files apart: the same memory is then imported once.

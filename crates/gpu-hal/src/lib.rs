@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //! # Where to find what
 //!
-//! - To implement: [`Driver`], [`ChannelGroup`], [`DeviceMemory`].
+//! - To implement: [`Driver`], [`ChannelGroup`], [`DeviceMemory`], [`AddressRange`].
 //! - What a driver reports: [`Properties`], [`MemoryInfo`], [`Evidence`], [`SmRecord`], [`Refusal`], [`ErrorCode`].
 //! - What a queue asks for: [`MemoryUse`], [`Engine`], [`Preemption`]; what it gets: [`Channels`], [`CopyChannel`].
 //! - Memory of other devices: [`Token`], [`PeerLink`].
@@ -29,7 +29,8 @@ pub mod volatile;
 
 pub use ampere_cmd::command::SmLayout;
 pub use driver::{
-    ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, Engine, MemoryUse, PeerLink, Preemption, Token,
+    AddressRange, ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, Engine, MemoryUse, PeerLink,
+    Preemption, Token,
 };
 pub use error::{Error, Result, Shortage, Source};
 pub use error_code::ErrorCode;

@@ -152,7 +152,7 @@ fn allocation(node: In<AllocationNode>) -> Result<Work> {
         return Err(Failure::invalid(format!("memory of a graph at location {location}, {device}")));
     }
     let bytes = usize::try_from(words[13]).map_err(|_| Failure::invalid("the size"))?;
-    let made = GraphMemory::create(&context, bytes)?;
+    let made = GraphMemory::create(context.gpu, context.handle, bytes)?;
     words[14] = made.address();
     node.writable().set(words);
     Ok(Work::Allocate(made))

@@ -32,7 +32,7 @@ fn allocate(
     let (context, stream) = stream_of(order, stream)?;
     if stream.captured()?.is_some() {
         // The node allocates for each launch of the graph.
-        let memory = GraphMemory::create(&context, bytes)?;
+        let memory = GraphMemory::create(context.gpu, context.handle, bytes)?;
         let address = memory.address();
         stream.run(&context, Work::Allocate(memory))?;
         place.set(address);

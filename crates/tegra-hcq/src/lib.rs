@@ -6,7 +6,8 @@
 //! - Several devices: [`PeerAccess`], [`PeerLink`], [`Link`], [`Transfer`].
 //! - Memory: [`Buffer`], [`Slice`], [`SliceMut`], [`Plane`], [`PlaneMut`], [`View`], [`HostMemory`], [`MemoryUse`],
 //!   [`MemoryFigures`], [`PoolUsage`], [`Pod`]; by address: [`RawPlane`].
-//! - Memory of other processes and drivers: [`SharedBuffer`], [`ReadOnlyBuffer`], [`CpuAccess`], [`FileAccess`].
+//! - Memory of other processes and drivers: [`SharedBuffer`], [`ReadOnlyBuffer`], [`CpuAccess`], [`FileAccess`];
+//!   mapped at reserved addresses: [`AddressRange`].
 //! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`], [`Limit`];
 //!   their output: [`OutputStream`]; of build scripts: [`include_kernels!`].
 //! - Parameters of typed kernels: [`Signature`], [`KernelArg`], [`Count`], [`ByValue`], [`Arguments`], [`Pass`],
@@ -102,7 +103,8 @@ pub use interrupt::set_interrupt;
 pub use kind::{DeviceKind, DeviceName, Properties, Which};
 pub use limits::{DEFAULT_TIMEOUT, Dim3, MAX_QUEUES};
 pub use memory::{
-    Buffer, CpuAccess, HostMemory, Plane, PlaneMut, Pod, ReadOnlyBuffer, SharedBuffer, Slice, SliceMut, View,
+    AddressRange, Buffer, CpuAccess, HostMemory, Plane, PlaneMut, Pod, ReadOnlyBuffer, SharedBuffer, Slice,
+    SliceMut, View,
 };
 pub use occupancy::{Attributes, Limit, Occupancy};
 #[cfg(feature = "nvrtc")]

@@ -5,6 +5,7 @@ use cuda as _;
 mod client;
 mod graph;
 mod hostile;
+mod mapped;
 mod support;
 mod sweep;
 mod table;

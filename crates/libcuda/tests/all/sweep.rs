@@ -109,6 +109,7 @@ impl World {
             ('k', make("cuLibraryGetKernel", [library, name])),
             ('u', make("cuUserObjectCreate", [0, callback as *const () as u64, 1, 1])),
             ('a', make("cuMemAlloc_v2", [4096])),
+            ('v', make("cuMemCreate", [2 << 20, properties.as_ptr().expose_provenance() as u64, 0])),
         ];
         let mut link = 0_u64;
         ok(call("cuLinkCreate_v2", [0, 0, 0, (&raw mut link).expose_provenance() as u64]));
@@ -141,6 +142,7 @@ impl World {
         self.setup = None;
         for (destroy, kind) in [
             ("cuMemPoolDestroy", 'p'),
+            ("cuMemRelease", 'v'),
             ("cuLibraryUnload", 'l'),
             ("cuLinkDestroy", 'j'),
             ("cuUserObjectRelease", 'u'),
@@ -316,7 +318,7 @@ fn no_function_works_before_cuinit() {
             assert_eq!(call(entry.symbol, []), 3, "{}", entry.symbol);
         }
         // Also with arguments that would be right.
-        let objects = "csemflkgnxpjau".chars().map(|kind| (kind, 0x1_0000_0001));
+        let objects = "csemflkgnxpjauv".chars().map(|kind| (kind, 0x1_0000_0001));
         let world = World { setup: None, number: 1, objects: objects.collect() };
         for (symbol, _, code) in call_all(&world).filter(|(symbol, ..)| !EARLY.contains(symbol)) {
             assert_eq!(code, 3, "{symbol}");

@@ -7,7 +7,7 @@ use nvgpu_sys::address_space::{self as sys, AllocSpaceFlags, MapBufferFlags};
 use nvmap::Buffer;
 use parking_lot::Mutex;
 
-use super::{AddressSpace, BATCH, MapOptions, Mapping, plain, whole_pages};
+use super::{AddressSpace, BATCH, MapOptions, MapSource, Mapping, plain, whole_pages};
 use crate::error::{self, Error};
 use crate::va::{GPU_PAGE, GpuVa};
 
@@ -117,8 +117,14 @@ fn overlaps(used: &Used, offset: u64, len: u64) -> bool {
 
 impl Range {
     /// Checks a placement, marks its addresses as used and returns the argument of the request.
-    fn place(&self, place: &Placement<'_>) -> Result<sys::MapBufferEx, Error> {
-        let Placement { offset, buffer, buffer_offset, len, options } = *place;
+    fn place(
+        &self,
+        offset: u64,
+        buffer: &impl MapSource,
+        buffer_offset: u64,
+        len: u64,
+        options: MapOptions,
+    ) -> Result<sys::MapBufferEx, Error> {
         whole_pages("length of a mapping", len)?;
         for (what, value) in [("offset in a reservation", offset), ("offset in a buffer", buffer_offset)] {
             if !value.is_multiple_of(GPU_PAGE) {
@@ -146,7 +152,7 @@ impl Range {
             buffer_offset,
             mapping_size: len,
             offset: va.0,
-            ..plain(&**buffer)
+            ..plain(buffer)
         })
     }
 }
@@ -178,15 +184,15 @@ impl Reservation {
     ///
     /// [`Error::Range`] if a number is not a multiple of the page size or outside its range;
     /// [`Error::Overlap`] if the addresses overlap a mapping; [`Error::Call`].
-    pub fn map(
+    pub fn map<B: MapSource>(
         &self,
         offset: u64,
-        buffer: &Arc<Buffer>,
+        buffer: &Arc<B>,
         buffer_offset: u64,
         len: u64,
         options: MapOptions,
-    ) -> Result<Mapping, Error> {
-        let argument = self.range.place(&Placement { offset, buffer, buffer_offset, len, options })?;
+    ) -> Result<Mapping<B>, Error> {
+        let argument = self.range.place(offset, &**buffer, buffer_offset, len, options)?;
         let wanted = GpuVa(argument.offset);
         let va = self.range.space.send_map(&**buffer, argument).inspect_err(|_| self.forget(offset))?;
         let mapping = Mapping::new(va, len, buffer, &self.range.space, Some((self.clone(), offset)));
@@ -204,7 +210,8 @@ impl Reservation {
         let mut mappings = Vec::with_capacity(places.len());
         for place in places {
             // On an error, the mappings so far free their addresses without unmapping anything.
-            let argument = self.range.place(place)?;
+            let Placement { offset, buffer, buffer_offset, len, options } = *place;
+            let argument = self.range.place(offset, &**buffer, buffer_offset, len, options)?;
             let owner = Some((self.clone(), place.offset));
             let va = GpuVa(argument.offset);
             let mut mapping = Mapping::new(va, place.len, place.buffer, &self.range.space, owner);

@@ -6,14 +6,14 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use gpu_hal::{
-    ChannelGroup, Channels, DeviceMemory, Driver, ErrorCode, Evidence, FenceCounter, FencePoint, FileAccess,
-    FileId, MemoryInfo, MemoryUse, Owner, Preemption, Properties, Result, SmLayout, SmRecord, SubmitPointers,
-    SubmitRing, chip,
+    AddressRange, ChannelGroup, Channels, DeviceMemory, Driver, ErrorCode, Evidence, FenceCounter,
+    FencePoint, FileAccess, FileId, MemoryInfo, MemoryUse, Owner, Preemption, Properties, Result, SmLayout,
+    SmRecord, SubmitPointers, SubmitRing, chip,
 };
 use kernel_door::layout::Uapi;
 use kernel_door::{Door, DoorFd, KernelLog};
 use nvgpu_channel::{
-    AddressSpace, Channel, ErrorNotifier, FenceNode, Gpu, LOCAL_WINDOW, MapOptions, SHARED_WINDOW,
+    AddressSpace, Channel, ErrorNotifier, FenceNode, Gpu, GpuVa, LOCAL_WINDOW, MapOptions, SHARED_WINDOW,
     SMS_PER_TPC, SyncpointWindow, Threshold, Tsg, TsgEvent, UserSyncpoint, VA_END, VA_START, open_kernel_log,
 };
 use nvmap::{CacheMode, DmaBufFile};
@@ -25,7 +25,7 @@ use crate::encodings::Mapping as Flags;
 
 mod memory;
 
-use memory::{NvgpuFile, NvgpuMemory};
+use memory::{NvgpuFile, NvgpuMemory, NvgpuRange};
 
 /// The bits of a work-submit token that hold the channel id.
 const CHANNEL_BITS: u32 = 0xfff;
@@ -320,6 +320,15 @@ unsafe impl Driver for Nvgpu {
     ) -> Result<Box<dyn DeviceMemory>> {
         let file = DmaBufFile::new(self.gpu.door(), file, label)?;
         Ok(Box::new(NvgpuFile::map(&self.space, file, access, self.options(MemoryUse::Shared))?))
+    }
+
+    fn reserve(&self, bytes: u64, at: Option<u64>) -> Result<Box<dyn AddressRange>> {
+        let reservation = match at {
+            Some(va) => self.space.reserve_fixed(GpuVa(va), bytes, false)?,
+            None => self.space.reserve(bytes, false)?,
+        };
+        let door = Arc::clone(self.gpu.door());
+        Ok(Box::new(NvgpuRange::new(reservation, door, self.options(MemoryUse::Shared))))
     }
 
     fn file_id(&self, file: BorrowedFd<'_>, access: FileAccess) -> Result<Option<FileId>> {

@@ -40,6 +40,7 @@ use gpu_hal::{FileAccess, MemoryUse};
 
 mod host;
 mod plane;
+mod reserved;
 mod shared;
 mod slice;
 
@@ -47,6 +48,7 @@ pub use host::HostMemory;
 pub(crate) use host::Imported;
 pub use plane::{Plane, PlaneMut};
 pub(crate) use plane::{field, resolve};
+pub use reserved::AddressRange;
 pub use shared::{CpuAccess, ReadOnlyBuffer, SharedBuffer};
 pub(crate) use slice::with_readable;
 pub use slice::{Slice, SliceMut};

@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use gpu_hal::{DeviceMemory, Error, FileAccess, FileId, Result, Shortage};
-use kernel_door::DoorRange;
+use gpu_hal::{AddressRange, DeviceMemory, Error, FileAccess, FileId, Result, Shortage};
+use kernel_door::{Door, DoorRange};
 use nvgpu_channel::{Access, AddressSpace, GpuVa, MapOptions, Mapping, Placement, Reservation};
 use nvmap::{Buffer, BufferBuilder, DmaBuf, DmaBufFile, Nvmap};
 
@@ -183,7 +183,11 @@ pub(super) fn file_id(file: BorrowedFd<'_>) -> Result<FileId> {
 
 /// A dma-buf of any driver.
 #[derive(Debug)]
-pub(super) struct NvgpuFile(Mapping<DmaBufFile>);
+pub(super) struct NvgpuFile {
+    mapping: Mapping<DmaBufFile>,
+    /// Offset of the mapping in the file in bytes.
+    from: usize,
+}
 
 impl NvgpuFile {
     /// Maps a file at an address that the kernel chooses.
@@ -193,15 +197,57 @@ impl NvgpuFile {
         access: FileAccess,
         options: MapOptions,
     ) -> Result<Self> {
-        if access.is_writable() && !file.access().is_writable() {
-            return Err(nvmap::Error::ReadOnly { label: file.label().to_owned() }.into());
-        }
-        let access = if access.is_writable() { Access::ReadWrite } else { Access::ReadOnly };
-        Ok(Self(space.map(&Arc::new(file), MapOptions { access, ..options })?))
+        let options = with_access(&file, access, options)?;
+        Ok(Self { mapping: space.map(&Arc::new(file), options)?, from: 0 })
     }
 
     fn file(&self) -> &DmaBufFile {
-        self.0.buffer()
+        self.mapping.buffer()
+    }
+}
+
+/// Options for an access that a file must allow.
+fn with_access(file: &DmaBufFile, access: FileAccess, options: MapOptions) -> Result<MapOptions> {
+    if access.is_writable() && !file.access().is_writable() {
+        return Err(nvmap::Error::ReadOnly { label: file.label().to_owned() }.into());
+    }
+    let access = if access.is_writable() { Access::ReadWrite } else { Access::ReadOnly };
+    Ok(MapOptions { access, ..options })
+}
+
+/// Reserved addresses.
+#[derive(Debug)]
+pub(super) struct NvgpuRange {
+    reservation: Reservation,
+    door: Arc<dyn Door>,
+    options: MapOptions,
+}
+
+impl NvgpuRange {
+    pub(super) fn new(reservation: Reservation, door: Arc<dyn Door>, options: MapOptions) -> Self {
+        Self { reservation, door, options }
+    }
+}
+
+// SAFETY: as for `NvgpuFile`; a mapping keeps the reservation.
+unsafe impl AddressRange for NvgpuRange {
+    fn gpu_va(&self) -> u64 {
+        self.reservation.va().0
+    }
+
+    fn map_file(
+        &self,
+        file: BorrowedFd<'_>,
+        access: FileAccess,
+        offset: u64,
+        from: u64,
+        bytes: u64,
+    ) -> Result<Box<dyn DeviceMemory>> {
+        let file = DmaBufFile::new(&self.door, file, "mapped memory")?;
+        let options = with_access(&file, access, self.options)?;
+        let mapping = self.reservation.map(offset, &Arc::new(file), from, bytes, options)?;
+        // CAST: inside of the file, whose size is a usize.
+        Ok(Box::new(NvgpuFile { mapping, from: from as usize }))
     }
 }
 
@@ -212,15 +258,17 @@ fn cpu_access(access: FileAccess) -> nvmap::Access {
 // SAFETY: the mappings keep the memory allocated, at one address each for the CPU and the GPU.
 unsafe impl DeviceMemory for NvgpuFile {
     fn gpu_va(&self) -> u64 {
-        self.0.va().0
+        self.mapping.va().0
     }
 
     fn cpu(&self) -> Result<NonNull<u8>> {
-        Ok(self.file().map()?.pointer())
+        let first = self.file().map()?.pointer();
+        // SAFETY: the driver has checked that the mapping is inside of the file.
+        Ok(unsafe { first.add(self.from) })
     }
 
     fn bytes(&self) -> u64 {
-        self.0.len()
+        self.mapping.len()
     }
 
     fn export(&self, access: FileAccess) -> Result<OwnedFd> {
