@@ -170,23 +170,28 @@ fn exactly(range: &Reserved, offset: u64, bytes: usize) -> Result<Vec<u64>> {
 }
 
 impl Ranges {
-    /// Reserves addresses, at `wanted` if they are free there.
+    /// Reserves addresses, at `wanted` if they are free there. The first is a multiple of `alignment`, a power of two.
     ///
     /// # Errors
     ///
     /// [`Code::InvalidValue`] if the size is no multiple of [`GRANULARITY`], [`Code::OutOfMemory`] without addresses.
-    pub fn reserve(&self, gpu: &Gpu, bytes: usize, wanted: u64) -> Result<u64> {
+    pub fn reserve(&self, gpu: &Gpu, bytes: usize, alignment: usize, wanted: u64) -> Result<u64> {
         let bytes = grains("the size", bytes)?;
+        let alignment = alignment.max(GRANULARITY) as u64;
         let device = gpu.device()?;
         // An address that is wanted is a hint.
-        let at = Some(wanted).filter(|at| *at != 0 && at.is_multiple_of(GRANULARITY as u64));
+        let at = Some(wanted).filter(|at| *at != 0 && at.is_multiple_of(alignment));
         let at = at.and_then(|at| device.reserve(bytes as u64, Some(at)).ok());
         let (range, first) = match at {
             Some(range) => (range, 0),
-            // One grain more, of which the first address is a multiple.
+            // More, so that there is an address that is aligned.
             None => {
-                let range = device.reserve((bytes + GRANULARITY) as u64, None)?;
-                let first = range.gpu_va().next_multiple_of(GRANULARITY as u64) - range.gpu_va();
+                let more = (bytes as u64).checked_add(alignment).ok_or(Code::OutOfMemory)?;
+                let range = device.reserve(more, None).map_err(|error| match error {
+                    tegra_hcq::Error::Driver(gpu_hal::Error::Unsupported(_)) => error.into(),
+                    _ => Failure::new(Code::OutOfMemory, error.to_string()),
+                })?;
+                let first = range.gpu_va().next_multiple_of(alignment) - range.gpu_va();
                 (range, first)
             }
         };

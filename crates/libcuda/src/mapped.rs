@@ -91,11 +91,11 @@ api! {
     [cuMemAddressReserve Legacy] {
         let place = place.need("the place for the address")?;
         no_flags(flags)?;
-        if alignment != 0 && (!alignment.is_power_of_two() || alignment > GRANULARITY) {
+        if alignment != 0 && !alignment.is_power_of_two() {
             return Err(Failure::invalid(format!("an alignment of {alignment} bytes")));
         }
         let gpu = gpu()?;
-        place.set(gpu.memory.ranges.reserve(gpu, bytes, wanted)?);
+        place.set(gpu.memory.ranges.reserve(gpu, bytes, alignment, wanted)?);
         Ok(())
     }
 

@@ -21,8 +21,8 @@ fn memory_is_mapped_at_reserved_addresses() {
     let grain = make("cuMemGetAllocationGranularity", [at(&mut properties), 0]);
     assert_eq!(grain, GRAIN);
     let memory = make("cuMemCreate", [2 * GRAIN, at(&mut properties), 0]);
-    let address = make("cuMemAddressReserve", [3 * GRAIN, 0, 0, 0]);
-    assert_eq!(address % GRAIN, 0);
+    let address = make("cuMemAddressReserve", [3 * GRAIN, 8 * GRAIN, 0, 0]);
+    assert_eq!(address % (8 * GRAIN), 0);
     // Without a mapping, and without access, the addresses are no memory.
     gives(call("cuMemsetD32_v2", [address, 1, 16]), 1);
     ok(call("cuMemMap", [address, 2 * GRAIN, 0, memory, 0]));
@@ -114,6 +114,8 @@ fn wrong_numbers_are_refused() {
     gives(call("cuMemExportToShareableHandle", [at(&mut place), memory, 2, 0]), 801);
     gives(call("cuMemAddressReserve", [at(&mut place), GRAIN + 4096, 0, 0, 0]), 1);
     gives(call("cuMemAddressReserve", [at(&mut place), GRAIN, 3, 0, 0]), 1);
+    gives(call("cuMemAddressReserve", [at(&mut place), GRAIN, 1 << 63, 0, 0]), 2);
+    gives(call("cuMemAddressReserve", [at(&mut place), GRAIN << 42, 0, 0, 0]), 2);
     let address = make("cuMemAddressReserve", [GRAIN, 0, 0, 0]);
     gives(call("cuMemMap", [address + GRAIN, GRAIN, 0, memory, 0]), 1);
     gives(call("cuMemMap", [address, 2 * GRAIN, 0, memory, 0]), 1);
