@@ -6,11 +6,15 @@
 //! `--launches N KERNEL` instead executes `matmul_tiled` or `vector_add` N times, at a small size and on one thread,
 //! and measures nothing. It is for tools that count instructions of the CPU: see "Costs" in `docs/check-proof.md`.
 //!
-//! Limits: a warp instruction costs a fetch and a jump to its handler, a few nanoseconds, and one pass over 32 lanes.
-//! Arithmetic, the main part of Mandelbrot, is a handful of vector operations per pass. The matrix product spends much
-//! of its time in LDS and in global loads that are not contiguous, with 32 scalar accesses each. Short kernels are
-//! dominated by the start of each warp: the prologue that the compiler puts into every sm_87 kernel has twenty
-//! instructions that pass a mask through the barrier registers, more than vector addition itself has.
+//! `--tiers` instead prints a table: each kernel of a corpus on the interpreter and on the compiled tier, one thread,
+//! the two in turn, and three of them against C that the system's compiler has compiled for this processor.
+//!
+//! Short kernels are dominated by the start of each warp: the prologue of every sm_87 kernel has
+//! twenty instructions that pass a mask through the barrier registers, more than vector addition itself has.
+
+mod corpus;
+mod rival;
+mod tiers;
 
 use std::hint::black_box;
 use std::path::Path;
@@ -47,7 +51,14 @@ fn map(space: &AddressSpace, va: u64, len: usize, contents: &[u8]) {
 }
 
 impl Bench {
-    fn new(file: &str, kernel: &str, grid: [u32; 3], block: [u32; 3], params: &[u8]) -> Self {
+    fn new(
+        file: &str,
+        kernel: &str,
+        grid: [u32; 3],
+        block: [u32; 3],
+        params: &[u8],
+        contents: &[u8],
+    ) -> Self {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernels").join(format!("{file}.cubin"));
         let bytes = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         let cubin = Cubin::parse(&bytes).expect("a cubin");
@@ -55,7 +66,7 @@ impl Bench {
         let space = AddressSpace::new();
         let image = cubin.image_at(PROGRAM).expect("an image");
         map(&space, PROGRAM, image.len(), &image);
-        map(&space, DATA, 64 << 20, &[]);
+        map(&space, DATA, 64 << 20, contents);
         let mut bank = vec![0; (kernel.param_base + kernel.param_bytes) as usize];
         for axis in 0..3 {
             bank[4 * axis..][..4].copy_from_slice(&block[axis].to_le_bytes());
@@ -76,7 +87,7 @@ impl Bench {
             registers: kernel.registers,
             shared_bytes: kernel.shared_bytes,
             shared_limit: 164 << 10,
-            local_bytes: 0,
+            local_bytes: 4096,
             barriers: kernel.barriers,
             constants,
             shared_window: 0xfe << 32,
@@ -95,54 +106,14 @@ impl Bench {
     }
 }
 
-fn bytes(words: &[&[u8]]) -> Vec<u8> {
-    words.concat()
-}
-
-/// The product of two square matrices of `n` rows, a multiple of 16.
-fn matmul(n: u32) -> Bench {
-    let size = n.to_le_bytes();
-    let square = u64::from(n * n * 4);
-    let params = bytes(&[
-        &DATA.to_le_bytes(),
-        &(DATA + square).to_le_bytes(),
-        &(DATA + 2 * square).to_le_bytes(),
-        &size,
-        &size,
-        &size,
-    ]);
-    Bench::new("matmul", "matmul_tiled", [n / 16, n / 16, 1], [16, 16, 1], &params)
-}
-
-/// The sum of two vectors of `count` elements, a multiple of 256.
-fn vector_add(count: u32) -> Bench {
-    let vector = u64::from(count * 4);
-    let params = bytes(&[
-        &DATA.to_le_bytes(),
-        &(DATA + vector).to_le_bytes(),
-        &(DATA + 2 * vector).to_le_bytes(),
-        &count.to_le_bytes(),
-    ]);
-    Bench::new("vector_add", "vector_add", [count / 256, 1, 1], [256, 1, 1], &params)
-}
-
 fn interpreter(criterion: &mut Criterion) {
-    let mandelbrot = bytes(&[
-        &DATA.to_le_bytes(),
-        &128u32.to_le_bytes(),
-        &128u32.to_le_bytes(),
-        &(-2.0f32).to_le_bytes(),
-        &(-1.25f32).to_le_bytes(),
-        &0.02f32.to_le_bytes(),
-        &200u32.to_le_bytes(),
-    ]);
     let benches = [
-        ("matmul_tiled_128", matmul(128)),
-        ("matmul_tiled_256", matmul(256)),
-        ("vector_add", vector_add(1 << 18)),
-        ("mandelbrot", Bench::new("mandelbrot", "mandelbrot", [8, 16, 1], [16, 8, 1], &mandelbrot)),
+        ("matmul_tiled_128", corpus::matmul(128)),
+        ("matmul_tiled_256", corpus::matmul(256)),
+        ("vector_add", corpus::vector_add(1 << 18)),
+        ("mandelbrot", corpus::mandelbrot()),
         // Mostly the fixed cost of a launch.
-        ("empty", Bench::new("basics", "empty", [1, 1, 1], [32, 1, 1], &[])),
+        ("empty", Bench::new("basics", "empty", [1, 1, 1], [32, 1, 1], &[], &[])),
     ];
     let mut group = criterion.benchmark_group("lane_instructions");
     group.sample_size(20);
@@ -163,8 +134,8 @@ criterion_group!(benches, interpreter);
 /// Executes a kernel `launches` times.
 fn repeat(launches: u32, kernel: &str) {
     let bench = match kernel {
-        "matmul_tiled" => matmul(64),
-        "vector_add" => vector_add(1 << 14),
+        "matmul_tiled" => corpus::matmul(64),
+        "vector_add" => corpus::vector_add(1 << 14),
         other => panic!("{other} is neither matmul_tiled nor vector_add"),
     };
     let sms = Sms::new(16, SmOptions { threads: Some(1), ..SmOptions::default() });
@@ -174,6 +145,9 @@ fn repeat(launches: u32, kernel: &str) {
 }
 
 fn main() {
+    if std::env::args().any(|argument| argument == "--tiers") {
+        return tiers::print();
+    }
     let mut arguments = std::env::args().skip_while(|argument| argument != "--launches").skip(1);
     if let (Some(launches), Some(kernel)) = (arguments.next(), arguments.next()) {
         return repeat(launches.parse().expect("a number of launches"), &kernel);

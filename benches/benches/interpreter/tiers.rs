@@ -1,0 +1,60 @@
+//! The tiers in comparison, and C.
+
+use std::time::{Duration, Instant};
+
+use comfy_table::Table;
+use orin_sim::sm::{SmOptions, Sms, Tier};
+
+use crate::{corpus, rival};
+
+/// Rounds, in each of which every tier executes a kernel for a while.
+const ROUNDS: usize = 7;
+
+/// Prints the table.
+pub(crate) fn print() {
+    let mut table = Table::new();
+    table.set_header([
+        "kernel",
+        "interpreter, M lane-instructions/s",
+        "compiled",
+        "ratio",
+        "ns per warp instruction",
+        "C / compiled",
+    ]);
+    let rivals = rival::times();
+    let (mut logarithms, mut count) = (0.0, 0.0);
+    for (name, bench) in corpus::all() {
+        let tiers = [Tier::Interpreter, Tier::Compiled].map(|tier| {
+            let options = SmOptions { threads: Some(1), tier, ..SmOptions::default() };
+            Sms::new(16, options)
+        });
+        let stats = bench.run(&tiers[0]);
+        bench.run(&tiers[1]);
+        let mut best = [Duration::MAX; 2];
+        for _ in 0..ROUNDS {
+            for (sms, best) in tiers.iter().zip(&mut best) {
+                let (start, mut launches) = (Instant::now(), 0);
+                while launches == 0 || start.elapsed() < Duration::from_millis(30) {
+                    bench.run(sms);
+                    launches += 1;
+                }
+                *best = (*best).min(start.elapsed() / launches);
+            }
+        }
+        let [interpreter, compiled] = best.map(|best| best.as_secs_f64());
+        let (lanes, warps) = (stats.lane_instructions as f64, stats.warp_instructions as f64);
+        let c = rivals.iter().find(|(rival, _)| *rival == name);
+        table.add_row([
+            name.to_owned(),
+            format!("{:.0}", lanes / interpreter / 1e6),
+            format!("{:.0}", lanes / compiled / 1e6),
+            format!("{:.2}", interpreter / compiled),
+            format!("{:.1}", compiled / warps * 1e9),
+            c.map_or(String::new(), |(_, c)| format!("1 / {:.1}", compiled / c)),
+        ]);
+        logarithms += (interpreter / compiled).ln();
+        count += 1.0;
+    }
+    println!("{table}");
+    println!("geometric mean of the ratios: {:.2}", f64::exp(logarithms / count));
+}
