@@ -72,6 +72,7 @@ impl Constants {
     }
 
     /// Returns the bytes of a bank that any load may read.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn readable(&self, bank: usize) -> &[u8] {
         &self.banks[bank]
     }

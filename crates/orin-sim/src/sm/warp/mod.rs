@@ -239,6 +239,7 @@ impl Warp {
 
     /// Returns the registers, the predicates and the uniform registers for generated code.
     #[inline(always)]
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn pointers(&mut self) -> (*mut Row, *mut u32, *const u32) {
         (self.registers.as_mut_ptr(), self.predicates.as_mut_ptr(), self.path.uniform.as_ptr())
     }
