@@ -20,7 +20,7 @@ use xtask::workspace;
 /// Options of the command.
 #[derive(Args)]
 pub(crate) struct Options {
-    /// The groups to run; all of them if none is named
+    /// The groups to run; if none is named, all but `each-feature`
     #[arg(value_enum)]
     groups: Vec<Group>,
 }
@@ -30,8 +30,10 @@ pub(crate) struct Options {
 enum Group {
     /// Format, source rules, lints, generated files, tests, documentation, the README's main job
     Host,
-    /// Libraries with none, each, some pairs and all of their features
+    /// Libraries without features
     Features,
+    /// Libraries with each of their features, and with some pairs: only if it is named, as once a day
+    EachFeature,
     /// C under valgrind, Python, CUDA programs, tinygrad
     Bindings,
     /// Archives of the published packages
@@ -84,11 +86,12 @@ const STEPS: &[Step] = &[
     (Group::Host, "tests", &[TESTS]),
     (Group::Host, "stack and suites on the newest kernel", NEWEST_KERNEL),
     (Group::Host, "bring-up on the newest kernel", NEWEST_BRING_UP),
-    (Group::Host, "kernels match their sources", &["xtask", "kernels", "--check"]),
+    (Group::Host, "kernels match their sources", &[BUILT, "orin-dev", "--", "kernels", "--check"]),
     (Group::Host, "documentation", &["doc", "--workspace", "--no-deps", "--all-features"]),
     (Group::Host, "main job", &[BUILT, "vector_add"]),
     (Group::Host, "L4T headers", &[".ci/headers"]),
-    (Group::Features, "subsets of features", &[".ci/features"]),
+    (Group::Features, "no features", &[".ci/features"]),
+    (Group::EachFeature, "each feature", &[".ci/features", "each"]),
     (Group::Bindings, "C under valgrind", &[".ci/c"]),
     (Group::Bindings, "Python", &[".ci/python"]),
     (Group::Bindings, "CUDA programs", &[".ci/cuda"]),
@@ -102,7 +105,9 @@ const STEPS: &[Step] = &[
 /// run together if the tests have built what they use: most of them use one processor, or wait for a network.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let (root, begin) = (workspace::root()?, Instant::now());
-    let is_asked = |group: Group| options.groups.is_empty() || options.groups.contains(&group);
+    let is_asked = |group: Group| {
+        options.groups.contains(&group) || options.groups.is_empty() && group != Group::EachFeature
+    };
     let steps = STEPS.iter().filter(|(group, ..)| is_asked(*group));
     let (mut scripts, others): (Vec<&Step>, Vec<&Step>) =
         steps.partition(|(.., words): &&Step| is_asked(Group::Host) && words[0].starts_with(".ci/"));
@@ -118,7 +123,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let script = |(_, name, words): &Step| {
         let mut command = Command::new(root.join(words[0]));
-        command.current_dir(&root);
+        command.args(&words[1..]).current_dir(&root);
         Job { name: (*name).to_owned(), command, is_script: true }
     };
     times.extend(run_together(scripts.into_iter().map(script).collect())?);
@@ -149,7 +154,11 @@ fn step(root: &Path, name: &str, line: &[&str]) -> Result<()> {
             programs
         }
         [BUILT, words @ ..] => built_programs(root, words)?,
-        [script] if script.starts_with(".ci/") => vec![Command::new(root.join(script))],
+        [script, words @ ..] if script.starts_with(".ci/") => {
+            let mut command = Command::new(root.join(script));
+            command.args(words);
+            vec![command]
+        }
         _ => vec![cargo(words)],
     };
     for command in &mut commands {
@@ -274,17 +283,21 @@ fn tests(root: &Path) -> Result<Vec<Command>> {
     Ok(artifacts.iter().filter_map(Artifact::command).collect())
 }
 
-/// The commands that run programs of `cargo test --workspace`, as cargo runs them, with the arguments after `--`.
+/// The commands that run programs of `cargo test --workspace`, as cargo runs them, with the arguments after `--`. Of a
+/// program and its own tests, which have one name, the program.
 fn built_programs(root: &Path, words: &[&str]) -> Result<Vec<Command>> {
     let mut parts = words.split(|word| *word == "--");
     let (names, arguments) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
     let mut commands = Vec::new();
     let mut missing = names.to_vec();
-    for artifact in built(root)? {
+    let mut artifacts = built(root)?;
+    artifacts.retain(|artifact| artifact.executable.is_some() && names.contains(&&*artifact.target.name));
+    let is_program = |artifact: &&Artifact| !artifact.profile.test;
+    let programs: Vec<String> =
+        artifacts.iter().filter(is_program).map(|artifact| artifact.target.name.clone()).collect();
+    artifacts.retain(|artifact| !artifact.profile.test || !programs.contains(&artifact.target.name));
+    for artifact in artifacts {
         let Some(mut command) = artifact.command() else { continue };
-        if !names.contains(&&*artifact.target.name) {
-            continue;
-        }
         missing.retain(|name| *name != artifact.target.name);
         command.args(arguments);
         commands.push(command);

@@ -132,7 +132,7 @@ def test_time_of_a_replay(device):
     assert 0 < seconds < 10
 
 
-def test_thousands_of_jits_in_one_process(device):
+def test_hundreds_of_jits_in_one_process(device):
     def resources() -> tuple[int, int]:
         gc.collect()
         device.synchronize()
@@ -150,7 +150,7 @@ def test_thousands_of_jits_in_one_process(device):
     for number in range(20):
         one(number)
     before = resources()
-    for number in range(2000):
+    for number in range(400):
         one(number)
     after = resources()
     assert after[0] - before[0] < 50 and after[1] - before[1] < 100

@@ -5,7 +5,8 @@
 
 mod constants;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use kernel_door::RequestInfo;
 use kernel_door::layout::{Releases, StructInfo};
@@ -14,9 +15,17 @@ use nvgpu_sys::headers::{self, Header};
 use nvgpu_sys::{address_space, channel, ctrl, dma_buf, dma_heap, host1x, nvmap, tsg, udmabuf};
 use serde_json::Value;
 
-fn table(name: &str) -> Value {
-    let path = format!("{}/tests/abi/{name}.json", env!("CARGO_MANIFEST_DIR"));
-    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+/// The tables by name, each read once.
+static TABLES: LazyLock<BTreeMap<&str, Value>> = LazyLock::new(|| {
+    let read = |name| {
+        let path = format!("{}/tests/abi/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        (name, serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap())
+    };
+    ["ga10b-characteristics", "host1x", "linux", "nvgpu", "nvmap", "r39"].map(read).into()
+});
+
+fn table(name: &str) -> &'static Value {
+    &TABLES[name]
 }
 
 fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
@@ -25,7 +34,7 @@ fn named<'a>(list: &'a Value, name: &str) -> &'a Value {
 }
 
 /// The table with the row of a request or struct: the first release's, if it has the row.
-fn table_of(header: &Header, releases: Releases) -> Value {
+fn table_of(header: &Header, releases: Releases) -> &'static Value {
     if header.path.starts_with("linux/") {
         return table("linux");
     }
@@ -75,7 +84,7 @@ fn check_struct(table: &Value, header: &str, ours: &StructInfo) {
 fn every_struct_lies_as_in_the_kernels_headers() {
     for header in headers::ALL.iter().chain(headers::LINUX) {
         for ours in header.structs.iter().copied().flatten() {
-            check_struct(&table_of(header, ours.releases), header.path, ours);
+            check_struct(table_of(header, ours.releases), header.path, ours);
         }
     }
 }
@@ -194,9 +203,9 @@ fn every_request_has_the_kernels_code() {
         ("nvmap", 'N', nvmap::ALL),
         ("host1x", 'X', host1x::ALL),
     ] {
-        check_family(&table(name), family, &R36_4_3.requests(requests).collect::<Vec<_>>());
+        check_family(table(name), family, &R36_4_3.requests(requests).collect::<Vec<_>>());
         let only_newer = R39_2.requests(requests).filter(|request| !R36_4_3.has(request.releases));
-        check_family(&table("r39"), family, &only_newer.collect::<Vec<_>>());
+        check_family(table("r39"), family, &only_newer.collect::<Vec<_>>());
     }
 }
 

@@ -10,7 +10,8 @@
 //! Order within a block hands over what fences of all blocks have ordered. One thread may therefore publish, after a
 //! barrier, what all threads of its block have stored and fenced before it, and the other way round.
 
-use std::collections::{BTreeMap, HashMap};
+use std::cmp::Ordering;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::super::request::{Fence, Scope};
@@ -23,8 +24,9 @@ const MOST_KNOWN: usize = 4096;
 /// Steps of the warps of a block.
 type Clock = [u32; WARPS];
 
-/// Known clocks of the warps of other blocks.
-type Known = Arc<BTreeMap<u32, Clock>>;
+/// Known clocks of the warps of other blocks, by block, in ascending order. Shared, so that two equal ones are found
+/// equal without a look at them: a thread that waits in a loop learns the same again and again.
+type Known = Arc<Vec<(u32, Clock)>>;
 
 fn join(to: &mut Clock, from: &Clock) {
     for (to, from) in to.iter_mut().zip(from) {
@@ -32,18 +34,48 @@ fn join(to: &mut Clock, from: &Clock) {
     }
 }
 
+/// Whether `to` has what `from` has.
+fn has(to: &Clock, from: &Clock) -> bool {
+    to.iter().zip(from).fold(true, |all, (to, from)| all & (to >= from))
+}
+
+/// Whether `to` has what `from` has.
+fn knows(to: &[(u32, Clock)], from: &[(u32, Clock)]) -> bool {
+    let mut to = to.iter();
+    from.len() <= to.len()
+        && from.iter().all(|(block, clock)| {
+            to.find(|(known, _)| known >= block)
+                .is_some_and(|(known, ours)| known == block && has(ours, clock))
+        })
+}
+
+fn merged(mut a: &[(u32, Clock)], mut b: &[(u32, Clock)]) -> Vec<(u32, Clock)> {
+    let mut all = Vec::with_capacity(a.len().max(b.len()));
+    while let (Some((first, after_a)), Some((second, after_b))) = (a.split_first(), b.split_first()) {
+        let order = first.0.cmp(&second.0);
+        let mut next = if order == Ordering::Greater { *second } else { *first };
+        if order == Ordering::Equal {
+            join(&mut next.1, &second.1);
+        }
+        all.push(next);
+        a = if order == Ordering::Greater { a } else { after_a };
+        b = if order == Ordering::Less { b } else { after_b };
+    }
+    all.extend(a.iter().chain(b));
+    all
+}
+
 fn learn(to: &mut Known, from: &Known) {
-    if Arc::ptr_eq(to, from) || from.is_empty() {
+    if Arc::ptr_eq(to, from) || knows(to, from) {
         return;
     }
-    if to.is_empty() {
-        *to = Arc::clone(from);
-        return;
-    }
-    let to = Arc::make_mut(to);
-    for (block, clock) in from.iter() {
-        to.entry(*block).and_modify(|known| join(known, clock)).or_insert(*clock);
-    }
+    *to = if knows(from, to) { Arc::clone(from) } else { Arc::new(merged(to, from)) };
+}
+
+/// The clock of a block.
+fn of(known: &Known, block: u32) -> Option<&Clock> {
+    let at = known.binary_search_by_key(&block, |(block, _)| *block).ok()?;
+    Some(&known[at].1)
 }
 
 /// Steps of the own block and of others.
@@ -210,7 +242,7 @@ impl Order {
             }
             if scope == Scope::Device {
                 learn(&mut state.seen.known, &release.all);
-                if let Some(own) = release.all.get(&number) {
+                if let Some(own) = of(&release.all, number) {
                     join(&mut state.seen.clock, own);
                 }
             }
@@ -220,8 +252,8 @@ impl Order {
             release.own.entry(number).or_default().join(released);
             if scope == Scope::Device {
                 learn(&mut release.all, &state.fenced.known);
-                let own = Arc::make_mut(&mut release.all).entry(number).or_insert([0; WARPS]);
-                join(own, &state.fenced.clock);
+                let own = vec![(number, state.fenced.clock)];
+                learn(&mut release.all, &Arc::new(own));
             }
         }
     }
@@ -233,6 +265,43 @@ impl Order {
         if block == self.number {
             return other == warp || clock[other] >= step;
         }
-        known.len() >= MOST_KNOWN || known.get(&block).is_some_and(|clock| clock[other] >= step)
+        known.len() >= MOST_KNOWN || of(known, block).is_some_and(|clock| clock[other] >= step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::collection::btree_map;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn known() -> impl Strategy<Value = BTreeMap<u32, Clock>> {
+        btree_map(0_u32..6, (0_usize..WARPS, 0_u32..3), 0..6).prop_map(|clocks| {
+            let clock = |(warp, step)| std::array::from_fn(|at| if at == warp { step } else { 1 });
+            clocks.into_iter().map(|(block, at)| (block, clock(at))).collect()
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_learnt_is_joined_by_block(ours in known(), theirs in known()) {
+            let mut joined = ours.clone();
+            for (block, clock) in &theirs {
+                join(joined.entry(*block).or_insert([0; WARPS]), clock);
+            }
+            let [mut learnt, from] = [ours, theirs].map(|clocks| Arc::new(clocks.into_iter().collect::<Vec<_>>()));
+            learn(&mut learnt, &from);
+            prop_assert!(learnt.iter().copied().eq(joined.clone()));
+            for block in 0..6 {
+                prop_assert_eq!(of(&learnt, block), joined.get(&block));
+            }
+            // What is known already is shared from then on.
+            let before = Arc::clone(&learnt);
+            learn(&mut learnt, &from);
+            prop_assert!(Arc::ptr_eq(&learnt, &before));
+        }
     }
 }
