@@ -96,7 +96,12 @@ impl Engine {
         // Registers are allocated in groups of 8 per thread.
         let registers = flight.launch.registers.next_multiple_of(8);
         Self {
-            program: Program::new(Arc::clone(&flight.sms), flight.memory.clone(), registers),
+            program: Program::new(
+                Arc::clone(&flight.sms),
+                flight.memory.clone(),
+                registers,
+                &flight.constants,
+            ),
             port: Port::new(flight.memory.clone()),
             counter: Counter::new(flight.sms.options.coverage.clone()),
             tally: flight.profile.is_some().then(Tally::default),

@@ -145,7 +145,9 @@ pub(crate) struct Program {
 
 impl Program {
     /// Creates a program without pages. Instructions that use register `registers` or above are refused.
-    pub(crate) fn new(sms: Arc<Sms>, memory: View, registers: u32) -> Self {
+    pub(crate) fn new(sms: Arc<Sms>, memory: View, registers: u32, constants: &Constants) -> Self {
+        let mut frame = Frame::new();
+        frame.set_constants(constants);
         let tier = if is_supported() { sms.options.tier } else { Tier::Interpreter };
         Self {
             number: u64::MAX,
@@ -154,7 +156,7 @@ impl Program {
             pages: Vec::new(),
             tier,
             pool: Pool::default(),
-            frame: Frame::new(),
+            frame,
             registers,
             memory,
             sms,

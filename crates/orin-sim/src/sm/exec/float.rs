@@ -46,6 +46,11 @@ pub(super) fn plain(i: &Instruction) -> bool {
     i.bits(field::ARITHMETIC) == 0
 }
 
+/// Returns whether a result is rounded to nearest and saturated, without flushing.
+pub(super) fn only_saturates(i: &Instruction) -> bool {
+    i.bits(field::ARITHMETIC) == 1
+}
+
 /// Returns the rounding mode.
 #[inline(always)]
 fn rounding(i: &Instruction) -> Rounding {

@@ -151,6 +151,22 @@ fn xor_sign(kind: Half, result: u16, a: u32, b: u32) -> u16 {
     if result & 0x7fff > infinity { result } else { result & 0x7fff | sign }
 }
 
+/// Returns the result of HFMA2 of RZ and an immediate, with which the compiler loads constants.
+pub(super) fn constant(i: &Instruction) -> Option<u32> {
+    let word = |source: Source| match source {
+        Source::Register(RZ) => Some(0),
+        Source::Immediate(value) => Some(value),
+        _ => None,
+    };
+    let modified = [field::FTZ, field::FMZ, field::RELU, field::SATURATE].into_iter().any(|at| i.bit(at));
+    if i.op != Op::Hfma2 || i.a != RZ || modified {
+        return None;
+    }
+    let [a, b, c] = places(i, false);
+    let [a, b, c] = [f16::operand(0, a), f16::operand(word(i.b)?, b), f16::operand(word(i.c)?, c)];
+    Some(f16::pack([0, 1].map(|half| f16::fma(kind(i), a[half], b[half], c[half], false))))
+}
+
 /// HADD2, HMUL2, HFMA2, HMNMX2 and HSET2.
 #[inline(always)]
 pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {

@@ -211,6 +211,17 @@ pub(super) fn plain_shift(i: &Instruction) -> Option<PlainShift> {
     }
 }
 
+/// Returns by how much SHF shifts the pair of C and A to the left if its result is the upper word of that, and has
+/// bits of both.
+pub(super) fn funnel_shift(i: &Instruction) -> Option<u32> {
+    let (shift, Source::Immediate(amount @ 1..=31)) = (shift_of(i), i.b) else { return None };
+    match (shift.right, shift.high) {
+        (false, true) => Some(amount),
+        (true, false) => Some(32 - amount),
+        _ => None,
+    }
+}
+
 #[inline(always)]
 pub(super) fn shf(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     if let (Some(kind), Source::Immediate(amount)) = (plain_shift(i), i.b) {

@@ -210,7 +210,7 @@ fn run_loop(
         match program.tier() {
             Tier::Interpreter => {}
             Tier::Compiled => {
-                if steps::advance(program, context, warp, limit - spent.warp, spent)? {
+                if steps::advance(program, context, warp, limit - spent.warp, spent, false)? {
                     continue;
                 }
             }

@@ -24,6 +24,32 @@ fn global_timer() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64)
 }
 
+/// A special register that does not change while a CTA runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fixed {
+    Zero,
+    /// The number of the lane.
+    Lane,
+    /// An axis of the thread's index.
+    Thread(u8),
+    /// An axis of the CTA's index.
+    Block(u8),
+}
+
+impl Fixed {
+    /// Returns the register with a number; `None` for any other.
+    pub(super) fn of(number: u32) -> Option<Self> {
+        Some(match number {
+            0 => Self::Lane,
+            // CAST: 0 to 2.
+            33..=35 => Self::Thread((number - 33) as u8),
+            37..=39 => Self::Block((number - 37) as u8),
+            255 => Self::Zero,
+            _ => return None,
+        })
+    }
+}
+
 /// Returns the values of a 32-bit special register.
 fn value(context: &Context, warp: &Warp, i: &Instruction, number: u32) -> Result<Row, Trap> {
     let launch = context.launch;
@@ -32,14 +58,18 @@ fn value(context: &Context, warp: &Warp, i: &Instruction, number: u32) -> Result
         // CAST: 0 to 31.
         Ok(core::array::from_fn(|lane| f(lane as u32)))
     };
+    match Fixed::of(number) {
+        Some(Fixed::Zero) => return all(0),
+        Some(Fixed::Lane) => return by_lane(|lane| lane),
+        Some(Fixed::Thread(axis)) => return Ok(warp.tid[usize::from(axis)]),
+        Some(Fixed::Block(axis)) => return all(context.block[usize::from(axis)]),
+        None => {}
+    }
     // CAST: the halves of 64-bit values.
     match number {
-        0 => by_lane(|lane| lane),
         1 | 80 => all(clock() as u32),
         81 => all((clock() >> 32) as u32),
         3 => all(warp.index << 8),
-        33..=35 => Ok(warp.tid[number as usize - 33]),
-        37..=39 => all(context.block[number as usize - 37]),
         46 => all((launch.local_window >> 32) as u32),
         52 => all(launch.local_window as u32),
         47 => all((launch.shared_window >> 32) as u32),
@@ -62,7 +92,6 @@ fn value(context: &Context, warp: &Warp, i: &Instruction, number: u32) -> Result
         83 => all((global_timer() >> 32) as u32),
         // Performance counters, which always read 0.
         100..=131 => all(0),
-        255 => all(0),
         _ => Err(unmodelled(i)),
     }
 }

@@ -12,6 +12,9 @@
 
 mod paths;
 
+#[cfg(target_arch = "x86_64")]
+use core::mem::offset_of;
+
 use sass::{PT, Predicate, URZ};
 use zerocopy::FromZeros;
 
@@ -84,6 +87,7 @@ pub(crate) struct Unmet {
 pub(crate) struct Snapshot {
     registers: Vec<Row>,
     predicates: [u32; 8],
+    barriers: [Row; 16],
     path: Path,
     turn: u32,
 }
@@ -192,6 +196,7 @@ impl Warp {
         Snapshot {
             registers: self.registers[..SINK].to_vec(),
             predicates: self.predicates,
+            barriers: self.barriers,
             path: self.path,
             turn: self.turn,
         }
@@ -200,7 +205,8 @@ impl Warp {
     /// Returns to the state of a snapshot.
     pub(crate) fn restore(&mut self, snapshot: &Snapshot) {
         self.registers[..SINK].copy_from_slice(&snapshot.registers);
-        (self.predicates, self.path, self.turn) = (snapshot.predicates, snapshot.path, snapshot.turn);
+        (self.predicates, self.barriers) = (snapshot.predicates, snapshot.barriers);
+        (self.path, self.turn) = (snapshot.path, snapshot.turn);
     }
 
     /// Whether all lanes have exited.
@@ -237,11 +243,10 @@ impl Warp {
         self.row_mut(register)[lane] = value;
     }
 
-    /// Returns the registers, the predicates and the uniform registers for generated code.
-    #[inline(always)]
+    /// Returns the addresses of the ready paths that do not run.
     #[cfg(target_arch = "x86_64")]
-    pub(super) fn pointers(&mut self) -> (*mut Row, *mut u32, *const u32) {
-        (self.registers.as_mut_ptr(), self.predicates.as_mut_ptr(), self.path.uniform.as_ptr())
+    pub(super) fn ready_elsewhere(&self) -> impl Iterator<Item = u64> {
+        self.parked.iter().filter(|path| path.runs()).map(|path| path.pc)
     }
 
     /// Returns the register `step` after `register` in a group; RZ for RZ.
@@ -346,6 +351,29 @@ impl Path {
         self.state == State::Ready && self.mask != 0
     }
 }
+
+/// Offsets in a warp, for generated code.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct Layout {
+    /// A pointer to the registers.
+    pub(super) registers: usize,
+    pub(super) predicates: usize,
+    pub(super) barriers: usize,
+    pub(super) tid: usize,
+    pub(super) uniform: usize,
+    /// A byte.
+    pub(super) uniform_predicates: usize,
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) const LAYOUT: Layout = Layout {
+    registers: offset_of!(Warp, registers),
+    predicates: offset_of!(Warp, predicates),
+    barriers: offset_of!(Warp, barriers),
+    tid: offset_of!(Warp, tid),
+    uniform: offset_of!(Warp, path.uniform),
+    uniform_predicates: offset_of!(Warp, path.uniform_predicates),
+};
 
 /// The bit of each lane. Constants: not every processor shifts each lane of a vector by another amount.
 const LANES: Row = {

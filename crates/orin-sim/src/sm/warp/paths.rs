@@ -108,6 +108,15 @@ impl Warp {
         }
     }
 
+    /// Corrects [`Warp::begin_run`]: `executed` instructions were executed instead of `count`.
+    #[inline(always)]
+    pub(crate) fn correct_run(&mut self, count: usize, executed: usize) {
+        if self.diverged() {
+            // CAST: below the turn, which has 32 bits.
+            self.turn = self.turn + count as u32 - executed as u32;
+        }
+    }
+
     /// Selects the path that has waited longest. If no path is ready, a path that polls without success releases
     /// those that wait for it.
     pub(crate) fn rotate(&mut self) {

@@ -15,12 +15,19 @@ use crate::sm::warp::{Row, Warp};
 pub(super) enum Lanewise {
     Ffma,
     FfmaSigned,
+    FfmaSaturated,
     Fadd,
+    FaddSaturated,
     Fmul,
+    FloatSelect,
+    FloatMinMax,
+    FromSigned,
+    FromUnsigned,
     FloatEqual,
     FloatLess,
     FloatAtMost,
     Imad,
+    ImadLess,
     ImadWide,
     ImadWideSigned,
     Iadd3,
@@ -30,14 +37,20 @@ pub(super) enum Lanewise {
     Or,
     Xor,
     Lop3,
+    Lop3Test,
+    PredicateLogic,
     ShiftLeft,
     ShiftRight,
     ShiftRightSigned,
+    Funnel,
     Lea,
+    LeaCarries,
+    LeaHighCarries,
     Copy,
     Sel,
     Equal,
     Below,
+    IntegerMinMax,
     Permute,
 }
 
@@ -64,7 +77,7 @@ pub(super) struct Inputs<V> {
     pub(super) b: V,
     pub(super) c: V,
     pub(super) upper: V,
-    pub(super) predicates: [V; 2],
+    pub(super) predicates: [V; 3],
 }
 
 /// Results; those that an operation does not have are 0.
@@ -79,15 +92,18 @@ impl Lanewise {
     #[inline(always)]
     pub(super) const fn operands(self) -> Operands {
         let (a, b, c) = match self {
+            Self::PredicateLogic => (false, false, false),
             Self::ShiftLeft => (true, false, false),
             Self::ShiftRight | Self::ShiftRightSigned | Self::Copy => (false, true, false),
-            Self::Permute => (true, false, true),
-            Self::Fadd | Self::Fmul | Self::FloatEqual | Self::FloatLess | Self::FloatAtMost => {
-                (true, true, false)
-            }
+            Self::FromSigned | Self::FromUnsigned => (false, true, false),
+            Self::Permute | Self::Funnel => (true, false, true),
+            Self::Fadd | Self::FaddSaturated | Self::Fmul => (true, true, false),
+            Self::FloatEqual | Self::FloatLess | Self::FloatAtMost => (true, true, false),
+            Self::FloatSelect | Self::FloatMinMax | Self::IntegerMinMax => (true, true, false),
             Self::And | Self::Or | Self::Xor | Self::Lea | Self::Sel | Self::Equal | Self::Below => {
                 (true, true, false)
             }
+            Self::LeaCarries => (true, true, false),
             _ => (true, true, true),
         };
         let compares = matches!(
@@ -95,9 +111,17 @@ impl Lanewise {
             Self::FloatEqual | Self::FloatLess | Self::FloatAtMost | Self::Equal | Self::Below
         );
         let wide = matches!(self, Self::ImadWide | Self::ImadWideSigned);
-        let carries = matches!(self, Self::Iadd3Carries);
-        let predicates = if carries { 2 } else { (compares || matches!(self, Self::Sel)) as usize };
-        Operands { a, b, c, upper: wide, predicates, d: !compares, above: wide, targets: compares || carries }
+        let logic = matches!(self, Self::PredicateLogic);
+        let carries = matches!(self, Self::Iadd3Carries | Self::LeaCarries | Self::LeaHighCarries);
+        let predicates = match self {
+            Self::PredicateLogic => 3,
+            Self::Iadd3Carries => 2,
+            Self::Sel | Self::FloatSelect | Self::FloatMinMax | Self::IntegerMinMax => 1,
+            _ if compares || carries || matches!(self, Self::Lop3Test) => 1,
+            _ => 0,
+        };
+        let targets = compares || carries || logic || matches!(self, Self::Lop3Test);
+        Operands { a, b, c, upper: wide, predicates, d: !compares && !logic, above: wide, targets }
     }
 
     /// Computes the results for some lanes.
@@ -107,12 +131,24 @@ impl Lanewise {
         match self {
             Self::Ffma => value(canonical(a.fma(b, c))),
             Self::FfmaSigned => value(canonical(signed(s, 0, a).fma(signed(s, 1, b), signed(s, 2, c)))),
+            Self::FfmaSaturated => value(saturated(signed(s, 0, a).fma(signed(s, 1, b), signed(s, 2, c)))),
             Self::Fadd => value(canonical(signed(s, 0, a).add_float(signed(s, 1, b)))),
+            Self::FaddSaturated => value(saturated(signed(s, 0, a).add_float(signed(s, 1, b)))),
             Self::Fmul => value(canonical(signed(s, 0, a).mul_float(signed(s, 1, b)))),
+            Self::FloatSelect => value(x.predicates[0].select(signed(s, 0, a), signed(s, 1, b))),
+            Self::FloatMinMax => value(float_min_max(x.predicates[0], signed(s, 0, a), signed(s, 1, b))),
+            Self::FromSigned => value(b.signed_to_float()),
+            // Both halves are exact, so that the sum is rounded once.
+            Self::FromUnsigned => {
+                let (high, low) =
+                    (b.shift_right(16).signed_to_float(), b.and(V::splat(0xffff)).signed_to_float());
+                value(high.fma(V::splat(0x4780_0000), low))
+            }
             Self::FloatEqual => compared(s, x, a.equal_float(b)),
             Self::FloatLess => compared(s, x, a.less_float(b)),
             Self::FloatAtMost => compared(s, x, a.at_most_float(b)),
             Self::Imad => value(a.mul(b).add(c)),
+            Self::ImadLess => value(a.mul(b).sub(c)),
             Self::ImadWide => imad_wide(x, false),
             Self::ImadWideSigned => imad_wide(x, true),
             Self::Iadd3 => value(a.add(b).add(c)),
@@ -126,9 +162,26 @@ impl Lanewise {
             Self::Or => value(a.or(b)),
             Self::Xor => value(a.xor(b)),
             Self::Lop3 => value(lop3(s.extra[0], a, b, c)),
+            // Field 1 says whether the predicate is an operand of OR.
+            Self::Lop3Test => {
+                let d = lop3(s.extra[0], a, b, c);
+                let (nonzero, with) = (d.equal(V::splat(0)).xor(V::splat(!0)), x.predicates[0]);
+                let target = if s.extra[1] == 0 { nonzero.or(with) } else { nonzero.and(with) };
+                Outputs { d, above: V::splat(0), targets: [target; 2] }
+            }
+            Self::PredicateLogic => {
+                let [p, q, r] = x.predicates;
+                let targets = [lop3(s.extra[0], p, q, r), lop3(s.extra[1], p, q, r)];
+                Outputs { d: V::splat(0), above: V::splat(0), targets }
+            }
             Self::ShiftLeft => value(a.shift_left(s.extra[0] & 31)),
             Self::ShiftRight => value(b.shift_right(s.extra[0] & 31)),
             Self::ShiftRightSigned => value(b.shift_right_signed(s.extra[0] & 31)),
+            // 1 to 31.
+            Self::Funnel => value(funnel(a, c, s.extra[0])),
+            Self::LeaCarries => lea_carries(x, a.shift_left(s.extra[0] & 31)),
+            Self::LeaHighCarries if s.extra[0] == 0 => lea_carries(x, c),
+            Self::LeaHighCarries => lea_carries(x, funnel(a, c, s.extra[0])),
             Self::Lea => value(a.shift_left(s.extra[0] & 31).add(b)),
             Self::Copy => value(b),
             Self::Sel => value(x.predicates[0].select(a, b)),
@@ -137,6 +190,11 @@ impl Lanewise {
             Self::Below => {
                 let flip = V::splat(s.extra[4]);
                 compared(s, x, a.xor(flip).below(b.xor(flip)))
+            }
+            Self::IntegerMinMax => {
+                let flip = V::splat(s.extra[4]);
+                let less = a.xor(flip).below(b.xor(flip));
+                value(less.xor(x.predicates[0]).select(b, a))
             }
             // The bytes of A, and those of C.
             Self::Permute => value(a.bytes(s.extra[0]).or(c.bytes(s.extra[1]))),
@@ -174,6 +232,39 @@ fn signed<V: Lanes>(s: &Step, at: usize, x: V) -> V {
 #[inline(always)]
 fn canonical<V: Lanes>(x: V) -> V {
     x.is_nan().select(V::splat(single::NAN), x)
+}
+
+/// Replaces NaN and what is outside of 0 to 1.
+#[inline(always)]
+fn saturated<V: Lanes>(x: V) -> V {
+    // Patterns of positive numbers are ordered like integers.
+    x.is_nan().or(x.shift_right_signed(31)).select(V::splat(0), x).min(V::splat(0x3f80_0000))
+}
+
+/// The lesser of two floats in the lanes of `least`, else the greater; a number instead of NaN.
+#[inline(always)]
+fn float_min_max<V: Lanes>(least: V, a: V, b: V) -> V {
+    // Ordered like the values, -0 below +0.
+    let [x, y] = [a, b].map(|x| x.xor(x.shift_right_signed(31).shift_right(1)));
+    let first = least.select(x.below(y), y.below(x));
+    let chosen = first.select(a, b);
+    canonical(a.is_nan().select(b, b.is_nan().select(a, chosen)))
+}
+
+/// The upper word of C and A, shifted to the left by 1 to 31.
+#[inline(always)]
+fn funnel<V: Lanes>(a: V, c: V, amount: u32) -> V {
+    c.shift_left(amount & 31).or(a.shift_right((32 - amount) & 31))
+}
+
+/// The sum of a shifted word, B and a predicate, and its carry.
+#[inline(always)]
+fn lea_carries<V: Lanes>(x: &Inputs<V>, shifted: V) -> Outputs<V> {
+    let sum = shifted.add(x.b);
+    let more = x.predicates[0].and(V::splat(1));
+    let d = sum.add(more);
+    let carry = below_unsigned(sum, shifted).or(below_unsigned(d, more));
+    Outputs { d, above: V::splat(0), targets: [carry; 2] }
 }
 
 /// Returns the masks of the three operands of a sum.
@@ -245,7 +336,7 @@ pub(super) fn lanes<V: Eight>(m: &mut Machine, s: &Step, operation: Lanewise) ->
     let b = if has.b { m.row(s.b) } else { NONE };
     let c = if has.c { m.row(s.c) } else { NONE };
     let upper = if has.upper { m.row(s.upper) } else { NONE };
-    let mut with = [0; 2];
+    let mut with = [0; 3];
     for at in 0..has.predicates {
         with[at] = m.warp.predicate(predicate(s.predicates[at]));
     }
@@ -256,7 +347,11 @@ pub(super) fn lanes<V: Eight>(m: &mut Machine, s: &Step, operation: Lanewise) ->
             b: part(b, at),
             c: part(c, at),
             upper: part(upper, at),
-            predicates: [lanes_of(with[0] >> (8 * at)), lanes_of(with[1] >> (8 * at))],
+            predicates: [
+                lanes_of(with[0] >> (8 * at)),
+                lanes_of(with[1] >> (8 * at)),
+                lanes_of(with[2] >> (8 * at)),
+            ],
         };
         let results = operation.compute(s, &x);
         (d[at], above[at]) = (results.d, results.above);

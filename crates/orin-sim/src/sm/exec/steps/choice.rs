@@ -6,14 +6,23 @@ use super::Step;
 use super::arithmetic::{Lanewise, NEVER, packed};
 use super::operands::Sources;
 use crate::sm::exec::float::{self, SignMask};
-use crate::sm::exec::integer;
+use crate::sm::exec::{half, integer};
+use crate::sm::numeric::Rounding;
 use crate::sm::warp::Warp;
 
 /// Returns the operation that an instruction is, and fills in its operands; `None` if only the interpreter has its
 /// form.
 pub(super) fn lanewise(i: &Instruction, step: &mut Step, sources: &mut dyn Sources) -> Option<Lanewise> {
     match i.op {
-        Op::Ffma | Op::Fadd | Op::Fmul | Op::Fsetp => of_floats(i, step, sources),
+        Op::Ffma | Op::Fadd | Op::Fmul | Op::Fsetp | Op::Fmnmx | Op::Fsel => of_floats(i, step, sources),
+        Op::Hfma2 => {
+            step.b = sources.value(half::constant(i)?)?;
+            Some(Lanewise::Copy)
+        }
+        Op::I2fp if Rounding::from_field(i.bits(field::ROUND)) == Rounding::Nearest => {
+            step.b = sources.operand(i.b)?;
+            Some(if i.bit(field::FROM_SIGNED) { Lanewise::FromSigned } else { Lanewise::FromUnsigned })
+        }
         _ => of_integers(i, step, sources),
     }
 }
@@ -41,17 +50,32 @@ fn of_floats(i: &Instruction, step: &mut Step, sources: &mut dyn Sources) -> Opt
         comparison(i, step, exchange, invert, 0);
         return plain.then_some(kind);
     }
-    if !float::plain(i) || i.op != Op::Fadd && i.bit(field::FMZ) {
+    let mut signs = [sa, sb, SignMask::NONE];
+    if matches!(i.op, Op::Fmnmx | Op::Fsel) {
+        if i.bit(field::FTZ) || i.op == Op::Fmnmx && (i.bit(field::KEEP_NAN) || i.bit(field::XOR_SIGN)) {
+            return None;
+        }
+        step.predicates[0] = packed(i.source_predicate(field::CONDITION));
+        step.extra = [sa.0, sa.1, sb.0, sb.1, 0, 0];
+        return Some(if i.op == Op::Fsel { Lanewise::FloatSelect } else { Lanewise::FloatMinMax });
+    }
+    let saturates = float::only_saturates(i);
+    if !float::plain(i) && !saturates || i.op != Op::Fadd && i.bit(field::FMZ) {
         return None;
     }
-    let mut signs = [sa, sb, SignMask::NONE];
     let kind = match i.op {
+        Op::Fadd if saturates => Lanewise::FaddSaturated,
         Op::Fadd => Lanewise::Fadd,
+        Op::Fmul if saturates => return None,
         Op::Fmul if i.bits(field::SCALE) == 4 => Lanewise::Fmul,
         Op::Fmul => return None,
         _ => {
             (step.c, signs[2]) = sources.signed(i.c, SignMask::of(i.c_sign))?;
-            if signs == [SignMask::NONE; 3] { Lanewise::Ffma } else { Lanewise::FfmaSigned }
+            match signs {
+                _ if saturates => Lanewise::FfmaSaturated,
+                [SignMask::NONE, SignMask::NONE, SignMask::NONE] => Lanewise::Ffma,
+                _ => Lanewise::FfmaSigned,
+            }
         }
     };
     let [SignMask(a, b), SignMask(c, d), SignMask(e, f)] = signs;
@@ -82,7 +106,11 @@ fn of_integers(i: &Instruction, step: &mut Step, sources: &mut dyn Sources) -> O
             step.b = sources.operand(i.b)?;
             Some(Lanewise::Copy)
         }
-        Op::Imad if !extended && !i.c_sign.negate => {
+        Op::Imad if !extended && i.c_sign.negate => {
+            (step.b, step.c) = (sources.operand(i.b)?, sources.operand(i.c)?);
+            Some(Lanewise::ImadLess)
+        }
+        Op::Imad if !extended => {
             if i.a == RZ || i.b == Source::Register(RZ) {
                 step.b = sources.operand(i.c)?;
                 return Some(Lanewise::Copy);
@@ -108,10 +136,11 @@ fn of_integers(i: &Instruction, step: &mut Step, sources: &mut dyn Sources) -> O
             (step.b, step.c) = (sources.operand(i.b)?, sources.operand(i.c)?);
             let [a, b, c] = integer::flips(negate);
             step.extra = [a, b, c, 0, 0, 0];
-            step.predicates = [NEVER; 2];
+            step.predicates = [NEVER; 3];
             if extended {
-                step.predicates =
-                    [field::CONDITION, field::CONDITION_2].map(|at| packed(i.source_predicate(at)));
+                for (to, at) in step.predicates.iter_mut().zip([field::CONDITION, field::CONDITION_2]) {
+                    *to = packed(i.source_predicate(at));
+                }
             }
             step.targets = targets(i);
             Some(Lanewise::Iadd3Carries)
@@ -134,8 +163,33 @@ fn of_integers(i: &Instruction, step: &mut Step, sources: &mut dyn Sources) -> O
                 _ => Lanewise::Lop3,
             })
         }
+        Op::Lop3 => {
+            (step.b, step.c) = (sources.operand(i.b)?, sources.operand(i.c)?);
+            step.predicates[0] = packed(i.source_predicate(field::CONDITION));
+            step.targets = [i.target_predicate(field::TARGET), PT];
+            (step.extra[0], step.extra[1]) = (i.bits(field::LUT), i.bit(field::LUT_AND).into());
+            Some(Lanewise::Lop3Test)
+        }
+        Op::Plop3 if !i.bit(field::CONDITION_3_UNIFORM) => {
+            step.predicates = [field::CONDITION, field::CONDITION_2, field::CONDITION_3]
+                .map(|at| packed(i.source_predicate(at)));
+            step.targets = targets(i);
+            (step.extra[0], step.extra[1]) = (integer::truth_table(i).into(), i.bits(field::LUT_2) & 0xff);
+            Some(Lanewise::PredicateLogic)
+        }
+        Op::Imnmx => {
+            step.b = sources.operand(i.b)?;
+            step.predicates[0] = packed(i.source_predicate(field::CONDITION));
+            step.extra[4] = integer::order_flip(i) ^ 1 << 31;
+            Some(Lanewise::IntegerMinMax)
+        }
         Op::Shf => {
             let Source::Immediate(amount) = i.b else { return None };
+            if let Some(left) = integer::funnel_shift(i) {
+                step.c = sources.operand(i.c)?;
+                step.extra[0] = left;
+                return Some(Lanewise::Funnel);
+            }
             step.extra[0] = amount;
             let kind = match integer::plain_shift(i)? {
                 integer::PlainShift::Left => return Some(Lanewise::ShiftLeft),
@@ -149,6 +203,20 @@ fn of_integers(i: &Instruction, step: &mut Step, sources: &mut dyn Sources) -> O
             step.b = sources.operand(i.b)?;
             step.extra[0] = i.bits(field::LEA_SHIFT);
             Some(Lanewise::Lea)
+        }
+        Op::Lea if !i.bit(field::A_NEGATE) && !i.b_sign.negate => {
+            let high = i.bit(field::LEA_HIGH);
+            if i.bit(field::LEA_SIGN_EXTENDS) {
+                return None;
+            }
+            step.b = sources.operand(i.b)?;
+            if high {
+                step.c = sources.operand(i.c)?;
+            }
+            step.predicates[0] = if extended { packed(i.source_predicate(field::CONDITION)) } else { NEVER };
+            step.targets = [i.target_predicate(field::TARGET), PT];
+            step.extra[0] = i.bits(field::LEA_SHIFT);
+            Some(if high { Lanewise::LeaHighCarries } else { Lanewise::LeaCarries })
         }
         Op::Prmt if i.bits(field::PERMUTE) == 0 => {
             let selector = sources.scalar(i.b)?;

@@ -10,6 +10,13 @@ use crate::sm::program::Slot;
 #[derive(Debug)]
 pub(super) enum Block {}
 
+/// What blocks have executed.
+pub(super) struct Executed {
+    pub(super) instructions: usize,
+    pub(super) lanes: u64,
+    pub(super) slot: usize,
+}
+
 /// The operands of a block.
 #[derive(Debug)]
 pub(in crate::sm) struct Frame;
@@ -18,6 +25,8 @@ impl Frame {
     pub(in crate::sm) fn new() -> Box<Self> {
         Box::new(Self)
     }
+
+    pub(in crate::sm) fn set_constants(&mut self, _constants: &Constants) {}
 }
 
 impl Block {
@@ -29,10 +38,20 @@ impl Block {
         match *self {}
     }
 
+    pub(super) fn addresses(&self) -> [usize; 2] {
+        match *self {}
+    }
+
     /// # Safety
     ///
     /// There is no block.
-    pub(super) unsafe fn execute(&self, _m: &mut Machine, _frame: &mut Frame, _mask: u32) -> Option<u64> {
+    pub(super) unsafe fn execute(
+        &self,
+        _m: &mut Machine,
+        _frame: &mut Frame,
+        _entries: &[[usize; 2]],
+        _budget: usize,
+    ) -> Option<Executed> {
         match *self {}
     }
 }

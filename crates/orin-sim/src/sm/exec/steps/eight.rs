@@ -33,6 +33,8 @@ pub(super) trait Lanes: Copy {
     fn mul_float(self, other: Self) -> Self;
     /// `self * other + third`, rounded once.
     fn fma(self, other: Self, third: Self) -> Self;
+    /// Floats from signed words, rounded to nearest.
+    fn signed_to_float(self) -> Self;
     fn is_nan(self) -> Self;
     fn equal_float(self, other: Self) -> Self;
     fn less_float(self, other: Self) -> Self;
@@ -203,6 +205,10 @@ impl Lanes for Part {
         each(|lane| float(self[lane]).mul_add(float(other[lane]), float(third[lane])).to_bits())
     }
     #[inline(always)]
+    fn signed_to_float(self) -> Self {
+        each(|lane| (self[lane] as i32 as f32).to_bits())
+    }
+    #[inline(always)]
     fn is_nan(self) -> Self {
         each(|lane| ones(float(self[lane]).is_nan()))
     }
@@ -365,6 +371,10 @@ mod avx2 {
             floats!(_mm256_fmadd_ps, self, other, third)
         }
         #[inline(always)]
+        fn signed_to_float(self) -> Self {
+            vector!(_mm256_castps_si256(_mm256_cvtepi32_ps(self.0)))
+        }
+        #[inline(always)]
         fn is_nan(self) -> Self {
             floats!(_mm256_cmp_ps::<_CMP_UNORD_Q>, self, self)
         }
@@ -456,6 +466,7 @@ mod tests {
             canonical(a.add_float(b)),
             canonical(a.mul_float(b)),
             canonical(a.fma(b, c)),
+            a.signed_to_float(),
             a.is_nan(),
             a.equal_float(b),
             a.less_float(b),

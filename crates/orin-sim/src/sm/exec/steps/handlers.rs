@@ -9,6 +9,7 @@ use super::operands::{OfLaunch, Operand, Pool};
 use super::{Machine, Step, choice};
 use crate::sm::constants::Constants;
 use crate::sm::exec::memory::{offset, stored, whole_words};
+use crate::sm::exec::special::Fixed;
 use crate::sm::exec::{Flow, Outcome, control, convert, execute_rare, float, half, integer, memory};
 use crate::sm::warp::Warp;
 
@@ -116,12 +117,19 @@ handlers! {
     lanes of Lanewise {
         Ffma,
         FfmaSigned,
+        FfmaSaturated,
         Fadd,
+        FaddSaturated,
         Fmul,
+        FloatSelect,
+        FloatMinMax,
+        FromSigned,
+        FromUnsigned,
         FloatEqual,
         FloatLess,
         FloatAtMost,
         Imad,
+        ImadLess,
         ImadWide,
         ImadWideSigned,
         Iadd3,
@@ -131,14 +139,20 @@ handlers! {
         Or,
         Xor,
         Lop3,
+        Lop3Test,
+        PredicateLogic,
         ShiftLeft,
         ShiftRight,
         ShiftRightSigned,
+        Funnel,
         Lea,
+        LeaCarries,
+        LeaHighCarries,
         Copy,
         Sel,
         Equal,
         Below,
+        IntegerMinMax,
         Permute,
     }
 }
@@ -158,7 +172,7 @@ impl Step {
         b: RZ as Operand,
         c: RZ as Operand,
         upper: RZ as Operand,
-        predicates: [ALWAYS; 2],
+        predicates: [ALWAYS; 3],
         targets: [PT; 2],
         extra: [0; 6],
     };
@@ -201,9 +215,15 @@ pub(super) fn may_jump(i: &Instruction) -> bool {
     matches!(general(i), Some(Kind::Branch | Kind::Jump))
 }
 
-/// Whether an instruction has handlers of its own, besides the interpreter's function.
+/// Whether an instruction may have handlers of its own besides the interpreter's function, or be a part of a block.
 pub(super) fn has_own(i: &Instruction) -> bool {
-    !matches!(general(i), None | Some(Kind::Branch | Kind::Jump | Kind::Rare | Kind::Nothing))
+    let in_blocks = match i.op {
+        Op::Plop3 | Op::I2fp | Op::Bssy | Op::BmovToRegister | Op::BmovFromBarrier | Op::Bmov => true,
+        Op::S2r | Op::Cs2r => Fixed::of(i.bits(field::SPECIAL)).is_some(),
+        Op::Umov | Op::Uldc => true,
+        _ => false,
+    };
+    in_blocks || !matches!(general(i), None | Some(Kind::Branch | Kind::Jump | Kind::Rare | Kind::Nothing))
 }
 
 /// Returns the handler for all forms of an operation.

@@ -30,6 +30,7 @@ use std::sync::Arc;
 use sass::{Instruction, Predicate};
 
 use super::{Context, Spent, Trap, place};
+use crate::mmu::PAGE_BYTES;
 use crate::sm::constants::Constants;
 use crate::sm::program::{Program, Slot};
 use crate::sm::warp::{Row, Warp};
@@ -78,7 +79,7 @@ pub(in crate::sm) struct Step {
     /// Upper words of `c`.
     upper: Operand,
     /// Predicate operands, packed.
-    predicates: [u8; 2],
+    predicates: [u8; 3],
     /// Destination predicates.
     targets: [u8; 2],
     /// What else the handler needs.
@@ -143,6 +144,8 @@ pub(in crate::sm) struct Steps {
     settled: Vec<bool>,
     /// The blocks that steps name.
     blocks: Vec<Arc<Block>>,
+    /// The addresses of their code by slot, which refers to this table.
+    entries: Vec<[usize; 2]>,
 }
 
 /// What runs are prepared from and for.
@@ -164,6 +167,7 @@ pub(in crate::sm) struct Run<'r> {
     /// The instructions from the first on.
     slots: &'r [Slot],
     blocks: &'r [Arc<Block>],
+    entries: &'r [[usize; 2]],
 }
 
 impl Steps {
@@ -186,7 +190,7 @@ impl Steps {
             self.compile(source, at, length);
         }
         let steps = self.steps.get(at..at + length)?;
-        Some(Run { steps, slots: &source.slots[at..], blocks: &self.blocks })
+        Some(Run { steps, slots: &source.slots[at..], blocks: &self.blocks, entries: &self.entries })
     }
 
     /// Prepares the run that begins at slot `at` if the page is hot. Returns its length.
@@ -202,6 +206,7 @@ impl Steps {
             self.steps = vec![Step::NONE; slots.len()];
             self.runs = vec![UNKNOWN; slots.len()];
             self.settled = vec![false; slots.len()];
+            self.entries = vec![[0; 2]; slots.len()];
         }
         let mut end = at;
         let mut rest = 0;
@@ -245,6 +250,7 @@ impl Steps {
                 && block.fits(source.constants)
             {
                 self.blocks.push(Arc::clone(block));
+                self.entries[slot] = block.addresses();
                 // CAST: at most one for each slot of a page.
                 self.steps[slot].block = self.blocks.len() as u16;
             }
@@ -253,7 +259,7 @@ impl Steps {
 }
 
 /// Executes the run at the warp's program counter, or the part of it that fuel and turn permit. Returns whether
-/// there was one.
+/// there was one. With `alone`, executes one step, or a block and those after it.
 ///
 /// # Errors
 ///
@@ -265,14 +271,16 @@ pub(super) fn advance(
     warp: &mut Warp,
     fuel: u64,
     spent: &mut Spent,
+    alone: bool,
 ) -> Result<bool, SmFault> {
     let pc = warp.path.pc;
-    let Some((Run { steps, slots, blocks }, pool, frame)) = program.run_at(pc, context.constants) else {
+    let Some((Run { steps, slots, blocks, entries }, pool, frame)) = program.run_at(pc, context.constants)
+    else {
         return Ok(false);
     };
-    // CAST: a run has at most 256 steps.
-    let fuel = fuel.min(steps.len() as u64) as usize;
-    let count = warp.permitted(fuel);
+    // CAST: bounded.
+    let budget = warp.permitted(fuel.min(1 << 24) as usize);
+    let count = budget.min(steps.len());
     if count == 0 {
         return Ok(false);
     }
@@ -286,12 +294,20 @@ pub(super) fn advance(
         let step = &steps[at];
         if step.block != 0
             && let block = &blocks[usize::from(step.block) - 1]
-            && block.length() <= count - at
             // SAFETY: the processor has the features of handlers, and blocks that do not fit are not used.
-            && let Some(lanes) = unsafe { block.execute(&mut machine, frame, mask) }
+            && let Some(done) = unsafe { block.execute(&mut machine, frame, entries, budget - at) }
         {
-            spent.lane += lanes;
-            at += block.length();
+            spent.lane += done.lanes;
+            at += done.instructions;
+            let next = pc - pc % PAGE_BYTES + 16 * done.slot as u64;
+            if alone || next != pc + 16 * at as u64 {
+                // The code has gone through a branch.
+                spent.warp += at as u64;
+                warp.correct_run(count, at);
+                warp.path.pc = next;
+                warp.tick();
+                return Ok(true);
+            }
             continue;
         }
         machine.at = at;
@@ -303,6 +319,9 @@ pub(super) fn advance(
             machine.active &= machine.guard(step);
             spent.lane += u64::from(machine.active.count_ones());
             if machine.active == 0 {
+                if alone {
+                    break;
+                }
                 continue;
             }
             machine.spread(step);
@@ -312,19 +331,24 @@ pub(super) fn advance(
             spent.warp += at as u64;
             return Err(machine.fault());
         }
+        if alone {
+            break;
+        }
     }
     let moved = machine.moved;
-    spent.warp += count as u64;
+    spent.warp += at as u64;
     if !moved {
-        warp.path.pc = pc + 16 * count as u64;
+        // Blocks may have gone beyond the run.
+        warp.correct_run(count, at);
+        warp.path.pc = pc + 16 * at as u64;
     }
     warp.tick();
     Ok(true)
 }
 
-/// As [`advance`] with fuel for one instruction or block, which the interpreter executes again. Panics if it does not
-/// change the warp in the same way. Jumps, and instructions that only the interpreter's functions execute, are not
-/// compared.
+/// As [`advance`] for one instruction, or a block and those after it, which the interpreter executes again. Panics if
+/// it does not change the warp in the same way. Jumps outside of blocks, and instructions that only the interpreter's
+/// functions execute, are not compared.
 ///
 /// # Errors
 ///
@@ -339,22 +363,22 @@ pub(super) fn compare(
     spent: &mut Spent,
 ) -> Result<bool, SmFault> {
     let pc = warp.path.pc;
-    let Some((Run { steps: [step, ..], slots: [Ok(fetched), ..], blocks }, ..)) =
+    let Some((Run { steps: [step, ..], slots: [Ok(fetched), ..], .. }, ..)) =
         program.run_at(pc, context.constants)
     else {
         return Ok(false);
     };
-    let length = if step.block == 0 { 1 } else { blocks[usize::from(step.block) - 1].length() };
+    let in_block = step.block != 0;
     let (text, own) = (sass::disassemble(fetched.word(), pc), handlers::has_own(fetched));
     let before = warp.snapshot();
     let mut done = Spent::default();
-    let fuel = fuel.min(length as u64);
-    let advanced = advance(program, context, warp, fuel, &mut done);
+    let fuel = if in_block { fuel.min(1000) } else { fuel.min(1) };
+    let advanced = advance(program, context, warp, fuel, &mut done, true);
     *spent += done;
     if !advanced? {
         return Ok(false);
     }
-    if own || length > 1 {
+    if own || in_block {
         let prepared = warp.snapshot();
         warp.restore(&before);
         let tier = program.set_tier(Tier::Interpreter);

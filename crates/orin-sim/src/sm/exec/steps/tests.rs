@@ -167,6 +167,18 @@ const OPERATIONS: &[(u16, &[u16], u32)] = &[
     (0x007, &[1, 4, 5, 6], 0),
     (0x017, &[1, 4, 5], 0),
     (0x00c, &[1, 4, 5, 6], 0),
+    (0x01c, &[4], 0x0380_0000),
+    (0x045, &[1, 4, 5, 6], 0),
+    (0x119, &[4], 0x0000_2100),
+    (0x119, &[4], 0x0000_2600),
+    (0x005, &[4], 0x0001_ff00),
+    (0x145, &[4], 0x0380_0000),
+    (0x155, &[1], 0x0010_0000),
+    (0x155, &[7], 0x0010_0000),
+    (0x156, &[1, 4], 0),
+    (0x082, &[4, 6], 0),
+    (0x0b9, &[5], 0x0000_0800),
+    (0x0b9, &[5], 0x0000_0a00),
     (0x181, &[1, 4], 0x0c1e_0100),
     (0x181, &[1, 4], 0x041e_0100),
     (0x186, &[1, 4], 0x0c10_0100),
@@ -360,6 +372,9 @@ proptest! {
         let mut numbers = Numbers(seed);
         let mut bench = Bench::new(&mut numbers);
         let mut frame = Frame::new();
+        frame.set_constants(&bench.constants);
+        // No block goes on to another one.
+        let entries = [[0; 2]; 256];
         for _ in 0..20 {
             let count = 1 + numbers.next() as usize % 40;
             let mut slot = || Ok(Fetched::new(numbers.part_of_block(), None, Tools::empty(), false));
@@ -388,8 +403,11 @@ proptest! {
                     let (active, moved, trap) = (mask, false, None);
                     let mut m = Machine { context, warp, pool, slots: &slots, at: 0, pc: 0, active, moved, trap };
                     // SAFETY: the features were found, and the block fits.
-                    let executed = unsafe { block.execute(&mut m, &mut frame, mask) };
-                    executed.map(|found| assert_eq!(found, lanes)).ok_or_else(|| "steps".to_owned())
+                    let executed = unsafe { block.execute(&mut m, &mut frame, &entries, block.length()) };
+                    let executed = executed.ok_or_else(|| "steps".to_owned())?;
+                    assert_eq!(executed.lanes, lanes);
+                    assert_eq!((executed.instructions, executed.slot), (block.length(), at + block.length()));
+                    Ok(())
                 });
                 if found.0.is_ok() {
                     let text: Vec<_> = instructions.iter().flatten().map(|i| sass::disassemble(i.word(), 0)).collect();

@@ -50,6 +50,9 @@ impl Place {
     }
 }
 
+/// With the implied prefix of an instruction: it is one for 128 bits.
+pub(super) const NARROW: u8 = 0x80;
+
 /// A vector instruction: opcode map, implied prefix and opcode.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opcode(pub(super) u8, pub(super) u8, pub(super) u8);
@@ -61,6 +64,18 @@ pub(super) struct Assembler {
     constants: Vec<[u32; 8]>,
     /// Displacements of constants: where, the index of the constant, and the address that it is relative to.
     references: Vec<(usize, usize, usize)>,
+}
+
+/// A jump without a target: the address after it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Jump(usize);
+
+/// A condition of the last comparison.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Condition {
+    Below = 2,
+    Equal = 4,
+    Different = 5,
 }
 
 /// A place in the code.
@@ -85,7 +100,7 @@ impl Assembler {
         self.code.extend([
             0xc4,
             (reg >> 3 ^ 1) << 7 | (x ^ 1) << 6 | (b ^ 1) << 5 | map,
-            (second ^ 15) << 3 | 4 | prefix,
+            (second ^ 15) << 3 | if prefix & NARROW == 0 { 4 } else { 0 } | prefix & 3,
             opcode,
         ]);
         self.modrm(reg, rm, immediate.into_iter().len());
@@ -175,6 +190,20 @@ impl Assembler {
         // CAST: code is short.
         let distance = to.0 as i32 - (self.code.len() as i32 + 4);
         self.code.extend(distance.to_le_bytes());
+    }
+
+    /// Jumps forward on a condition.
+    pub(super) fn jump_if(&mut self, condition: Condition) -> Jump {
+        // CAST: 4 bits.
+        self.code.extend([0x0f, 0x80 | condition as u8, 0, 0, 0, 0]);
+        Jump(self.code.len())
+    }
+
+    /// Makes a jump lead here.
+    pub(super) fn land(&mut self, Jump(from): Jump) {
+        // CAST: code is short.
+        let distance = (self.code.len() - from) as i32;
+        self.code[from - 4..from].copy_from_slice(&distance.to_le_bytes());
     }
 
     /// Returns the code with its vectors, whose start is aligned to their size.

@@ -1,13 +1,14 @@
 //! Blocks from instructions.
 
-use sass::{Instruction, Op, PT, Predicate, RZ, Source, URZ};
+use sass::{Instruction, Op, PT, Predicate, RZ, Source, URZ, field};
 
-use super::emit::{Effect, Planned};
+use super::emit::{Branch, Effect, Planned};
 use super::frame::WORDS;
 use super::graph::{self, Graph, Node, Operation};
 use super::loads::{Address, Group, Load};
 use crate::sm::exec::float::SignMask;
-use crate::sm::exec::memory;
+use crate::sm::exec::memory::{self, Format};
+use crate::sm::exec::special::Fixed;
 use crate::sm::exec::steps::arithmetic::{Inputs, Lanewise, predicate};
 use crate::sm::exec::steps::eight::Lanes;
 use crate::sm::exec::steps::operands::{Operand, REGISTERS, Sources};
@@ -16,7 +17,22 @@ use crate::sm::fetched::Fetched;
 use crate::sm::warp::Warp;
 
 /// Most instructions of a block, so that turns of warps rarely end inside of one.
-const LENGTH: usize = 128;
+const LENGTH: usize = 120;
+
+/// Returns the branch that the instruction at a slot is; `None` if the interpreter must execute it.
+pub(super) fn branch(i: &Fetched, slot: usize) -> Option<Branch> {
+    let plain = i.op == Op::Bra
+        && i.bits(field::BRANCH_KIND) == 0
+        && i.source_predicate(field::CONDITION) == (Predicate { index: PT, not: false });
+    let target = i64::try_from(slot).ok()? + 1 + i.branch_offset().checked_div_euclid(16)?;
+    let target = usize::try_from(target).ok().filter(|&target| target < 256)?;
+    let guard = (i.guard != Predicate { index: PT, not: false }).then_some((
+        i.guard.index,
+        i.guard.not,
+        i.uniform_guard,
+    ));
+    (plain && i.branch_offset() % 16 == 0).then_some(Branch { guard, target })
+}
 
 /// Sources that are not known in advance, as nodes.
 #[derive(Debug, Default)]
@@ -41,12 +57,13 @@ impl Sources for Symbols {
             Source::Immediate(value) => (self.add(Operation::Splat(sign.bits(value))), SignMask::NONE),
             Source::Uniform(URZ) => (self.add(Operation::Splat(sign.bits(0))), SignMask::NONE),
             Source::Uniform(number) => (self.add(Operation::Uniform(number)), sign),
+            Source::Constant { bank: 8.., .. } => return None,
             Source::Constant { bank, offset } => (self.add(Operation::Constant { bank, offset }), sign),
         })
     }
 
     fn double(&mut self, bank: u8, offset: u16) -> Option<[Operand; 2]> {
-        let upper = offset.checked_add(4)?;
+        let upper = offset.checked_add(4).filter(|_| bank < 8)?;
         Some([offset, upper].map(|offset| self.add(Operation::Constant { bank, offset })))
     }
 
@@ -64,6 +81,8 @@ pub(super) struct Builder {
     /// Values of registers that differ from those at the start.
     rows: [Option<Node>; 256],
     predicates: [Option<Node>; 8],
+    barriers: [Option<Node>; 16],
+    uniforms: [Option<Node>; 64],
     counts: Vec<Planned>,
     pub(super) groups: Vec<Group>,
     words: usize,
@@ -82,6 +101,8 @@ impl Builder {
         Self {
             rows: [None; 256],
             predicates: [None; 8],
+            barriers: [None; 16],
+            uniforms: [None; 64],
             counts: Vec::new(),
             groups: Vec::new(),
             words: 0,
@@ -105,6 +126,9 @@ impl Builder {
         match i.op {
             Op::Nothing => {}
             Op::Lds | Op::Ldg => self.load(i, lanes)?,
+            Op::S2r | Op::Cs2r => self.special(i, lanes)?,
+            Op::Bssy | Op::Bmov | Op::BmovFromBarrier | Op::BmovToRegister => self.barrier(i, lanes)?,
+            Op::Umov | Op::Uldc if always => self.uniform(i)?,
             _ => {
                 let (mut step, mut symbols) = (Step::of(i), Symbols::default());
                 let operation = choice::lanewise(i, &mut step, &mut symbols)?;
@@ -145,19 +169,125 @@ impl Builder {
             None => self.row(operand as u8),
             Some(at) => {
                 let operation = symbols.0[at];
-                if let Operation::Constant { bank, offset } = operation {
-                    let needed = &mut self.banks[usize::from(bank)];
-                    *needed = (*needed).max(u32::from(offset) + 4);
+                match operation {
+                    Operation::Uniform(number) => match self.uniforms[usize::from(number & 63)] {
+                        Some(node) => node,
+                        None => graph::input(operation),
+                    },
+                    Operation::Constant { bank, offset } => self.constant(bank, offset),
+                    _ => graph::input(operation),
                 }
-                graph::input(operation)
             }
         }
     }
 
-    fn compute(&mut self, lanes: Node, operation: Lanewise, step: &Step, symbols: &Symbols) -> Option<()> {
-        if symbols.0.iter().any(|symbol| matches!(symbol, Operation::Constant { bank: 8.., .. })) {
+    /// Returns a word of a bank, which is below 8.
+    fn constant(&mut self, bank: u8, offset: u16) -> Node {
+        let needed = &mut self.banks[usize::from(bank)];
+        *needed = (*needed).max(u32::from(offset) + 4);
+        graph::input(Operation::Constant { bank, offset })
+    }
+
+    /// S2R and CS2R of special registers that do not change.
+    fn special(&mut self, i: &Instruction, lanes: Node) -> Option<()> {
+        let wide = i.op == Op::Cs2r && i.bit(field::SPECIAL_WIDE);
+        let fixed = Fixed::of(i.bits(field::SPECIAL))?;
+        if wide && fixed != Fixed::Zero {
             return None;
         }
+        let value = match fixed {
+            Fixed::Zero => Node::splat(0),
+            Fixed::Lane => graph::input(Operation::Number),
+            Fixed::Thread(axis) => graph::input(Operation::Thread(axis)),
+            Fixed::Block(axis) => graph::input(Operation::Block(axis)),
+        };
+        self.write(i.d, lanes, value);
+        if wide {
+            self.write(Warp::next(i.d, 1), lanes, value);
+        }
+        Some(())
+    }
+
+    /// BSSY, and moves of convergence barriers.
+    fn barrier(&mut self, i: &Instruction, lanes: Node) -> Option<()> {
+        let old = |of: &Self, number: usize| match of.barriers[number] {
+            Some(node) => node,
+            // CAST: below 16.
+            None => graph::input(Operation::Barrier(number as u8)),
+        };
+        let set = |of: &mut Self, number: usize, value: Node| {
+            of.barriers[number] = Some(lanes.select(value, old(of, number)));
+        };
+        let (state, other) = (i.bits(field::STATE) as usize, i.bits(field::STATE_2) as usize);
+        if i.op == Op::Bssy {
+            let condition = i.source_predicate(field::CONDITION);
+            if lanes != Node::splat(!0) || condition != (Predicate { index: PT, not: false }) {
+                return None;
+            }
+            set(self, i.bits(field::BARRIER) as usize, graph::input(Operation::Mask));
+            return Some(());
+        }
+        if state > 15 || other > 15 {
+            return None;
+        }
+        let clears = i.bit(field::STATE_CLEAR);
+        match i.op {
+            Op::BmovToRegister => {
+                self.write(i.d, lanes, old(self, state));
+                if clears {
+                    set(self, state, Node::splat(0));
+                }
+            }
+            Op::BmovFromBarrier => {
+                let value = old(self, state);
+                if clears {
+                    set(self, state, Node::splat(0));
+                }
+                set(self, other, value);
+            }
+            _ => {
+                let mut symbols = Symbols::default();
+                let operand = symbols.operand(i.b)?;
+                let value = self.operand(operand, &symbols);
+                set(self, state, value);
+            }
+        }
+        Some(())
+    }
+
+    /// UMOV, and ULDC of words.
+    fn uniform(&mut self, i: &Instruction) -> Option<()> {
+        let mut values = [None; 2];
+        if i.op == Op::Uldc {
+            let (bank, offset) = (i.register(field::BANK), u16::try_from(i.bits(field::BANK_OFFSET)).ok()?);
+            let words = match Format::of(i).bytes {
+                4 => 1,
+                8 => 2,
+                _ => return None,
+            };
+            if bank > 7 || !offset.is_multiple_of(4 * words) {
+                return None;
+            }
+            for (value, offset) in values.iter_mut().zip([offset, offset.checked_add(4)?]).take(words.into())
+            {
+                *value = Some(self.constant(bank, offset));
+            }
+        } else {
+            let mut symbols = Symbols::default();
+            let operand = symbols.operand(i.b)?;
+            values[0] = (usize::from(operand) >= REGISTERS).then(|| self.operand(operand, &symbols));
+            values[0]?;
+        }
+        for (step, value) in values.into_iter().flatten().enumerate() {
+            let number = usize::from(i.d & URZ) + step;
+            if number < usize::from(URZ) {
+                self.uniforms[number] = Some(value);
+            }
+        }
+        Some(())
+    }
+
+    fn compute(&mut self, lanes: Node, operation: Lanewise, step: &Step, symbols: &Symbols) -> Option<()> {
         let has = operation.operands();
         let mut operand =
             |has: bool, operand| if has { self.operand(operand, symbols) } else { Node::splat(0) };
@@ -192,12 +322,15 @@ impl Builder {
     /// Adds a load, whose address and guard must be known when the block starts.
     fn load(&mut self, i: &Instruction, lanes: Node) -> Option<()> {
         let address = Address::of(i);
-        let changed = [address.low, address.high].iter().any(|at| self.rows[usize::from(*at)].is_some());
+        let changed = [address.low, address.high].iter().any(|at| self.rows[usize::from(*at)].is_some())
+            || [address.base, address.base + 1]
+                .iter()
+                .any(|at| self.uniforms.get(usize::from(*at)).is_some_and(Option::is_some));
         let always = i.guard.index == PT;
         if changed || !always && self.predicates[usize::from(i.guard.index)].is_some() {
             return None;
         }
-        let format = memory::Format::of(i);
+        let format = Format::of(i);
         let words = usize::from(format.words());
         if self.words + words > WORDS {
             return None;
@@ -225,9 +358,14 @@ impl Builder {
         let predicates = self.predicates.iter().zip(0..PT);
         let predicates =
             predicates.map(|(value, at)| (Effect::Predicate(at), Operation::Predicate(at), value));
-        for (effect, original, value) in rows.chain(predicates) {
+        let barriers = self.barriers.iter().zip(0..16);
+        let barriers = barriers.map(|(value, at)| (Effect::Barrier(at), Operation::Barrier(at), value));
+        let uniforms = self.uniforms.iter().zip(0..URZ);
+        let uniforms = uniforms.map(|(value, at)| (Effect::Uniform(at), Operation::Uniform(at), value));
+        for (effect, original, value) in rows.chain(predicates).chain(barriers).chain(uniforms) {
             let Some(mut value) = value.filter(|value| *value != graph::input(original)) else { continue };
-            if matches!(graph::operation_of(value).0, Operation::Row(_) | Operation::Predicate(_)) {
+            let operation = graph::operation_of(value).0;
+            if matches!(operation, Operation::Row(_) | Operation::Predicate(_) | Operation::Barrier(_)) {
                 // It may be overwritten before it is read.
                 value = graph::copy(value);
             }

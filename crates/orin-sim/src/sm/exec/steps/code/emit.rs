@@ -7,9 +7,13 @@
 
 use core::mem::offset_of;
 
-use super::assembler::{Assembler, Opcode, Place, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, Vector};
+use super::assembler::{
+    Assembler, Condition, Jump, NARROW, Opcode, Place, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, Vector,
+};
 use super::frame::{Frame, SPILLS};
 use super::graph::{Graph, Node, Operation};
+use super::loads::Group;
+use crate::sm::warp::LAYOUT;
 
 /// What a block does to a warp.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +22,10 @@ pub(super) enum Effect {
     Row(u8),
     /// Writes a predicate.
     Predicate(u8),
+    /// Writes a convergence barrier.
+    Barrier(u8),
+    /// Writes a uniform register.
+    Uniform(u8),
     /// Counts lanes.
     Count,
 }
@@ -30,11 +38,36 @@ pub(super) struct Planned {
     pub(super) at: usize,
 }
 
+/// What precedes and follows the computations of a block.
+#[derive(Debug)]
+pub(super) struct Frames<'g> {
+    /// The slot of its first instruction.
+    pub(super) slot: usize,
+    /// Numbers of instructions and of those without a guard, below 128.
+    pub(super) length: usize,
+    pub(super) unguarded: u64,
+    pub(super) groups: &'g [Group],
+    pub(super) branch: Option<Branch>,
+}
+
+/// The branch after a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Branch {
+    /// The predicate that a guard reads, whether inverted, and whether it is a uniform one.
+    pub(super) guard: Option<(u8, bool, bool)>,
+    /// The slot that it leads to.
+    pub(super) target: usize,
+}
+
 /// Emits the code of a block, with or without lanes that the path does not have. `None` if it needs too much room.
+///
+/// The code jumps to that of the next block as long as all lanes go the same way; it returns where there is no block,
+/// where fuel ends, where lanes part, and where a load may fault.
 pub(super) fn emit(
     assembler: &mut Assembler,
     graph: &Graph,
     effects: &[Planned],
+    frames: &Frames,
     masked: bool,
 ) -> Option<()> {
     let mut live = vec![false; graph.len()];
@@ -46,11 +79,12 @@ pub(super) fn emit(
     }
     let effects = schedule(graph, &live, effects);
     let mut uses = vec![Vec::new(); graph.len()];
-    for planned in effects.iter().rev() {
-        uses[planned.value.index()].push(2 * planned.at + 1);
+    // Each effect has a time of its own, so that one does not give up the value of the next.
+    for (order, planned) in effects.iter().enumerate() {
+        uses[planned.value.index()].push(TIMES * planned.at + 1 + order);
     }
     for node in graph.nodes().filter(|node| live[node.index()]) {
-        graph.operands(node).iter().for_each(|operand| uses[operand.index()].push(2 * node.index()));
+        graph.operands(node).iter().for_each(|operand| uses[operand.index()].push(TIMES * node.index()));
     }
     uses.iter_mut().for_each(|uses| uses.sort_unstable_by(|a, b| b.cmp(a)));
     let count = graph.len();
@@ -65,18 +99,19 @@ pub(super) fn emit(
         spills: 0,
         masked,
         now: 0,
+        exits: Vec::new(),
     };
-    emitter.begin();
+    emitter.begin(frames);
     let start = emitter.assembler.here();
     emitter.begin_lanes();
-    let mut effects = effects.iter().peekable();
+    let mut left = effects.iter().enumerate().peekable();
     for node in graph.nodes() {
         if live[node.index()] && graph.operation(node).arity() != 0 {
-            emitter.now = 2 * node.index();
+            emitter.now = TIMES * node.index();
             emitter.compute(node)?;
         }
-        while let Some(planned) = effects.next_if(|planned| planned.at == node.index()) {
-            emitter.now = 2 * planned.at + 1;
+        while let Some((order, planned)) = left.next_if(|(_, planned)| planned.at == node.index()) {
+            emitter.now = TIMES * planned.at + 1 + order;
             emitter.apply(planned)?;
         }
     }
@@ -85,8 +120,14 @@ pub(super) fn emit(
     emitter.assembler.general_with(&[0x83], 0, RCX.into(), false, Some(1));
     emitter.assembler.general_with(&[0x83], 7, RCX.into(), false, Some(4));
     emitter.assembler.jump_if_not_zero(start);
-    // vzeroupper, ret
-    emitter.assembler.bytes(&[0xc5, 0xf8, 0x77, 0xc3]);
+    for planned in &effects {
+        if let Effect::Uniform(number) = planned.effect {
+            let at = 4 * usize::from(number);
+            emitter.assembler.general(&[0x8b], RAX, Place::at(RDI, offset_of!(Frame, uniform) + at), false);
+            emitter.assembler.general(&[0x89], RAX, Place::at(RDX, LAYOUT.uniform + at), false);
+        }
+    }
+    emitter.end(frames);
     Some(())
 }
 
@@ -97,6 +138,7 @@ fn schedule(graph: &Graph, live: &[bool], effects: &[Planned]) -> Vec<Planned> {
     let mut last = vec![0; graph.len()];
     let mut rows = [0; 256];
     let mut predicates = [0; 8];
+    let mut barriers = [0; 16];
     let mut used = |value: Node, at: usize| {
         first[value.index()] = first[value.index()].min(at);
         last[value.index()] = last[value.index()].max(at);
@@ -109,6 +151,7 @@ fn schedule(graph: &Graph, live: &[bool], effects: &[Planned]) -> Vec<Planned> {
         match graph.operation(node) {
             Operation::Row(number) => rows[usize::from(number)] = last[node.index()],
             Operation::Predicate(number) => predicates[usize::from(number)] = last[node.index()],
+            Operation::Barrier(number) => barriers[usize::from(number)] = last[node.index()],
             _ => {}
         }
     }
@@ -116,6 +159,8 @@ fn schedule(graph: &Graph, live: &[bool], effects: &[Planned]) -> Vec<Planned> {
         let needed = match planned.effect {
             Effect::Row(number) => rows[usize::from(number)],
             Effect::Predicate(number) => predicates[usize::from(number)],
+            Effect::Barrier(number) => barriers[usize::from(number)],
+            Effect::Uniform(_) => 0,
             Effect::Count => planned.at,
         };
         let value = planned.value.index();
@@ -127,9 +172,13 @@ fn schedule(graph: &Graph, live: &[bool], effects: &[Planned]) -> Vec<Planned> {
         Planned { at: needed.max(ready), ..*planned }
     };
     let mut effects: Vec<_> = effects.iter().map(planned).collect();
+    // Stable, so that the order is that of the numbers.
     effects.sort_by_key(|planned| planned.at);
     effects
 }
+
+/// Points in time for each node: more than a block has effects.
+const TIMES: usize = 1 << 12;
 
 /// The vector register of the lanes that the path does not have.
 const REST: Vector = 15;
@@ -137,8 +186,8 @@ const REST: Vector = 15;
 struct Emitter<'a> {
     assembler: &'a mut Assembler,
     graph: &'a Graph,
-    /// When each node is needed, latest first. Operands of a node are needed at twice its index, and values of an
-    /// effect one later.
+    /// When each node is needed, latest first. Operands of a node are needed at [`TIMES`] its index, and values of
+    /// effects later.
     uses: Vec<Vec<usize>>,
     /// The register of each node.
     registers: Vec<Option<Vector>>,
@@ -150,6 +199,8 @@ struct Emitter<'a> {
     spills: usize,
     masked: bool,
     now: usize,
+    /// Jumps to where the code returns, and the slot where execution goes on.
+    exits: Vec<(Jump, usize)>,
 }
 
 const LOAD: Opcode = Opcode(1, 2, 0x6f);
@@ -160,18 +211,133 @@ const SIGNS: Opcode = Opcode(1, 0, 0x50);
 
 impl Emitter<'_> {
     /// Emits the start of the function, whose only argument is the frame.
-    fn begin(&mut self) {
-        let pointers = [
-            (RSI, offset_of!(Frame, registers)),
-            (RDX, offset_of!(Frame, predicates)),
-            (R10, offset_of!(Frame, lanes)),
-        ];
-        for (register, at) in pointers {
-            self.assembler.general(&[0x8b], register, Place::at(RDI, at), true);
+    fn begin(&mut self, frames: &Frames) {
+        let left = Place::at(RDI, offset_of!(Frame, left));
+        // CAST: below 128, here and below.
+        let length = Some(frames.length as u8);
+        self.assembler.general_with(&[0x83], 7, left, false, length);
+        self.leave_if(Condition::Below, frames.slot);
+        if !frames.groups.is_empty() {
+            // push rdi; mov rsi, groups; mov edx, count; call find; pop rdi
+            self.assembler.bytes(&[0x57, 0x48, 0xbe]);
+            self.assembler.bytes(&frames.groups.as_ptr().expose_provenance().to_le_bytes());
+            self.assembler.bytes(&[0xba]);
+            self.word(frames.groups.len());
+            self.assembler.general_with(&[0xff], 2, Place::at(RDI, offset_of!(Frame, find)), false, None);
+            self.assembler.bytes(&[0x5f]);
+            // test al, al
+            self.assembler.bytes(&[0x84, 0xc0]);
+            self.leave_if(Condition::Equal, frames.slot);
         }
+        self.assembler.general_with(&[0x83], 5, left, false, length);
+        let unguarded = Place::at(RDI, offset_of!(Frame, unguarded));
+        self.assembler.general_with(&[0x83], 0, unguarded, false, Some(frames.unguarded as u8));
+        self.assembler.general(&[0x8b], RDX, Place::at(RDI, offset_of!(Frame, warp)), true);
+        self.assembler.general(&[0x8b], RSI, Place::at(RDX, LAYOUT.registers), true);
+        self.assembler.general(&[0x8b], R10, Place::at(RDI, offset_of!(Frame, lanes)), true);
         // The number of eight lanes, and their offset in a row.
         self.assembler.general(&[0x31], RCX, RCX.into(), false);
         self.assembler.general(&[0x31], R9, R9.into(), false);
+    }
+
+    /// Emits a word of 32 bits.
+    fn word(&mut self, value: usize) {
+        // CAST: slots and small numbers.
+        self.assembler.bytes(&(value as u32).to_le_bytes());
+    }
+
+    /// Returns on a condition; execution goes on at a slot.
+    fn leave_if(&mut self, condition: Condition, slot: usize) {
+        let jump = self.assembler.jump_if(condition);
+        self.exits.push((jump, slot));
+    }
+
+    /// Emits what follows the computations.
+    fn end(&mut self, frames: &Frames) {
+        let after = frames.slot + frames.length;
+        if let Some(Branch { guard, target }) = frames.branch {
+            let left = Place::at(RDI, offset_of!(Frame, left));
+            let mask = Place::at(RDI, offset_of!(Frame, mask));
+            self.assembler.general_with(&[0x83], 7, left, false, Some(1));
+            self.leave_if(Condition::Below, after);
+            match guard {
+                None => self.assembler.general(&[0x8b], RAX, mask, false),
+                Some((index, not, true)) => {
+                    // The bit of the predicate, as a mask.
+                    self.assembler.general(
+                        &[0x0f, 0xb6],
+                        RAX,
+                        Place::at(RDX, LAYOUT.uniform_predicates),
+                        false,
+                    );
+                    self.assembler.general_with(&[0xc1], 5, RAX.into(), false, Some(index));
+                    self.assembler.general_with(&[0x83], 4, RAX.into(), false, Some(1));
+                    // neg, or dec
+                    if not {
+                        self.assembler.general_with(&[0xff], 1, RAX.into(), false, None);
+                    } else {
+                        self.assembler.general_with(&[0xf7], 3, RAX.into(), false, None);
+                    }
+                    self.assembler.general(&[0x23], RAX, mask, false);
+                }
+                Some((index, not, false)) => {
+                    let predicate = Place::at(RDX, LAYOUT.predicates + 4 * usize::from(index));
+                    self.assembler.general(&[0x8b], RAX, predicate, false);
+                    if not {
+                        self.assembler.general_with(&[0xf7], 2, RAX.into(), false, None);
+                    }
+                    self.assembler.general(&[0x23], RAX, mask, false);
+                }
+            }
+            self.assembler.general(&[0x3b], RAX, mask, false);
+            let apart = self.assembler.jump_if(Condition::Different);
+            for at in 0..2 {
+                let stop = Place::at(RDI, offset_of!(Frame, stops) + 4 * at);
+                self.assembler.general_with(&[0x81], 7, stop, false, None);
+                self.word(target);
+                self.leave_if(Condition::Equal, after);
+            }
+            // popcnt eax, eax
+            self.assembler.bytes(&[0xf3]);
+            self.assembler.general(&[0x0f, 0xb8], RAX, RAX.into(), false);
+            self.assembler.general(&[0x01], RAX, Place::at(RDI, offset_of!(Frame, counted)), false);
+            self.assembler.general_with(&[0x83], 5, left, false, Some(1));
+            self.go_on(target);
+            self.assembler.land(apart);
+            self.assembler.general(&[0x85], RAX, RAX.into(), false);
+            self.leave_if(Condition::Different, after);
+            self.assembler.general_with(&[0x83], 5, left, false, Some(1));
+            self.go_on(after + 1);
+        } else {
+            self.go_on(after);
+        }
+        for (jump, slot) in core::mem::take(&mut self.exits) {
+            self.assembler.land(jump);
+            self.leave(slot);
+        }
+    }
+
+    /// Jumps to the block at a slot; returns if there is none.
+    fn go_on(&mut self, slot: usize) {
+        if slot < 256 {
+            let entry = 16 * slot + 8 * usize::from(self.masked);
+            self.assembler.general(&[0x8b], RAX, Place::at(RDI, offset_of!(Frame, entries)), true);
+            self.assembler.general(&[0x8b], RAX, Place::at(RAX, entry), true);
+            self.assembler.general(&[0x85], RAX, RAX.into(), true);
+            let none = self.assembler.jump_if(Condition::Equal);
+            // jmp rax
+            self.assembler.general_with(&[0xff], 4, RAX.into(), false, None);
+            self.assembler.land(none);
+        }
+        self.leave(slot);
+    }
+
+    /// Returns; execution goes on at a slot.
+    fn leave(&mut self, slot: usize) {
+        self.assembler.general_with(&[0xc7], 0, Place::at(RDI, offset_of!(Frame, slot)), false, None);
+        self.word(slot);
+        // vzeroupper, ret
+        self.assembler.bytes(&[0xc5, 0xf8, 0x77, 0xc3]);
     }
 
     /// Emits what precedes the computation of eight lanes.
@@ -240,6 +406,16 @@ impl Emitter<'_> {
         Place::indexed(RSI, R9, 0, 128 * usize::from(number))
     }
 
+    /// The byte with eight lanes of a predicate.
+    fn predicate(number: u8) -> Place {
+        Place::indexed(RDX, RCX, 0, LAYOUT.predicates + 4 * usize::from(number))
+    }
+
+    /// Where eight lanes of a convergence barrier are.
+    fn barrier(number: u8) -> Place {
+        Place::indexed(RDX, R9, 0, LAYOUT.barriers + 128 * usize::from(number))
+    }
+
     /// Returns where a node can be read as an operand, without a register if it is needed only once more.
     fn operand(&mut self, node: Node) -> Option<Place> {
         if let Some(register) = self.registers[node.index()] {
@@ -259,6 +435,9 @@ impl Emitter<'_> {
         match self.graph.operation(node) {
             Operation::Splat(value) => Some(Place::Splat(value)),
             Operation::Row(number) => Some(Self::row(number)),
+            Operation::Barrier(number) => Some(Self::barrier(number)),
+            Operation::Thread(axis) => Some(Place::indexed(RDX, R9, 0, LAYOUT.tid + 128 * usize::from(axis))),
+            Operation::Number => Some(Place::indexed(RDI, R9, 0, offset_of!(Frame, numbers))),
             Operation::Loaded(word) => {
                 let pointer = offset_of!(Frame, words) + 32 * usize::from(word);
                 self.assembler.general(&[0x8b], RAX, Place::indexed(RDI, RCX, 3, pointer), true);
@@ -277,8 +456,7 @@ impl Emitter<'_> {
         let register = self.free()?;
         match self.graph.operation(node) {
             Operation::Predicate(number) => {
-                let byte = Place::indexed(RDX, RCX, 0, 4 * usize::from(number));
-                self.assembler.general(&[0x0f, 0xb6], RAX, byte, false);
+                self.assembler.general(&[0x0f, 0xb6], RAX, Self::predicate(number), false);
                 self.load_lanes(register);
             }
             Operation::Constant { bank, offset } => {
@@ -287,9 +465,15 @@ impl Emitter<'_> {
                 self.assembler.vector(BROADCAST, register, 0, Place::at(RAX, offset.into()));
             }
             Operation::Uniform(number) => {
-                let pointer = Place::at(RDI, offset_of!(Frame, uniform));
-                self.assembler.general(&[0x8b], RAX, pointer, true);
-                self.assembler.vector(BROADCAST, register, 0, Place::at(RAX, 4 * usize::from(number)));
+                let place = Place::at(RDX, LAYOUT.uniform + 4 * usize::from(number));
+                self.assembler.vector(BROADCAST, register, 0, place);
+            }
+            Operation::Block(axis) => {
+                self.assembler.general(&[0x8b], RAX, Place::at(RDI, offset_of!(Frame, block)), true);
+                self.assembler.vector(BROADCAST, register, 0, Place::at(RAX, 4 * usize::from(axis)));
+            }
+            Operation::Mask => {
+                self.assembler.vector(BROADCAST, register, 0, Place::at(RDI, offset_of!(Frame, mask)));
             }
             // A register minus itself is 0.
             Operation::Splat(0) => {
@@ -433,8 +617,9 @@ impl Emitter<'_> {
     fn apply(&mut self, planned: &Planned) -> Option<()> {
         let value = self.register(planned.value)?;
         match planned.effect {
-            Effect::Row(number) => {
-                let row = Self::row(number);
+            Effect::Row(number) | Effect::Barrier(number) => {
+                let barrier = matches!(planned.effect, Effect::Barrier(_));
+                let row = if barrier { Self::barrier(number) } else { Self::row(number) };
                 let mut stored = value;
                 if self.masked {
                     stored = self.free()?;
@@ -445,7 +630,7 @@ impl Emitter<'_> {
             }
             Effect::Predicate(number) => {
                 self.assembler.vector(SIGNS, RAX.number(), 0, Place::Register(value));
-                let byte = Place::indexed(RDX, RCX, 0, 4 * usize::from(number));
+                let byte = Self::predicate(number);
                 if self.masked {
                     // old ^ (old ^ new) & mask
                     self.assembler.general(&[0x0f, 0xb6], R11, byte, false);
@@ -454,6 +639,11 @@ impl Emitter<'_> {
                     self.assembler.general(&[0x31], R11, RAX.into(), false);
                 }
                 self.assembler.general(&[0x88], RAX, byte, false);
+            }
+            Effect::Uniform(number) => {
+                // vmovd: the first of the lanes, which are all equal.
+                let place = Place::at(RDI, offset_of!(Frame, uniform) + 4 * usize::from(number));
+                self.assembler.vector(Opcode(1, 1 | NARROW, 0x7e), value, 0, place);
             }
             Effect::Count => {
                 self.assembler.vector(SIGNS, RAX.number(), 0, Place::Register(value));
@@ -475,6 +665,7 @@ impl Emitter<'_> {
 fn encoding(operation: Operation) -> (Opcode, Option<u8>) {
     let opcode = match operation {
         Operation::Copy => LOAD,
+        Operation::FromSigned => Opcode(1, 0, 0x5b),
         Operation::And => Opcode(1, 1, 0xdb),
         Operation::Or => Opcode(1, 1, 0xeb),
         Operation::Xor => Opcode(1, 1, 0xef),
@@ -507,6 +698,8 @@ fn encoding(operation: Operation) -> (Opcode, Option<u8>) {
         Operation::Constant { .. } | Operation::Uniform(_) | Operation::Loaded(_) => {
             unreachable!("not computed")
         }
+        Operation::Barrier(_) | Operation::Thread(_) | Operation::Block(_) => unreachable!("not computed"),
+        Operation::Number | Operation::Mask => unreachable!("not computed"),
     };
     (opcode, None)
 }

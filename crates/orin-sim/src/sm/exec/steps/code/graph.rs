@@ -40,6 +40,16 @@ pub(super) enum Operation {
     Uniform(u8),
     /// A loaded word of the block.
     Loaded(u8),
+    /// A convergence barrier at the start of the block.
+    Barrier(u8),
+    /// An axis of the threads' indices in the CTA.
+    Thread(u8),
+    /// An axis of the CTA's index.
+    Block(u8),
+    /// The number of each lane.
+    Number,
+    /// The lanes of the path, in one word.
+    Mask,
     /// An operand, in a node of its own.
     Copy,
     And,
@@ -65,6 +75,8 @@ pub(super) enum Operation {
     AddFloat,
     MultiplyFloat,
     Fma,
+    /// A float from a signed word.
+    FromSigned,
     /// Whether A or B is NaN.
     Unordered,
     EqualFloat,
@@ -82,7 +94,8 @@ impl Operation {
         match self {
             Self::Splat(_) | Self::Row(_) | Self::Predicate(_) => 0,
             Self::Constant { .. } | Self::Uniform(_) | Self::Loaded(_) => 0,
-            Self::Copy | Self::Upper | Self::Bytes(_) => 1,
+            Self::Barrier(_) | Self::Thread(_) | Self::Block(_) | Self::Number | Self::Mask => 0,
+            Self::Copy | Self::Upper | Self::Bytes(_) | Self::FromSigned => 1,
             Self::ShiftLeft(_) | Self::ShiftRight(_) | Self::ShiftRightSigned(_) => 1,
             Self::Fma | Self::Select => 3,
             _ => 2,
@@ -358,6 +371,10 @@ impl Lanes for Node {
     fn fma(self, other: Self, third: Self) -> Self {
         let (a, b) = ordered(raw(self), raw(other));
         add(Operation::Fma, [a, b, raw(third)])
+    }
+
+    fn signed_to_float(self) -> Self {
+        unary(Operation::FromSigned, self)
     }
 
     fn is_nan(self) -> Self {

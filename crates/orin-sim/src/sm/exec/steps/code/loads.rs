@@ -24,7 +24,7 @@ pub(super) struct Address {
     pub(super) low: u8,
     pub(super) high: u8,
     /// Uniform register that is added, or URZ.
-    base: u8,
+    pub(super) base: u8,
     /// Shift of a shared address.
     stride: u32,
 }
@@ -68,6 +68,26 @@ impl Address {
             stride: if shared { memory::stride(i) & 31 } else { 0 },
         }
     }
+}
+
+/// Finds the words of all loads of a block, for its code. Returns false if the handlers must execute the block.
+///
+/// # Safety
+///
+/// The frame has the machine, and the processor the features. There are `count` groups.
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+pub(super) unsafe extern "sysv64" fn find(frame: *mut Frame, groups: *const Group, count: usize) -> bool {
+    // SAFETY: as the caller guarantees. While the code waits, nothing else uses the frame or the machine.
+    let (frame, groups) = unsafe { (&mut *frame, core::slice::from_raw_parts(groups, count)) };
+    // SAFETY: as above.
+    let m = unsafe { &*frame.machine.cast::<Machine<'_, '_>>() };
+    let mask = frame.mask;
+    for group in groups {
+        if !group.find(m, frame, mask) {
+            return false;
+        }
+    }
+    true
 }
 
 /// How eight lanes access memory.

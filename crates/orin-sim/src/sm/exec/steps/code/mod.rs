@@ -2,8 +2,11 @@
 //!
 //! A *block* is a sequence of instructions of a run that compute each lane by itself, or load from addresses that are
 //! known when the block starts. None of them can fault then, so eight lanes execute the whole sequence before the next
-//! eight do, with intermediate values in vector registers. A block only touches the registers and predicates of its
-//! warp, and reads loaded words, constants and uniform registers.
+//! eight do, with intermediate values in vector registers. A block only touches the registers, predicates and barriers
+//! of its warp, and reads loaded words, constants and special registers.
+//!
+//! A block may end with a branch. As long as all lanes of the path go the same way and there is fuel, the code of a
+//! block jumps to that of the next one, through a table that each thread has for each page: loops remain in the code.
 
 mod assembler;
 mod build;
@@ -14,16 +17,20 @@ mod graph;
 mod loads;
 mod memory;
 
+use core::ops::Range;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
 use super::Machine;
+use crate::mmu::PAGE_BYTES;
 use crate::sm::constants::Constants;
 use crate::sm::program::Slot;
 use assembler::Assembler;
 use build::Builder;
+use emit::Frames;
 pub(in crate::sm) use frame::Frame;
+use frame::NO_STOP;
 use graph::Graph;
 use loads::Group;
 use memory::Code;
@@ -35,15 +42,24 @@ type Function = unsafe extern "sysv64" fn(*mut Frame);
 #[derive(Debug)]
 pub(super) struct Block {
     length: usize,
-    /// Number of instructions without a guard.
-    unguarded: u64,
-    groups: Vec<Group>,
+    /// The code refers to them.
+    _groups: Box<[Group]>,
     /// Size that each constant bank must have.
     banks: [u32; 8],
     /// The functions for a path with all lanes, and for any path.
     functions: [Function; 2],
     /// Where the functions are.
     _code: Arc<Code>,
+}
+
+/// What the code of blocks has executed.
+pub(super) struct Executed {
+    /// Number of instructions.
+    pub(super) instructions: usize,
+    /// Number of their lanes.
+    pub(super) lanes: u64,
+    /// The slot of the next instruction.
+    pub(super) slot: usize,
 }
 
 impl Block {
@@ -57,32 +73,56 @@ impl Block {
         self.banks.iter().zip(0..).all(|(bytes, bank)| constants.readable(bank).len() >= *bytes as usize)
     }
 
-    /// Executes the block. Returns the number of instructions of lanes, or `None` if its steps must be executed one by
-    /// one.
+    /// Returns the addresses of the functions, for the table of a page.
+    pub(super) fn addresses(&self) -> [usize; 2] {
+        self.functions.map(|function| function as usize)
+    }
+
+    /// Executes the block and those after it, at most `budget` instructions. `None` if its steps must be executed one
+    /// by one.
     ///
     /// # Safety
     ///
-    /// The processor must support the vector extensions, and the block must fit the constants and the launch.
-    #[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
-    pub(super) unsafe fn execute(&self, m: &mut Machine, frame: &mut Frame, mask: u32) -> Option<u64> {
-        for group in &self.groups {
-            if !group.find(m, frame, mask) {
-                return None;
+    /// The processor must support the vector extensions; this block and those in `entries` must fit the launch and the
+    /// constants, which are those of the frame.
+    #[inline(always)]
+    pub(super) unsafe fn execute(
+        &self,
+        m: &mut Machine,
+        frame: &mut Frame,
+        entries: &[[usize; 2]],
+        budget: usize,
+    ) -> Option<Executed> {
+        debug_assert_eq!(entries.len(), 256, "an entry for each slot of a page");
+        let (mask, page) = (m.warp.path.mask, m.pc / PAGE_BYTES);
+        // CAST: a phase is shorter.
+        let mut budget = budget as u32;
+        if m.warp.diverged() {
+            frame.stops = [NO_STOP; 2];
+            let mut stops = m.warp.ready_elsewhere().filter(|pc| pc / PAGE_BYTES == page);
+            for stop in &mut frame.stops {
+                // CAST: below 256.
+                *stop = stops.next().map_or(NO_STOP, |pc| (pc % PAGE_BYTES / 16) as u32);
+            }
+            if stops.next().is_some() {
+                budget = budget.min(self.length as u32);
             }
         }
-        (frame.mask, frame.counted) = (mask, 0);
-        for bank in 0..8 {
-            if self.banks[bank] != 0 {
-                frame.banks[bank] = m.context.constants.readable(bank).as_ptr();
-            }
-        }
-        (frame.registers, frame.predicates, frame.uniform) = m.warp.pointers();
+        (frame.mask, frame.counted, frame.unguarded, frame.left) = (mask, 0, 0, budget);
+        (frame.warp, frame.block) = (&raw mut *m.warp, &raw const m.context.block);
+        (frame.machine, frame.entries) = ((&raw mut *m).cast(), entries.as_ptr());
         let function = self.functions[usize::from(mask != !0)];
         // SAFETY: the code was generated from validated instructions. It accesses the frame, the registers below the
-        // launch's number, the predicates and uniform registers of the warp, constants within the sizes in `banks`, and
-        // words that `find` has found accessible.
+        // launch's number and the other state of the warp, constants within the sizes in `banks`, and words that `find`
+        // has found accessible.
         unsafe { function(frame) };
-        Some(self.unguarded * u64::from(mask.count_ones()) + u64::from(frame.counted))
+        let executed = budget - frame.left;
+        frame.stops = [NO_STOP; 2];
+        (executed != 0).then(|| Executed {
+            instructions: executed as usize,
+            lanes: u64::from(frame.unguarded) * u64::from(mask.count_ones()) + u64::from(frame.counted),
+            slot: frame.slot as usize,
+        })
     }
 }
 
@@ -129,9 +169,9 @@ impl Compiled {
         while slot < end {
             let next = if let Some(known) = entries[slot].block.get() {
                 known.as_ref().map_or(1, |block| block.length)
-            } else if let Some((builder, starts)) = build(&slots[slot..end], &mut assembler) {
-                let length = builder.length;
-                built.push((slot, builder, starts));
+            } else if let Some(block) = build(slots, slot..end, &mut assembler) {
+                let length = block.length;
+                built.push((slot, block));
                 length
             } else {
                 let _ = entries[slot].block.set(None);
@@ -148,16 +188,15 @@ impl Compiled {
             }
             return true;
         };
-        for (slot, builder, starts) in built {
+        for (slot, Built { length, groups, banks, starts }) in built {
             // SAFETY: a function starts there.
             let functions =
                 starts.map(|start| unsafe { core::mem::transmute::<*const u8, Function>(code.at(start)) });
             // Another thread may have been faster.
             let _ = entries[slot].block.set(Some(Arc::new(Block {
-                length: builder.length,
-                unguarded: builder.unguarded,
-                groups: builder.groups,
-                banks: builder.banks,
+                length,
+                _groups: groups,
+                banks,
                 functions,
                 _code: Arc::clone(&code),
             })));
@@ -166,19 +205,36 @@ impl Compiled {
     }
 }
 
-/// Builds the longest block from the start of `slots`. Returns where its functions are; `None` if there is no block.
-fn build(slots: &[Slot], assembler: &mut Assembler) -> Option<(Builder, [usize; 2])> {
+/// A block whose code is not executable yet.
+struct Built {
+    length: usize,
+    groups: Box<[Group]>,
+    banks: [u32; 8],
+    /// Where the functions start.
+    starts: [usize; 2],
+}
+
+/// Builds the longest block from the start of a range of slots; `None` if there is none.
+fn build(slots: &[Slot], range: Range<usize>, assembler: &mut Assembler) -> Option<Built> {
     let mut builder = Builder::new();
-    let _ = slots.iter().try_for_each(|slot| builder.add(slot.as_ref().ok()?));
+    let _ = slots[range.clone()].iter().try_for_each(|slot| builder.add(slot.as_ref().ok()?));
     let effects = builder.effects();
     let graph = Graph::finish();
     if effects.is_empty() {
         return None;
     }
+    let Builder { length, unguarded, groups, banks, .. } = builder;
+    let groups = groups.into_boxed_slice();
+    let after = range.start + length;
+    let branch = match slots.get(after) {
+        Some(Ok(i)) if after < range.end => build::branch(i, after),
+        _ => None,
+    };
+    let frames = Frames { slot: range.start, length, unguarded, groups: &groups, branch };
     let mut starts = [0; 2];
     for (start, masked) in starts.iter_mut().zip([false, true]) {
         *start = assembler.align();
-        emit::emit(assembler, &graph, &effects, masked)?;
+        emit::emit(assembler, &graph, &effects, &frames, masked)?;
     }
-    Some((builder, starts))
+    Some(Built { length, groups, banks, starts })
 }
