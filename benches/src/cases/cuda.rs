@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use crate::bench::{Bench, Sampler, timed};
 use crate::case::Case;
-use crate::cuda::{Cuda, Launch, Stream};
+use crate::cuda::{Cuda, Graph, Kernel, Launch, Stream};
 use crate::error::Result;
 use crate::kernels::BASICS;
 use crate::start_up::{self, Target};
@@ -72,6 +72,31 @@ pub(super) fn cases() -> Vec<Case> {
                 }))
             })
         }),
+        Case::new("cuda/capture", "capture of 20 launches of a kernel, and cuGraphInstantiate", |bench| {
+            both(bench, 1, |cuda, _| {
+                let (stream, kernel) = (cuda.stream()?, cuda.kernel(&BASICS, "empty")?);
+                Ok(Box::new(move || {
+                    let launches = row(&kernel)?;
+                    let start = Instant::now();
+                    let graph = Graph::of_launches(&stream, launches, Vec::new())?;
+                    let elapsed = start.elapsed();
+                    drop(graph);
+                    Ok(elapsed)
+                }))
+            })
+        }),
+        Case::new("cuda/graph_20", "cuGraphLaunch of 20 empty kernels, and cuStreamSynchronize", |bench| {
+            both(bench, 1, |cuda, _| {
+                let (stream, kernel) = (cuda.stream()?, cuda.kernel(&BASICS, "empty")?);
+                let graph = Graph::of_launches(&stream, row(&kernel)?, Vec::new())?;
+                Ok(Box::new(move || {
+                    timed(|| {
+                        graph.launch(&stream)?;
+                        stream.wait()
+                    })
+                }))
+            })
+        }),
         Case::new("cuda/first_result", "from the start of a process until a kernel's result", first_result),
     ];
     cases.iter_mut().for_each(|case| case.needs.own_cuda = true);
@@ -82,6 +107,11 @@ pub(super) fn cases() -> Vec<Case> {
 /// An empty kernel, and a stream for it.
 fn empty(cuda: &Cuda) -> Result<(Stream, Launch)> {
     Ok((cuda.stream()?, cuda.kernel(&BASICS, "empty")?.launch([1; 3], [32, 1, 1], &[])?))
+}
+
+/// Launches of an empty kernel for a graph.
+fn row(kernel: &Kernel) -> Result<Vec<Launch>> {
+    (0..20).map(|_| kernel.launch([1; 3], [32, 1, 1], &[])).collect()
 }
 
 /// Measures what `make` does, with either library.

@@ -202,3 +202,54 @@ fn graphs_allocate_memory() {
     assert_eq!(download::<u32>(row, 256), [7; 256]);
     drop(setup);
 }
+
+/// Launches the addition of two vectors of 256 elements.
+fn launch(setup: &Setup, [mut a, mut b, mut c]: [u64; 3], stream: u64) {
+    let mut count = 256_u32;
+    let mut pointers = [at(&mut a), at(&mut b), at(&mut c), at(&mut count)];
+    let list = at(&mut pointers);
+    ok(call("cuLaunchKernel", [setup.add as u64, 1, 1, 1, 256, 1, 1, 0, stream, list, 0]));
+}
+
+#[test]
+fn captures_fork_and_join_through_events() {
+    let setup = Setup::new();
+    let [one, two, left, right, sum] = [1.0, 2.0, 0.0, 0.0, 0.0].map(|value: f32| upload(&[value; 256]));
+    let [first, second] = [1, 1].map(|flags| make("cuStreamCreate", [flags]));
+    let [fork, join] = [2, 2].map(|flags| make("cuEventCreate", [flags]));
+    let mut graph = 0_u64;
+    for joined in [false, true] {
+        ok(call("cuStreamBeginCapture_v2", [first, 0]));
+        ok(call("cuEventRecord", [fork, first]));
+        ok(call("cuStreamWaitEvent", [second, fork, 0]));
+        // Both streams capture now, side by side.
+        launch(&setup, [one, one, left], first);
+        launch(&setup, [two, two, right], second);
+        ok(call("cuEventRecord", [join, second]));
+        // The other stream did not begin the capture.
+        gives(call("cuStreamEndCapture", [second, at(&mut graph)]), 903);
+        if joined {
+            ok(call("cuStreamWaitEvent", [first, join, 0]));
+            launch(&setup, [left, right, sum], first);
+        }
+        let expected = if joined { 0 } else { 904 };
+        gives(call("cuStreamEndCapture", [first, at(&mut graph)]), expected);
+    }
+    let mut edges = 0_u64;
+    ok(call("cuGraphGetEdges", [graph, 0, 0, at(&mut edges)]));
+    let mut roots = 0_u64;
+    ok(call("cuGraphGetRootNodes", [graph, 0, at(&mut roots)]));
+    assert_eq!((roots, edges), (2, 2), "the sum alone waits, for both");
+    assert_eq!(download::<f32>(sum, 1), [0.0]);
+    let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    ok(call("cuGraphLaunch", [executable, first]));
+    ok(call("cuStreamSynchronize", [first]));
+    assert_eq!(download::<f32>(sum, 256), [6.0; 256]);
+    for (symbol, handle) in [("cuGraphExecDestroy", executable), ("cuGraphDestroy", graph)] {
+        ok(call(symbol, [handle]));
+    }
+    for (stream, event) in [(first, fork), (second, join)] {
+        ok(call("cuStreamDestroy_v2", [stream]));
+        ok(call("cuEventDestroy_v2", [event]));
+    }
+}
