@@ -44,6 +44,8 @@ pub(crate) struct Cta {
     warps: Vec<Warp>,
     shared: Vec<u32>,
     barriers: [Barrier; 16],
+    /// The barriers at which threads have arrived, one bit each.
+    arrivals: u16,
     /// Index in the grid.
     pub(crate) block: [u32; 3],
     /// SM that executes it.
@@ -153,6 +155,7 @@ impl Cta {
                 all: true,
                 ..Barrier::default()
             }),
+            arrivals: 0,
             block: [0; 3],
             sm: 0,
             next: 0,
@@ -185,8 +188,9 @@ impl Cta {
         // Multiplication by an odd constant gives each CTA its own seed.
         self.random = seed.map(|seed| seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         self.shared.fill(0);
-        for barrier in &mut self.barriers {
-            barrier.reset();
+        if self.arrivals != 0 {
+            self.arrivals = 0;
+            self.barriers.iter_mut().for_each(Barrier::reset);
         }
         let registers = launch.registers.next_multiple_of(8) as usize;
         for (index, warp) in (0..).zip(&mut self.warps) {
@@ -286,7 +290,8 @@ impl Cta {
                     return Ok(Turn::Ordered);
                 }
                 Stop::Exited => {
-                    for barrier in 0..16 {
+                    let arrivals = self.arrivals;
+                    for barrier in (0..16).filter(|barrier| arrivals >> barrier & 1 != 0) {
                         self.pass(barrier);
                     }
                 }
@@ -312,6 +317,7 @@ impl Cta {
         if let Some(check) = &mut self.check {
             check.arrived(index, &arrival);
         }
+        self.arrivals |= 1 << arrival.barrier;
         let barrier = &mut self.barriers[usize::from(arrival.barrier)];
         barrier.repeated += (barrier.arrived[index] & arrival.lanes).count_ones();
         barrier.arrived[index] |= arrival.lanes;
@@ -339,6 +345,7 @@ impl Cta {
             (barrier.count, truth)
         });
         barrier.reset();
+        self.arrivals &= !(1 << number);
         if let Some(check) = &mut self.check {
             check.passed(number);
         }
@@ -398,7 +405,8 @@ impl Barrier {
         }
         let whole = |(lanes, warp): (&u32, &Warp)| warp.live & !lanes == 0;
         if self.threads == 0 {
-            return self.arrived.iter().zip(warps).all(whole);
+            // From the end: warps run in order, so the last one is mostly the last to arrive.
+            return self.arrived.iter().zip(warps).rev().all(whole);
         }
         let arrived: u32 = self
             .arrived

@@ -147,6 +147,12 @@ impl Sms {
         self.count
     }
 
+    /// Returns the bytes of machine code that this process has generated for the tier `Compiled`, and that are still in
+    /// use: at most 64 MiB. Beyond that, instructions are executed one by one.
+    pub fn generated_bytes() -> usize {
+        exec::steps::generated_bytes()
+    }
+
     /// Returns the number of code pages decoded so far. A launch of unchanged code that has been decoded before adds
     /// none.
     pub fn decoded_pages(&self) -> u64 {

@@ -169,6 +169,11 @@ impl Program {
         self.tier
     }
 
+    /// Returns the operands of generated code.
+    pub(super) fn frame(&mut self) -> &mut Frame {
+        &mut self.frame
+    }
+
     /// Selects another tier. Returns the old one.
     pub(super) fn set_tier(&mut self, tier: Tier) -> Tier {
         core::mem::replace(&mut self.tier, tier)

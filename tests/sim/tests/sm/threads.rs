@@ -1,9 +1,9 @@
-//! Results do not depend on the number of host threads that run a grid.
+//! Results do not depend on the number of host threads that run a grid, and not on the tier.
 
 use crate::support::{Buffer, Machine, Params, Random};
-use orin_sim::sm::{GridRun, GridStats, SmFault, Sms, Step};
+use orin_sim::sm::{GridRun, GridStats, SmFault, Sms, Step, Tier};
 
-/// Runs a kernel of a file on one to seven threads, and in small steps. Memory, the executed instructions and the
+/// Runs a kernel of a file on one to seven threads, in small steps, and by the interpreter alone. Memory, the executed instructions and the
 /// fault, if any, must be the same each time. Returns the final contents of the buffers.
 fn compare(
     what: &str,
@@ -12,9 +12,9 @@ fn compare(
     block: [u32; 3],
     prepare: impl Fn(&mut Machine) -> (Params, Vec<Buffer>),
 ) -> Vec<Vec<u32>> {
-    let run = |threads: usize, fuel: u64| -> (Result<GridStats, SmFault>, Vec<Vec<u32>>) {
+    let run = |threads: usize, fuel: u64, tier: Tier| -> (Result<GridStats, SmFault>, Vec<Vec<u32>>) {
         let mut machine = load(file);
-        machine.options.threads = Some(threads);
+        (machine.options.threads, machine.options.tier) = (Some(threads), tier);
         let (params, buffers) = prepare(&mut machine);
         let mut run = machine.grid(what, grid, block, &params, 0);
         let outcome = loop {
@@ -26,9 +26,13 @@ fn compare(
         };
         (outcome, buffers.iter().map(Buffer::u32s).collect())
     };
-    let expected = run(1, u64::MAX);
-    for (threads, fuel) in [(2, u64::MAX), (3, 5000), (7, u64::MAX), (2, 777), (1, 10_000)] {
-        assert_eq!(run(threads, fuel), expected, "{what} with {threads} threads in steps of {fuel}");
+    let expected = run(1, u64::MAX, Tier::Interpreter);
+    for (threads, fuel) in [(1, u64::MAX), (2, u64::MAX), (3, 5000), (7, u64::MAX), (2, 777), (1, 10_000)] {
+        assert_eq!(
+            run(threads, fuel, Tier::Compiled),
+            expected,
+            "{what} with {threads} threads in steps of {fuel}"
+        );
     }
     expected.1
 }
@@ -72,6 +76,33 @@ fn independent_blocks() {
         let (input, out) = (machine.u32s(&depths), machine.zeros(4 * 1024));
         (Params::new().buffer(&input).buffer(&out).u32(1024), vec![out])
     });
+}
+
+/// A fault inside of generated code is that of the interpreter: address, instruction and thread.
+#[test]
+fn faults_of_loops() {
+    compare("saxpy", (Machine::kernels, "saxpy"), [2, 1, 1], [64, 1, 1], |machine| {
+        let (x, y) = (machine.zeros(1 << 16), machine.zeros(1 << 16));
+        // The grid goes through four times the memory.
+        (Params::new().f32(2.0).buffer(&x).buffer(&y).u32(1 << 16), vec![x, y])
+    });
+}
+
+/// A loop in generated code ends when its fuel does.
+#[test]
+fn loops_without_end() {
+    for tier in [Tier::Interpreter, Tier::Compiled] {
+        let mut machine = Machine::kernels("mandelbrot");
+        (machine.options.threads, machine.options.tier) = (Some(1), tier);
+        let out = machine.zeros(4096);
+        // The starting point is in the set.
+        let params = Params::new().buffer(&out).u32(32).u32(1).f32(0.0).f32(0.0).f32(0.0).u32(u32::MAX);
+        let mut run = machine.grid("mandelbrot", [1; 3], [32, 1, 1], &params, 0);
+        for steps in 1..=3 {
+            assert_eq!(run.step(100_000), Ok(Step::Running));
+            assert_eq!(run.stats().warp_instructions, steps * 100_000);
+        }
+    }
 }
 
 #[test]

@@ -2,10 +2,22 @@
 //!
 //! Only the active lanes take part. The compiler converges the others with WARPSYNC first.
 
-use sass::{Instruction, field};
+use sass::field::{self, Field};
+use sass::{Instruction, RZ};
 
 use super::{Outcome, lanes, unmodelled};
 use crate::sm::warp::{FULL, Row, Warp};
+
+/// As [`shuffle_sources`] if all operands are immediates or RZ.
+pub(super) fn fixed_sources(i: &Instruction) -> Option<(Row, u32)> {
+    let of = |immediate: bool, value: Field, register: Field| match immediate {
+        true => Some(i.bits(value)),
+        false => (i.register(register) == RZ).then_some(0),
+    };
+    let lane = of(matches!(i.form, 4 | 7), field::SHUFFLE_LANE, field::SLOT_REGISTER)?;
+    let clamp = of(matches!(i.form, 2 | 7), field::SHUFFLE_MASK, field::UPPER)?;
+    Some(sources(i.bits(field::SHUFFLE), &[lane; 32], &[clamp; 32]))
+}
 
 /// Returns the lane that each lane reads in SHFL, and the lanes that read one in the range.
 pub(super) fn shuffle_sources(warp: &Warp, i: &Instruction) -> (Row, u32) {
@@ -23,7 +35,10 @@ pub(super) fn shuffle_sources(warp: &Warp, i: &Instruction) -> (Row, u32) {
             *warp.row(i.register(field::UPPER))
         },
     );
-    let mode = i.bits(field::SHUFFLE);
+    sources(i.bits(field::SHUFFLE), &lane_value, &clamp)
+}
+
+fn sources(mode: u32, lane_value: &Row, clamp: &Row) -> (Row, u32) {
     let (mut out, mut inside) = ([0; 32], 0);
     for lane in 0..32u32 {
         let at = lane as usize;

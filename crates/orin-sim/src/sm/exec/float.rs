@@ -51,6 +51,11 @@ pub(super) fn only_saturates(i: &Instruction) -> bool {
     i.bits(field::ARITHMETIC) == 1
 }
 
+/// Returns whether a result is rounded down, without flushing and saturation.
+pub(super) fn only_rounds_down(i: &Instruction) -> bool {
+    rounding(i) == Rounding::Down && !i.bit(field::FTZ) && !i.bit(field::SATURATE)
+}
+
 /// Returns the rounding mode.
 #[inline(always)]
 fn rounding(i: &Instruction) -> Rounding {

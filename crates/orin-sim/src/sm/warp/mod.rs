@@ -114,6 +114,8 @@ pub(crate) struct Warp {
     pub(crate) index: u32,
     /// Thread indices in the CTA.
     pub(crate) tid: [Row; 3],
+    /// The warp's index and the shape of the CTA that the thread indices are for.
+    shape: (u32, [u32; 3]),
     /// Local memory: one row per word of a thread's local memory; empty until first used.
     pub(crate) local: Vec<Row>,
     /// Copies by `cp.async` in flight.
@@ -148,6 +150,7 @@ impl Warp {
             reduction: (0, false),
             index: 0,
             tid: [[0; 32]; 3],
+            shape: (0, [0; 3]),
             local: Vec::new(),
             copies: Copies::default(),
             turn: TURN,
@@ -175,6 +178,11 @@ impl Warp {
         let first = index * 32;
         let count = (threads - first).min(32);
         self.live = if count == 32 { FULL } else { (1 << count) - 1 };
+        self.path = Path::at(pc, self.live);
+        if self.shape == (index, block) {
+            return;
+        }
+        self.shape = (index, block);
         let mut tid = [first % block[0], first / block[0] % block[1], first / block[0] / block[1]];
         for lane in 0..32 {
             for (row, index) in self.tid.iter_mut().zip(tid) {
@@ -188,7 +196,6 @@ impl Warp {
                 tid = [tid[0], 0, tid[2] + 1];
             }
         }
-        self.path = Path::at(pc, self.live);
     }
 
     /// Returns the registers, predicates and running path.

@@ -60,7 +60,8 @@ fn of_floats(i: &Instruction, step: &mut Step, sources: &mut dyn Sources) -> Opt
         return Some(if i.op == Op::Fsel { Lanewise::FloatSelect } else { Lanewise::FloatMinMax });
     }
     let saturates = float::only_saturates(i);
-    if !float::plain(i) && !saturates || i.op != Op::Fadd && i.bit(field::FMZ) {
+    let down = i.op == Op::Ffma && float::only_rounds_down(i);
+    if !float::plain(i) && !saturates && !down || i.op != Op::Fadd && i.bit(field::FMZ) {
         return None;
     }
     let kind = match i.op {
@@ -73,6 +74,7 @@ fn of_floats(i: &Instruction, step: &mut Step, sources: &mut dyn Sources) -> Opt
             (step.c, signs[2]) = sources.signed(i.c, SignMask::of(i.c_sign))?;
             match signs {
                 _ if saturates => Lanewise::FfmaSaturated,
+                _ if down => Lanewise::FfmaDown,
                 [SignMask::NONE, SignMask::NONE, SignMask::NONE] => Lanewise::Ffma,
                 _ => Lanewise::FfmaSigned,
             }

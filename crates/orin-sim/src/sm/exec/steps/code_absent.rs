@@ -21,9 +21,31 @@ pub(super) struct Executed {
 #[derive(Debug)]
 pub(in crate::sm) struct Frame;
 
+pub(super) fn bytes() -> usize {
+    0
+}
+
+/// What stores of blocks have overwritten.
+#[derive(Debug)]
+pub(in crate::sm) struct Journal;
+
+impl Journal {
+    pub(in crate::sm) fn exchange(&mut self) {}
+
+    pub(in crate::sm) fn differs(&self) -> bool {
+        false
+    }
+}
+
 impl Frame {
     pub(in crate::sm) fn new() -> Box<Self> {
         Box::new(Self)
+    }
+
+    pub(in crate::sm) fn start_journal(&mut self) {}
+
+    pub(in crate::sm) fn take_journal(&mut self) -> Journal {
+        Journal
     }
 
     pub(in crate::sm) fn set_constants(&mut self, _constants: &Constants) {}

@@ -33,6 +33,8 @@ pub(super) trait Lanes: Copy {
     fn mul_float(self, other: Self) -> Self;
     /// `self * other + third`, rounded once.
     fn fma(self, other: Self, third: Self) -> Self;
+    /// `self * other + third`, rounded once towards minus infinity.
+    fn fma_down(self, other: Self, third: Self) -> Self;
     /// Floats from signed words, rounded to nearest.
     fn signed_to_float(self) -> Self;
     fn is_nan(self) -> Self;
@@ -67,6 +69,10 @@ pub(super) static LANES: [Part; 256] = {
     }
     table
 };
+
+/// Values of the control register of float operations that round to nearest, and down.
+#[cfg(target_arch = "x86_64")]
+pub(super) static ROUNDING: [u32; 2] = [0x1f80, 0x3f80];
 
 /// Returns all ones in the lanes of the low eight bits of `mask`.
 #[inline(always)]
@@ -205,6 +211,18 @@ impl Lanes for Part {
         each(|lane| float(self[lane]).mul_add(float(other[lane]), float(third[lane])).to_bits())
     }
     #[inline(always)]
+    fn fma_down(self, other: Self, third: Self) -> Self {
+        each(|lane| {
+            crate::sm::numeric::f32::fma(
+                self[lane],
+                other[lane],
+                third[lane],
+                crate::sm::numeric::Rounding::Down,
+                false,
+            )
+        })
+    }
+    #[inline(always)]
     fn signed_to_float(self) -> Self {
         each(|lane| (self[lane] as i32 as f32).to_bits())
     }
@@ -266,7 +284,7 @@ pub(super) use avx2::Avx2 as Native;
 mod avx2 {
     use core::arch::x86_64::*;
 
-    use super::{Eight, Lanes, Part};
+    use super::{Eight, Lanes, Part, ROUNDING};
 
     /// Eight lanes in a vector register. Only handlers that were chosen because the processor has AVX2 and FMA use it.
     #[derive(Clone, Copy)]
@@ -371,6 +389,34 @@ mod avx2 {
             floats!(_mm256_fmadd_ps, self, other, third)
         }
         #[inline(always)]
+        fn fma_down(self, other: Self, third: Self) -> Self {
+            let (mut a, mut b, mut c): (Part, Part, Part) = ([0; 8], [0; 8], [0; 8]);
+            self.store(&mut a);
+            other.store(&mut b);
+            third.store(&mut c);
+            // SAFETY: the processor has AVX2 and FMA. The control register has its usual value outside of the block,
+            // and the memory that the instructions access is that of the arrays and constants.
+            unsafe {
+                core::arch::asm!(
+                    "vmovups ymm0, [{a}]",
+                    "vmovups ymm1, [{c}]",
+                    "vldmxcsr [{down}]",
+                    "vfmadd231ps ymm1, ymm0, [{b}]",
+                    "vldmxcsr [{nearest}]",
+                    "vmovups [{c}], ymm1",
+                    a = in(reg) a.as_ptr(),
+                    b = in(reg) b.as_ptr(),
+                    c = in(reg) c.as_mut_ptr(),
+                    down = in(reg) &raw const ROUNDING[1],
+                    nearest = in(reg) &raw const ROUNDING[0],
+                    out("xmm0") _,
+                    out("xmm1") _,
+                    options(nostack, preserves_flags),
+                );
+            }
+            Self::load(&c)
+        }
+        #[inline(always)]
         fn signed_to_float(self) -> Self {
             vector!(_mm256_castps_si256(_mm256_cvtepi32_ps(self.0)))
         }
@@ -466,6 +512,7 @@ mod tests {
             canonical(a.add_float(b)),
             canonical(a.mul_float(b)),
             canonical(a.fma(b, c)),
+            canonical(a.fma_down(b, c)),
             a.signed_to_float(),
             a.is_nan(),
             a.equal_float(b),

@@ -8,6 +8,7 @@ use super::memory as access;
 use super::operands::{OfLaunch, Operand, Pool};
 use super::{Machine, Step, choice};
 use crate::sm::constants::Constants;
+use crate::sm::exec::collective::fixed_sources;
 use crate::sm::exec::memory::{offset, stored, whole_words};
 use crate::sm::exec::special::Fixed;
 use crate::sm::exec::{Flow, Outcome, control, convert, execute_rare, float, half, integer, memory};
@@ -106,6 +107,7 @@ handlers! {
     Stg4: |m, s| access::stg::<V, 4>(m, s) || m.stg(),
     Stg8: |m, s| access::stg::<V, 8>(m, s) || m.stg(),
     Stg16: |m, s| access::stg::<V, 16>(m, s) || m.stg(),
+    Shuffle: |m, s| access::shuffle::<V>(m, s),
     Nothing: |_m, _s| true,
     Branch: |m, _s| m.branch(),
     Jump: |m, _s| m.jump(),
@@ -118,6 +120,7 @@ handlers! {
         Ffma,
         FfmaSigned,
         FfmaSaturated,
+        FfmaDown,
         Fadd,
         FaddSaturated,
         Fmul,
@@ -195,6 +198,17 @@ pub(super) fn prepare(i: &Instruction, pool: &mut Pool, constants: &Constants) -
     let mut step = Step::of(i);
     step.run = match i.op {
         Op::Lds | Op::Sts | Op::Ldg | Op::Stg => access_kind(i, &mut step).or_else(|| general(i))?.handler(),
+        Op::Shfl => {
+            let fixed = fixed_sources(i).and_then(|(sources, inside)| Some((pool.row(sources)?, inside)));
+            match fixed {
+                Some((row, inside)) => {
+                    (step.b, step.extra[0]) = (row, inside);
+                    step.targets[0] = i.target_predicate(field::TARGET);
+                    Kind::Shuffle.handler()
+                }
+                None => Kind::Rare.handler(),
+            }
+        }
         _ => {
             let mut sources = OfLaunch { pool, constants, spread: [URZ; 2] };
             match choice::lanewise(i, &mut step, &mut sources) {
@@ -221,6 +235,7 @@ pub(super) fn has_own(i: &Instruction) -> bool {
         Op::Plop3 | Op::I2fp | Op::Bssy | Op::BmovToRegister | Op::BmovFromBarrier | Op::Bmov => true,
         Op::S2r | Op::Cs2r => Fixed::of(i.bits(field::SPECIAL)).is_some(),
         Op::Umov | Op::Uldc => true,
+        Op::Shfl => fixed_sources(i).is_some(),
         _ => false,
     };
     in_blocks || !matches!(general(i), None | Some(Kind::Branch | Kind::Jump | Kind::Rare | Kind::Nothing))

@@ -128,6 +128,19 @@ fn put<V: Eight>(m: &mut Machine, register: u8, values: &Row) {
     write::<V>(m.warp.row_mut(register), m.active, values);
 }
 
+/// SHFL from fixed lanes: B has their numbers.
+#[inline(always)]
+pub(super) fn shuffle<V: Eight>(m: &mut Machine, s: &Step) -> bool {
+    let (from, sources) = (*m.row(s.a), m.row(s.b));
+    let mut out = [0; 32];
+    for lane in 0..32 {
+        out[lane] = from[sources[lane] as usize & 31];
+    }
+    put::<V>(m, s.d, &out);
+    m.warp.set_predicate(s.targets[0], m.active, s.extra[0]);
+    true
+}
+
 /// STS of `WORDS` words: 1, 2 or 4. D is the first data register. Returns false if the interpreter must execute it.
 #[inline(always)]
 pub(super) fn sts<V: Eight, const WORDS: usize>(m: &mut Machine, s: &Step) -> bool {

@@ -48,6 +48,11 @@ const HOT: u32 = 64;
 /// Length of a run that has not been prepared.
 const UNKNOWN: u16 = u16::MAX;
 
+/// Returns the bytes of generated code of the process.
+pub(in crate::sm) fn generated_bytes() -> usize {
+    code::bytes()
+}
+
 /// Whether the processor has the vectors of the handlers.
 pub(in crate::sm) fn is_supported() -> bool {
     #[cfg(target_arch = "x86_64")]
@@ -373,7 +378,9 @@ pub(super) fn compare(
     let before = warp.snapshot();
     let mut done = Spent::default();
     let fuel = if in_block { fuel.min(1000) } else { fuel.min(1) };
+    program.frame().start_journal();
     let advanced = advance(program, context, warp, fuel, &mut done, true);
+    let mut journal = program.frame().take_journal();
     *spent += done;
     if !advanced? {
         return Ok(false);
@@ -381,12 +388,14 @@ pub(super) fn compare(
     if own || in_block {
         let prepared = warp.snapshot();
         warp.restore(&before);
+        journal.exchange();
         let tier = program.set_tier(Tier::Interpreter);
         let mut again = Spent::default();
         let outcome = super::run(program, context, warp, done.warp, &mut again);
         program.set_tier(tier);
         let difference = match outcome {
             Ok(_) if again.lane != done.lane => Some(format!("{} and {} lanes", done.lane, again.lane)),
+            Ok(_) if journal.differs() => Some("the stored words".to_owned()),
             Ok(_) => prepared.difference(&warp.snapshot()),
             Err(fault) => Some(format!("the interpreter faults: {fault}")),
         };

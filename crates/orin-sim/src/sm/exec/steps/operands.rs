@@ -14,11 +14,12 @@ pub(super) type Operand = u16;
 /// Number of general registers, with RZ.
 pub(super) const REGISTERS: usize = 256;
 
-/// Rows of immediates and constants, one for each value, and two for uniform registers.
+/// Rows of immediates and constants, one for each value, two for uniform registers, and those of lanes to read.
 #[derive(Debug)]
 pub(in crate::sm) struct Pool {
     rows: Vec<Row>,
     known: HashMap<u32, Operand>,
+    shuffles: HashMap<Row, Operand>,
 }
 
 impl Pool {
@@ -41,17 +42,34 @@ impl Pool {
         if self.rows.len() == Self::ROWS {
             return None;
         }
-        // CAST: below 1280.
-        let operand = (REGISTERS + self.rows.len()) as Operand;
-        self.rows.push([value; 32]);
+        let operand = self.push([value; 32]);
         self.known.insert(value, operand);
         Some(operand)
+    }
+
+    /// Returns the operand of a row; `None` if the pool is full.
+    pub(super) fn row(&mut self, row: Row) -> Option<Operand> {
+        if let Some(&operand) = self.shuffles.get(&row) {
+            return Some(operand);
+        }
+        if self.rows.len() == Self::ROWS {
+            return None;
+        }
+        let operand = self.push(row);
+        self.shuffles.insert(row, operand);
+        Some(operand)
+    }
+
+    fn push(&mut self, row: Row) -> Operand {
+        self.rows.push(row);
+        // CAST: below 1280.
+        (REGISTERS + self.rows.len() - 1) as Operand
     }
 }
 
 impl Default for Pool {
     fn default() -> Self {
-        Self { rows: vec![[0; 32]; 2], known: HashMap::new() }
+        Self { rows: vec![[0; 32]; 2], known: HashMap::new(), shuffles: HashMap::new() }
     }
 }
 

@@ -94,9 +94,9 @@ impl Numbers {
         loop {
             let i = self.instruction();
             match i.op {
-                Op::Sts | Op::Stg => {}
-                Op::Lds | Op::Ldg if !self.next().is_multiple_of(8) => {
-                    let register = if i.op == Op::Lds { SHARED_ADDRESS } else { ADDRESS };
+                Op::Lds | Op::Ldg | Op::Sts | Op::Stg if !self.next().is_multiple_of(8) => {
+                    let shared = matches!(i.op, Op::Lds | Op::Sts);
+                    let register = if shared { SHARED_ADDRESS } else { ADDRESS };
                     let offset = 4 * (self.next() % 32) + if self.next().is_multiple_of(16) { 2 } else { 0 };
                     let word = i.word() & !(0xffff_ff00_u128 << 32 | 0xff << 24);
                     let word = word | u128::from(offset) << 40 | u128::from(register) << 24;
@@ -127,7 +127,8 @@ impl Numbers {
             |numbers: &mut Self| if numbers.next().is_multiple_of(4) { 255 } else { numbers.next() & 0x1f };
         let lower = u32::from(base) | u32::from(form) << 9 | register(self) << 16 | register(self) << 24;
         let guard = if self.next().is_multiple_of(2) { 7 } else { self.next() & 15 };
-        let slot = if matches!(form, 2..=5) { slot } else { register(self) };
+        // The slot of SHFL has its mode and immediates.
+        let slot = if matches!(form, 2..=5) || base == 0x189 { slot } else { register(self) };
         let upper = if self.next().is_multiple_of(8) { upper ^ modifiers } else { upper | modifiers };
         let uniform = if matches!(form, 6 | 7) { 1 << 27 } else { 0 };
         // Predicates: none, PT, or any.
@@ -167,6 +168,8 @@ const OPERATIONS: &[(u16, &[u16], u32)] = &[
     (0x007, &[1, 4, 5, 6], 0),
     (0x017, &[1, 4, 5], 0),
     (0x00c, &[1, 4, 5, 6], 0),
+    (0x023, &[1, 4, 5], 0x0000_4000),
+    (0x189, &[4, 7], 0x0e00_00ff),
     (0x01c, &[4], 0x0380_0000),
     (0x045, &[1, 4, 5, 6], 0),
     (0x119, &[4], 0x0000_2100),
@@ -384,7 +387,8 @@ proptest! {
             for at in 0..count {
                 let Some(block) = compiled.block(at).filter(|block| block.fits(&bench.constants)) else { continue };
                 bench.fill(&mut numbers, None);
-                let before = bench.warp.snapshot();
+                let (before, shared) = (bench.warp.snapshot(), bench.shared.clone());
+                let memory: Vec<u32> = (0..1024).map(|word| bench.memory.load(4 * word)).collect();
                 let instructions = &slots[at..at + block.length()];
                 let mut lanes = 0;
                 let expected = bench.run(|context, warp| {
@@ -398,6 +402,8 @@ proptest! {
                     Ok(())
                 });
                 bench.warp.restore(&before);
+                bench.shared = shared;
+                memory.iter().enumerate().for_each(|(word, value)| bench.memory.store(4 * word, *value));
                 let found = bench.run(|context, warp| {
                     let (pool, mask) = (&mut [][..], warp.path.mask);
                     let (active, moved, trap) = (mask, false, None);
@@ -413,6 +419,7 @@ proptest! {
                     let text: Vec<_> = instructions.iter().flatten().map(|i| sass::disassemble(i.word(), 0)).collect();
                     prop_assert_eq!(&expected.0, &Ok(()), "{:#?}", text);
                     prop_assert_eq!(found.1.difference(&expected.1), None, "{:#?}", text);
+                    prop_assert!(found.2 == expected.2 && found.3 == expected.3, "{:#?}: memories differ", text);
                 }
             }
         }

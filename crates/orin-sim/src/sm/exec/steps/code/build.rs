@@ -3,9 +3,10 @@
 use sass::{Instruction, Op, PT, Predicate, RZ, Source, URZ, field};
 
 use super::emit::{Branch, Effect, Planned};
-use super::frame::WORDS;
+use super::frame::{STORES, WORDS};
 use super::graph::{self, Graph, Node, Operation};
 use super::loads::{Address, Group, Load};
+use super::stores::Store;
 use crate::sm::exec::float::SignMask;
 use crate::sm::exec::memory::{self, Format};
 use crate::sm::exec::special::Fixed;
@@ -85,6 +86,9 @@ pub(super) struct Builder {
     uniforms: [Option<Node>; 64],
     counts: Vec<Planned>,
     pub(super) groups: Vec<Group>,
+    pub(super) stores: Vec<Store>,
+    /// The words of stores, with the index of their row.
+    stored: Vec<(u8, Node)>,
     words: usize,
     /// Number of instructions that all lanes of the path execute.
     pub(super) unguarded: u64,
@@ -105,6 +109,8 @@ impl Builder {
             uniforms: [None; 64],
             counts: Vec::new(),
             groups: Vec::new(),
+            stores: Vec::new(),
+            stored: Vec::new(),
             words: 0,
             unguarded: 0,
             length: 0,
@@ -126,6 +132,7 @@ impl Builder {
         match i.op {
             Op::Nothing => {}
             Op::Lds | Op::Ldg => self.load(i, lanes)?,
+            Op::Sts | Op::Stg => self.store(i)?,
             Op::S2r | Op::Cs2r => self.special(i, lanes)?,
             Op::Bssy | Op::Bmov | Op::BmovFromBarrier | Op::BmovToRegister => self.barrier(i, lanes)?,
             Op::Umov | Op::Uldc if always => self.uniform(i)?,
@@ -319,14 +326,15 @@ impl Builder {
         }
     }
 
-    /// Adds a load, whose address and guard must be known when the block starts.
-    fn load(&mut self, i: &Instruction, lanes: Node) -> Option<()> {
+    /// Adds an access to the groups, with an address and a guard that are known when the block starts. Returns the index
+    /// of its first row or word, and that of its group.
+    fn access(&mut self, i: &Instruction) -> Option<(usize, usize)> {
         let address = Address::of(i);
         let changed = [address.low, address.high].iter().any(|at| self.rows[usize::from(*at)].is_some())
             || [address.base, address.base + 1]
                 .iter()
                 .any(|at| self.uniforms.get(usize::from(*at)).is_some_and(Option::is_some));
-        let always = i.guard.index == PT;
+        let always = i.guard == Predicate { index: PT, not: false };
         if changed || !always && self.predicates[usize::from(i.guard.index)].is_some() {
             return None;
         }
@@ -337,21 +345,59 @@ impl Builder {
         }
         let load = Load { offset: memory::offset(i).cast_signed(), format, first: self.words };
         let guard = (!always).then_some(i.guard);
-        if !self.groups.iter_mut().any(|group| group.add(&address, guard, &load)) {
-            self.groups.push(Group::new(address, guard, load));
-        }
-        for step in 0..words {
-            // CAST: below `WORDS`, and at most 3.
-            let word = graph::input(Operation::Loaded((self.words + step) as u8));
-            self.write(Warp::next(i.d, step as u8), lanes, word);
-        }
+        let is_store = matches!(i.op, Op::Sts | Op::Stg);
+        let group = self.groups.iter_mut().position(|group| group.add(&address, guard, &load, is_store));
+        let group = match group {
+            Some(group) => group,
+            None => {
+                let stores = self.groups.iter().filter(|group| group.store().is_some()).count();
+                if is_store && stores == STORES {
+                    return None;
+                }
+                self.groups.push(Group::new(address, guard, load, is_store.then_some(stores)));
+                self.groups.len() - 1
+            }
+        };
         self.words += words;
+        Some((self.words - words, group))
+    }
+
+    /// Adds a load.
+    fn load(&mut self, i: &Instruction, lanes: Node) -> Option<()> {
+        if !self.stores.is_empty() {
+            return None;
+        }
+        let (first, _) = self.access(i)?;
+        for step in 0..Format::of(i).words() {
+            // CAST: below `WORDS`.
+            let word = graph::input(Operation::Loaded(first as u8 + step));
+            self.write(Warp::next(i.d, step), lanes, word);
+        }
+        Some(())
+    }
+
+    /// Adds a store.
+    fn store(&mut self, i: &Instruction) -> Option<()> {
+        let (first, group) = self.access(i)?;
+        let (offset, format) = (memory::offset(i).cast_signed(), Format::of(i));
+        for step in 0..format.words() {
+            // CAST: below `WORDS`.
+            self.stored.push((first as u8 + step, self.row(Warp::next(memory::stored(i), step))));
+        }
+        let found = self.groups[group].store()?;
+        self.stores.push(Store { offset, format, first, found });
         Some(())
     }
 
     /// Returns what the block does to the warp.
     pub(super) fn effects(&self) -> Vec<Planned> {
         let mut effects = self.counts.clone();
+        for (row, value) in &self.stored {
+            // A row that is overwritten later must not be read then.
+            let read = graph::operation_of(*value).0;
+            let value = if matches!(read, Operation::Row(_)) { graph::copy(*value) } else { *value };
+            effects.push(Planned { effect: Effect::Stored(*row), value, at: 0 });
+        }
         // CAST: the numbers of registers and predicates.
         let rows =
             self.rows.iter().zip(0..=u8::MAX).map(|(value, at)| (Effect::Row(at), Operation::Row(at), value));

@@ -13,6 +13,7 @@ use super::assembler::{
 use super::frame::{Frame, SPILLS};
 use super::graph::{Graph, Node, Operation};
 use super::loads::Group;
+use super::stores::Store;
 use crate::sm::warp::LAYOUT;
 
 /// What a block does to a warp.
@@ -26,6 +27,8 @@ pub(super) enum Effect {
     Barrier(u8),
     /// Writes a uniform register.
     Uniform(u8),
+    /// Puts a word that will be stored into a row of the frame.
+    Stored(u8),
     /// Counts lanes.
     Count,
 }
@@ -47,6 +50,7 @@ pub(super) struct Frames<'g> {
     pub(super) length: usize,
     pub(super) unguarded: u64,
     pub(super) groups: &'g [Group],
+    pub(super) stores: &'g [Store],
     pub(super) branch: Option<Branch>,
 }
 
@@ -160,7 +164,7 @@ fn schedule(graph: &Graph, live: &[bool], effects: &[Planned]) -> Vec<Planned> {
             Effect::Row(number) => rows[usize::from(number)],
             Effect::Predicate(number) => predicates[usize::from(number)],
             Effect::Barrier(number) => barriers[usize::from(number)],
-            Effect::Uniform(_) => 0,
+            Effect::Uniform(_) | Effect::Stored(_) => 0,
             Effect::Count => planned.at,
         };
         let value = planned.value.index();
@@ -218,13 +222,7 @@ impl Emitter<'_> {
         self.assembler.general_with(&[0x83], 7, left, false, length);
         self.leave_if(Condition::Below, frames.slot);
         if !frames.groups.is_empty() {
-            // push rdi; mov rsi, groups; mov edx, count; call find; pop rdi
-            self.assembler.bytes(&[0x57, 0x48, 0xbe]);
-            self.assembler.bytes(&frames.groups.as_ptr().expose_provenance().to_le_bytes());
-            self.assembler.bytes(&[0xba]);
-            self.word(frames.groups.len());
-            self.assembler.general_with(&[0xff], 2, Place::at(RDI, offset_of!(Frame, find)), false, None);
-            self.assembler.bytes(&[0x5f]);
+            self.call(offset_of!(Frame, find), frames.groups);
             // test al, al
             self.assembler.bytes(&[0x84, 0xc0]);
             self.leave_if(Condition::Equal, frames.slot);
@@ -252,8 +250,23 @@ impl Emitter<'_> {
         self.exits.push((jump, slot));
     }
 
+    /// Calls a function of the frame with the frame, a pointer and a length.
+    fn call<T>(&mut self, function: usize, items: &[T]) {
+        // push rdi; mov rsi, items; mov edx, count; call; pop rdi
+        self.assembler.bytes(&[0x57, 0x48, 0xbe]);
+        self.assembler.bytes(&items.as_ptr().expose_provenance().to_le_bytes());
+        self.assembler.bytes(&[0xba]);
+        self.word(items.len());
+        self.assembler.general_with(&[0xff], 2, Place::at(RDI, function), false, None);
+        self.assembler.bytes(&[0x5f]);
+    }
+
     /// Emits what follows the computations.
     fn end(&mut self, frames: &Frames) {
+        if !frames.stores.is_empty() {
+            self.call(offset_of!(Frame, commit), frames.stores);
+            self.assembler.general(&[0x8b], RDX, Place::at(RDI, offset_of!(Frame, warp)), true);
+        }
         let after = frames.slot + frames.length;
         if let Some(Branch { guard, target }) = frames.branch {
             let left = Place::at(RDI, offset_of!(Frame, left));
@@ -519,6 +532,12 @@ impl Emitter<'_> {
         if operation == Operation::Fma {
             return self.fma(node, [operands[0], operands[1], operands[2]]);
         }
+        if operation == Operation::FmaDown {
+            self.round(1);
+            self.fma(node, [operands[0], operands[1], operands[2]])?;
+            self.round(0);
+            return Some(());
+        }
         let (opcode, immediate) = encoding(operation);
         if let [a] = *operands {
             // What is both operand and result of these is in another place of the instruction.
@@ -569,6 +588,13 @@ impl Emitter<'_> {
         self.hold(node, to);
         self.release();
         Some(())
+    }
+
+    /// Makes float operations round as an entry of [`ROUNDING`](crate::sm::exec::steps::eight::ROUNDING) says.
+    fn round(&mut self, mode: usize) {
+        self.assembler.general(&[0x8b], RAX, Place::at(RDI, offset_of!(Frame, rounding)), true);
+        // vldmxcsr
+        self.assembler.vector(Opcode(1, NARROW, 0xae), 2, 0, Place::at(RAX, 4 * mode));
     }
 
     /// Emits a fused multiplication and addition, whose result replaces one of its operands.
@@ -645,6 +671,10 @@ impl Emitter<'_> {
                 let place = Place::at(RDI, offset_of!(Frame, uniform) + 4 * usize::from(number));
                 self.assembler.vector(Opcode(1, 1 | NARROW, 0x7e), value, 0, place);
             }
+            Effect::Stored(row) => {
+                let place = Place::indexed(RDI, R9, 0, offset_of!(Frame, rows) + 128 * usize::from(row));
+                self.assembler.vector(STORE, value, 0, place);
+            }
             Effect::Count => {
                 self.assembler.vector(SIGNS, RAX.number(), 0, Place::Register(value));
                 if self.masked {
@@ -693,7 +723,7 @@ fn encoding(operation: Operation) -> (Opcode, Option<u8>) {
         Operation::AtMostFloat => return (Opcode(1, 0, 0xc2), Some(0x12)),
         Operation::Select => BLEND,
         Operation::Bytes(_) => Opcode(2, 1, 0x00),
-        Operation::Fma => unreachable!("emitted by itself"),
+        Operation::Fma | Operation::FmaDown => unreachable!("emitted by itself"),
         Operation::Splat(_) | Operation::Row(_) | Operation::Predicate(_) => unreachable!("not computed"),
         Operation::Constant { .. } | Operation::Uniform(_) | Operation::Loaded(_) => {
             unreachable!("not computed")

@@ -3,8 +3,9 @@
 use core::ffi::c_void;
 
 use super::loads::{Group, find};
+use super::stores::{Found, Store, commit};
 use crate::sm::constants::Constants;
-use crate::sm::exec::steps::eight::{LANES, Part};
+use crate::sm::exec::steps::eight::{LANES, Part, ROUNDING};
 use crate::sm::warp::{Row, Warp};
 
 /// Words that the loads of a block may have.
@@ -13,6 +14,9 @@ pub(super) const WORDS: usize = 64;
 /// No slot of a page.
 pub(super) const NO_STOP: u32 = u32::MAX;
 
+/// Groups of stores that a block may have.
+pub(super) const STORES: usize = 4;
+
 /// Vectors that a block may keep in memory for a while.
 pub(super) const SPILLS: usize = 32;
 
@@ -20,7 +24,7 @@ pub(super) const SPILLS: usize = 32;
 #[repr(C, align(32))]
 pub(in crate::sm) struct Frame {
     pub(super) spills: [Part; SPILLS],
-    /// Loaded words in the order of lanes, where they are not read from where they are.
+    /// Loaded words in the order of lanes, where they are not read from where they are, and words to be stored.
     pub(super) rows: [Row; WORDS],
     /// Eight lanes of each loaded word.
     pub(super) words: [[*const u8; 4]; WORDS],
@@ -28,16 +32,24 @@ pub(in crate::sm) struct Frame {
     pub(super) uniform: [u32; 64],
     /// The numbers of the lanes.
     pub(super) numbers: Row,
+    /// Where the stores of the block go.
+    pub(super) found: [Found; STORES],
+    /// What the stores have overwritten, if it is recorded.
+    pub(super) journal: Option<Journal>,
     pub(super) warp: *mut Warp,
     /// The index of the CTA.
     pub(super) block: *const [u32; 3],
     /// The [`Machine`](crate::sm::exec::steps::Machine) for [`Group::find`], and the function that calls it.
     pub(super) machine: *mut c_void,
     pub(super) find: unsafe extern "sysv64" fn(*mut Frame, *const Group, usize) -> bool,
+    /// The function that executes the stores of a block.
+    pub(super) commit: unsafe extern "sysv64" fn(*mut Frame, *const Store, usize),
     /// The functions of the page's blocks by slot, for paths with all lanes and for any path; 0 for none.
     pub(super) entries: *const [usize; 2],
     /// Vectors of all masks of eight lanes.
     pub(super) lanes: *const Part,
+    /// Values of the control register.
+    pub(super) rounding: *const u32,
     /// Constant banks.
     pub(super) banks: [*const u8; 8],
     /// Lanes of the path.
@@ -66,12 +78,16 @@ impl Frame {
             uniform: [0; 64],
             // CAST: below 32.
             numbers: core::array::from_fn(|lane| lane as u32),
+            found: core::array::from_fn(|_| Found::default()),
+            journal: None,
             warp: core::ptr::null_mut(),
             block: core::ptr::null(),
             machine: core::ptr::null_mut(),
             find,
+            commit,
             entries: core::ptr::null(),
             lanes: LANES.as_ptr(),
+            rounding: ROUNDING.as_ptr(),
             banks: [core::ptr::null(); 8],
             mask: 0,
             left: 0,
@@ -89,6 +105,16 @@ impl Frame {
         }
     }
 
+    /// Records what stores overwrite from now on.
+    pub(in crate::sm) fn start_journal(&mut self) {
+        self.journal = Some(Journal::default());
+    }
+
+    /// Ends the record.
+    pub(in crate::sm) fn take_journal(&mut self) -> Journal {
+        self.journal.take().unwrap_or_default()
+    }
+
     /// Makes words come from the rows of the frame.
     #[inline(always)]
     pub(super) fn use_rows(&mut self, first: usize, count: usize) {
@@ -97,6 +123,42 @@ impl Frame {
             let row: *const u8 = self.rows[at].as_ptr().cast();
             self.words[at] = [row, row.wrapping_add(32), row.wrapping_add(64), row.wrapping_add(96)];
         }
+    }
+}
+
+/// Bytes that stores have overwritten, in order.
+#[derive(Debug, Default)]
+pub(in crate::sm) struct Journal(Vec<(*mut u8, u8)>);
+
+impl Journal {
+    /// Notes the bytes at a place.
+    ///
+    /// # Safety
+    ///
+    /// They can be read and written until the journal is dropped.
+    #[cold]
+    pub(super) unsafe fn note(&mut self, at: *mut u8, bytes: usize) {
+        // SAFETY: as the caller guarantees.
+        self.0.extend((0..bytes).map(|step| unsafe { (at.add(step), at.add(step).read_volatile()) }));
+    }
+
+    /// Exchanges the bytes with the noted ones, which undoes the stores.
+    pub(in crate::sm) fn exchange(&mut self) {
+        for (at, noted) in self.0.iter_mut().rev() {
+            // SAFETY: as `note` requires.
+            unsafe {
+                let now = at.read_volatile();
+                at.write_volatile(*noted);
+                *noted = now;
+            }
+        }
+    }
+
+    /// Whether memory differs from what the stores had written when they were undone.
+    pub(in crate::sm) fn differs(&self) -> bool {
+        let mut known = std::collections::HashSet::new();
+        // SAFETY: as `note` requires. Of several stores to a byte the last one counts.
+        self.0.iter().rev().any(|(at, value)| known.insert(*at) && unsafe { at.read_volatile() } != *value)
     }
 }
 

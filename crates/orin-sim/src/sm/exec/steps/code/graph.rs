@@ -75,6 +75,8 @@ pub(super) enum Operation {
     AddFloat,
     MultiplyFloat,
     Fma,
+    /// Rounded down.
+    FmaDown,
     /// A float from a signed word.
     FromSigned,
     /// Whether A or B is NaN.
@@ -97,7 +99,7 @@ impl Operation {
             Self::Barrier(_) | Self::Thread(_) | Self::Block(_) | Self::Number | Self::Mask => 0,
             Self::Copy | Self::Upper | Self::Bytes(_) | Self::FromSigned => 1,
             Self::ShiftLeft(_) | Self::ShiftRight(_) | Self::ShiftRightSigned(_) => 1,
-            Self::Fma | Self::Select => 3,
+            Self::Fma | Self::FmaDown | Self::Select => 3,
             _ => 2,
         }
     }
@@ -371,6 +373,11 @@ impl Lanes for Node {
     fn fma(self, other: Self, third: Self) -> Self {
         let (a, b) = ordered(raw(self), raw(other));
         add(Operation::Fma, [a, b, raw(third)])
+    }
+
+    fn fma_down(self, other: Self, third: Self) -> Self {
+        let (a, b) = ordered(raw(self), raw(other));
+        add(Operation::FmaDown, [a, b, raw(third)])
     }
 
     fn signed_to_float(self) -> Self {

@@ -9,12 +9,12 @@ use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 use sass::{Instruction, Op, Predicate, RZ, URZ, field};
 
-use super::frame::Frame;
+use super::frame::{Frame, WORDS};
 use crate::mmu::Access;
 use crate::sm::exec::memory::{self, Format, split, uniform_pair};
 use crate::sm::exec::steps::Machine;
 use crate::sm::exec::steps::eight::{Eight, Lanes, Native as V, Part, lanes_of, part};
-use crate::sm::warp::{Row, Warp};
+use crate::sm::warp::{FULL, Row, Warp};
 
 /// The address of loads, without their offsets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,18 +41,25 @@ pub(super) struct Load {
 /// Loads with the same address that differ in their offsets.
 #[derive(Debug)]
 pub(super) struct Group {
-    pub(super) address: Address,
-    /// Which lanes load; `None` for all of the path.
-    pub(super) guard: Option<Predicate>,
+    address: Address,
+    /// Which lanes access memory; `None` for all of the path.
+    guard: Option<Predicate>,
     loads: Vec<Load>,
     /// The lowest offset, and the number of bytes from there to the end of the last load.
-    least: i64,
+    pub(super) least: i64,
     span: u64,
+    /// For a group of stores, the index of what is found.
+    store: Option<usize>,
 }
 
 impl Address {
+    /// Returns the address of LDS, STS, LDG or STG.
     pub(super) fn of(i: &Instruction) -> Self {
-        let shared = i.op == Op::Lds;
+        let shared = matches!(i.op, Op::Lds | Op::Sts);
+        let uniform_at = match i.op {
+            Op::Lds | Op::Ldg => field::SLOT_UNIFORM,
+            _ => field::UPPER_UNIFORM,
+        };
         let wide = !shared && memory::is_wide(i);
         let has_base = if shared {
             i.bit(field::UNIFORM)
@@ -64,7 +71,7 @@ impl Address {
             low: i.a,
             high: if wide { Warp::next(i.a, 1) } else { RZ },
             // CAST: 6 bits.
-            base: if has_base { i.register(field::SLOT_UNIFORM) } else { URZ },
+            base: if has_base { i.register(uniform_at) } else { URZ },
             stride: if shared { memory::stride(i) & 31 } else { 0 },
         }
     }
@@ -80,7 +87,7 @@ pub(super) unsafe extern "sysv64" fn find(frame: *mut Frame, groups: *const Grou
     // SAFETY: as the caller guarantees. While the code waits, nothing else uses the frame or the machine.
     let (frame, groups) = unsafe { (&mut *frame, core::slice::from_raw_parts(groups, count)) };
     // SAFETY: as above.
-    let m = unsafe { &*frame.machine.cast::<Machine<'_, '_>>() };
+    let m = unsafe { &mut *frame.machine.cast::<Machine<'_, '_>>() };
     let mask = frame.mask;
     for group in groups {
         if !group.find(m, frame, mask) {
@@ -92,7 +99,7 @@ pub(super) unsafe extern "sysv64" fn find(frame: *mut Frame, groups: *const Grou
 
 /// How eight lanes access memory.
 #[derive(Clone, Copy, PartialEq)]
-enum Pattern {
+pub(super) enum Pattern {
     /// Consecutive words; the address of the first.
     Run(u32),
     /// All active lanes the same address.
@@ -102,7 +109,7 @@ enum Pattern {
 impl Pattern {
     /// Returns the pattern of eight lanes at `at`, of which those of `mask` are active.
     #[inline(always)]
-    fn of(values: V, at: &Part, mask: u32) -> Option<Self> {
+    pub(super) fn of(values: V, at: &Part, mask: u32) -> Option<Self> {
         let lane = mask.trailing_zeros() & 7;
         let first = at[lane as usize];
         let inactive = lanes_of::<V>(!mask);
@@ -128,12 +135,28 @@ impl Group {
     const SPAN: u64 = 1 << 16;
 
     /// Creates a group of one load.
-    pub(super) fn new(address: Address, guard: Option<Predicate>, load: Load) -> Self {
-        Self { address, guard, loads: vec![load], least: load.offset, span: load.format.bytes.into() }
+    pub(super) fn new(address: Address, guard: Option<Predicate>, load: Load, store: Option<usize>) -> Self {
+        Self { address, guard, loads: vec![load], least: load.offset, span: load.format.bytes.into(), store }
     }
 
-    /// Adds a load if it belongs to the group. Returns whether it does.
-    pub(super) fn add(&mut self, address: &Address, guard: Option<Predicate>, load: &Load) -> bool {
+    /// Returns the number of bytes of each access.
+    pub(super) fn bytes(&self) -> u32 {
+        self.loads[0].format.bytes
+    }
+
+    /// Returns the index of what is found for stores.
+    pub(super) fn store(&self) -> Option<usize> {
+        self.store
+    }
+
+    /// Adds a load or store if it belongs to the group. Returns whether it does.
+    pub(super) fn add(
+        &mut self,
+        address: &Address,
+        guard: Option<Predicate>,
+        load: &Load,
+        is_store: bool,
+    ) -> bool {
         let first = &self.loads[0];
         let bytes = u64::from(first.format.bytes);
         let least = self.least.min(load.offset);
@@ -141,7 +164,8 @@ impl Group {
         let span =
             (self.least.wrapping_add_unsigned(self.span - bytes).max(load.offset) - least) as u64 + bytes;
         // One check of alignment and bounds serves all.
-        let fits = self.address == *address
+        let fits = self.store.is_some() == is_store
+            && self.address == *address
             && self.guard == guard
             && first.format.bytes == load.format.bytes
             && (first.offset - load.offset).cast_unsigned().is_multiple_of(bytes)
@@ -155,12 +179,22 @@ impl Group {
 
     /// Finds the words of all loads, for the lanes `mask`. Returns false if the handlers must execute the block.
     #[inline(always)]
-    pub(super) fn find(&self, m: &Machine, frame: &mut Frame, mask: u32) -> bool {
+    pub(super) fn find(&self, m: &mut Machine, frame: &mut Frame, mask: u32) -> bool {
         let active = mask & self.guard.map_or(!0, |guard| m.warp.predicate(guard));
         if active == 0 {
+            if let Some(store) = self.store {
+                frame.found[store].clear();
+                return true;
+            }
             // No lane uses what is in the rows.
             self.loads.iter().for_each(|load| frame.use_rows(load.first, load.format.words().into()));
             return true;
+        }
+        if active == FULL
+            && self.bytes() == 4
+            && let Some(found) = self.find_whole(m, frame)
+        {
+            return found;
         }
         let base = if self.address.shared {
             u64::from(m.warp.uniform(self.address.base))
@@ -189,30 +223,83 @@ impl Group {
             }
             base = base.wrapping_add(u64::from(upper[first]) << 32);
         }
+        if let Some(store) = self.store {
+            return self.find_stores(m, &mut frame.found[store], &at, active, base);
+        }
         self.find_patterns(m, frame, &at, active, base) || self.find_lanes(m, frame, at, active, base)
+    }
+
+    /// [`Group::find`] if all 32 lanes access consecutive words; `None` if they do not.
+    #[inline(always)]
+    fn find_whole(&self, m: &mut Machine, frame: &mut Frame) -> Option<bool> {
+        let low = m.warp.row(self.address.low);
+        let first = low[0];
+        let mut apart = V::splat(0);
+        let mut expected = V::splat(first).add(V::load(&[0, 4, 8, 12, 16, 20, 24, 28]));
+        for eight in 0..4 {
+            apart = apart.or(part::<V>(low, eight).xor(expected));
+            expected = expected.add(V::splat(32));
+        }
+        let mut base = self.least.cast_unsigned();
+        let mut start = first;
+        if self.address.shared {
+            // CAST: the address is 32 bits wide.
+            start = start.wrapping_add(m.warp.uniform(self.address.base)).wrapping_add(base as u32);
+            base = 0;
+        } else {
+            let upper = m.warp.row(self.address.high);
+            let same = V::splat(upper[0]);
+            for eight in 0..4 {
+                apart = apart.or(part::<V>(upper, eight).xor(same));
+            }
+            base = base.wrapping_add(u64::from(upper[0]) << 32);
+            base = base.wrapping_add(uniform_pair(m.warp, self.address.base));
+        }
+        if apart.equal(V::splat(0)).bits() != 0xff || self.address.stride != 0 {
+            return None;
+        }
+        let last = start.checked_add(124)?;
+        let Some(pointer) = self.pointer(m, start, last, start, base) else { return Some(false) };
+        if let Some(store) = self.store {
+            frame.found[store].set_run(pointer, self.least);
+            return Some(true);
+        }
+        for load in &self.loads {
+            let from: *const u8 = pointer.wrapping_add(self.distance(load));
+            frame.words[load.first % WORDS] =
+                [from, from.wrapping_add(32), from.wrapping_add(64), from.wrapping_add(96)];
+        }
+        Some(true)
     }
 
     /// Returns a pointer to the lowest of the accessed bytes, if all are at hand and aligned.
     #[inline(always)]
-    fn pointer(&self, m: &Machine, lowest: u32, highest: u32, all: u32, base: u64) -> Option<*const u8> {
+    pub(super) fn pointer(
+        &self,
+        m: &mut Machine,
+        lowest: u32,
+        highest: u32,
+        all: u32,
+        base: u64,
+    ) -> Option<*mut u8> {
         let bytes = u64::from(self.loads[0].format.bytes);
         if !(u64::from(all) | base).is_multiple_of(bytes) {
             return None;
         }
         if self.address.shared {
             let end = u64::from(highest) + self.span;
-            let start = m.context.shared.as_ptr().cast::<u8>();
+            let start = m.context.shared.as_mut_ptr().cast::<u8>();
             return (end <= m.context.launch.shared_bytes.into())
                 .then(|| start.wrapping_add(lowest as usize));
         }
         let len = u64::from(highest - lowest) + self.span;
-        let pointer = m.context.port.at_hand(base.wrapping_add(lowest.into()), len, Access::Read)?;
-        Some(pointer.cast_const())
+        let access = if self.store.is_some() { Access::Write } else { Access::Read };
+        m.context.port.at_hand(base.wrapping_add(lowest.into()), len, access)
     }
 
     /// [`Group::find`] if each eight lanes access consecutive words, or the same.
     #[inline(always)]
-    fn find_patterns(&self, m: &Machine, frame: &mut Frame, at: &Row, active: u32, base: u64) -> bool {
+    fn find_patterns(&self, m: &mut Machine, frame: &mut Frame, at: &Row, active: u32, base: u64) -> bool {
         let mut patterns = [Pattern::Same(at[active.trailing_zeros() as usize & 31]); 4];
         let parts = at.as_chunks::<8>().0;
         let (mut lowest, mut highest, mut all) = (u32::MAX, 0, 0);
@@ -232,21 +319,33 @@ impl Group {
             return false;
         }
         let Some(pointer) = self.pointer(m, lowest, highest, all, base) else { return false };
-        for load in &self.loads {
-            // CAST: below the span.
-            let from = pointer.wrapping_add((load.offset - self.least) as usize);
-            frame.use_rows(load.first, load.format.words().into());
-            for eight in 0..4 {
-                match patterns[eight] {
-                    Pattern::Run(start) => {
-                        frame.words[load.first][eight] = from.wrapping_add((start - lowest) as usize);
+        for eight in 0..4 {
+            match patterns[eight] {
+                Pattern::Run(start) => {
+                    let from = pointer.wrapping_add((start - lowest) as usize);
+                    for load in &self.loads {
+                        frame.words[load.first % WORDS][eight] = from.wrapping_add(self.distance(load));
                     }
-                    Pattern::Same(at) => {
-                        // SAFETY: `pointer` has found the word accessible and aligned.
-                        let words = unsafe { load.read(from.wrapping_add((at - lowest) as usize)) };
-                        for (step, word) in words.iter().enumerate().take(load.format.words().into()) {
-                            V::splat(*word)
-                                .store(&mut frame.rows[load.first + step].as_chunks_mut().0[eight]);
+                }
+                pattern if eight != 0 && pattern == patterns[eight - 1] => {
+                    for load in &self.loads {
+                        for step in 0..usize::from(load.format.words()) {
+                            let words = &mut frame.words[(load.first + step) % WORDS];
+                            words[eight] = words[eight - 1];
+                        }
+                    }
+                }
+                Pattern::Same(at) => {
+                    let from = pointer.wrapping_add((at - lowest) as usize);
+                    let words = self.loads[0].format.words().into();
+                    for load in &self.loads {
+                        // SAFETY: `pointer` has found the words accessible and aligned.
+                        let values = unsafe { load.read(from.wrapping_add(self.distance(load))) };
+                        for step in 0..words {
+                            let to = (load.first + step) % WORDS;
+                            let row = &mut frame.rows[to].as_chunks_mut().0[eight];
+                            V::splat(values[step]).store(row);
+                            frame.words[to][eight] = row.as_ptr().cast();
                         }
                     }
                 }
@@ -255,9 +354,16 @@ impl Group {
         true
     }
 
+    /// Returns the distance of a load from the first one.
+    #[inline(always)]
+    fn distance(&self, load: &Load) -> usize {
+        // CAST: below the span.
+        (load.offset - self.least) as usize
+    }
+
     /// [`Group::find`] for any addresses.
     #[inline(always)]
-    fn find_lanes(&self, m: &Machine, frame: &mut Frame, mut at: Row, active: u32, base: u64) -> bool {
+    fn find_lanes(&self, m: &mut Machine, frame: &mut Frame, mut at: Row, active: u32, base: u64) -> bool {
         let instead = at[active.trailing_zeros() as usize & 31];
         let (mut lowest, mut highest, mut all) = (u32::MAX, 0, 0);
         for (lane, at) in at.iter_mut().enumerate() {

@@ -12,6 +12,11 @@ const LIMIT: usize = 64 << 20;
 /// Bytes of code of the process.
 static TAKEN: AtomicUsize = AtomicUsize::new(0);
 
+/// Returns the bytes of code of the process.
+pub(in crate::sm::exec::steps) fn bytes() -> usize {
+    TAKEN.load(Relaxed)
+}
+
 /// Executable code.
 #[derive(Debug)]
 pub(super) struct Code {

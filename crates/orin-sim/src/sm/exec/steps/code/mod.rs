@@ -1,9 +1,9 @@
 //! Machine code for sequences of instructions: blocks.
 //!
-//! A *block* is a sequence of instructions of a run that compute each lane by itself, or load from addresses that are
-//! known when the block starts. None of them can fault then, so eight lanes execute the whole sequence before the next
-//! eight do, with intermediate values in vector registers. A block only touches the registers, predicates and barriers
-//! of its warp, and reads loaded words, constants and special registers.
+//! A *block* is a sequence of instructions of a run that compute each lane by itself, or access memory at addresses that
+//! are known when the block starts. None of them can fault then, so eight lanes execute the whole sequence before the
+//! next eight do, with intermediate values in vector registers. Besides memory, a block only touches the registers,
+//! predicates and barriers of its warp, and reads constants and special registers.
 //!
 //! A block may end with a branch. As long as all lanes of the path go the same way and there is fuel, the code of a
 //! block jumps to that of the next one, through a table that each thread has for each page: loops remain in the code.
@@ -16,6 +16,8 @@ mod graph;
 #[allow(clippy::needless_range_loop, reason = "as for arithmetic")]
 mod loads;
 mod memory;
+#[allow(clippy::needless_range_loop, reason = "as for arithmetic")]
+mod stores;
 
 use core::ops::Range;
 use core::sync::atomic::AtomicU32;
@@ -34,6 +36,8 @@ use frame::NO_STOP;
 use graph::Graph;
 use loads::Group;
 use memory::Code;
+pub(super) use memory::bytes;
+use stores::Store;
 
 /// The code of a block; its argument is the frame.
 type Function = unsafe extern "sysv64" fn(*mut Frame);
@@ -43,7 +47,7 @@ type Function = unsafe extern "sysv64" fn(*mut Frame);
 pub(super) struct Block {
     length: usize,
     /// The code refers to them.
-    _groups: Box<[Group]>,
+    _accesses: Accesses,
     /// Size that each constant bank must have.
     banks: [u32; 8],
     /// The functions for a path with all lanes, and for any path.
@@ -51,6 +55,9 @@ pub(super) struct Block {
     /// Where the functions are.
     _code: Arc<Code>,
 }
+
+/// The accesses of a block.
+type Accesses = (Box<[Group]>, Box<[Store]>);
 
 /// What the code of blocks has executed.
 pub(super) struct Executed {
@@ -188,14 +195,14 @@ impl Compiled {
             }
             return true;
         };
-        for (slot, Built { length, groups, banks, starts }) in built {
+        for (slot, Built { length, accesses, banks, starts }) in built {
             // SAFETY: a function starts there.
             let functions =
                 starts.map(|start| unsafe { core::mem::transmute::<*const u8, Function>(code.at(start)) });
             // Another thread may have been faster.
             let _ = entries[slot].block.set(Some(Arc::new(Block {
                 length,
-                _groups: groups,
+                _accesses: accesses,
                 banks,
                 functions,
                 _code: Arc::clone(&code),
@@ -208,7 +215,7 @@ impl Compiled {
 /// A block whose code is not executable yet.
 struct Built {
     length: usize,
-    groups: Box<[Group]>,
+    accesses: Accesses,
     banks: [u32; 8],
     /// Where the functions start.
     starts: [usize; 2],
@@ -223,18 +230,19 @@ fn build(slots: &[Slot], range: Range<usize>, assembler: &mut Assembler) -> Opti
     if effects.is_empty() {
         return None;
     }
-    let Builder { length, unguarded, groups, banks, .. } = builder;
-    let groups = groups.into_boxed_slice();
+    let Builder { length, unguarded, groups, stores, banks, .. } = builder;
+    let accesses: Accesses = (groups.into(), stores.into());
     let after = range.start + length;
     let branch = match slots.get(after) {
         Some(Ok(i)) if after < range.end => build::branch(i, after),
         _ => None,
     };
-    let frames = Frames { slot: range.start, length, unguarded, groups: &groups, branch };
+    let frames =
+        Frames { slot: range.start, length, unguarded, groups: &accesses.0, stores: &accesses.1, branch };
     let mut starts = [0; 2];
     for (start, masked) in starts.iter_mut().zip([false, true]) {
         *start = assembler.align();
         emit::emit(assembler, &graph, &effects, &frames, masked)?;
     }
-    Some(Built { length, groups, banks, starts })
+    Some(Built { length, accesses, banks, starts })
 }
