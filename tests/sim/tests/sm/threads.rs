@@ -3,8 +3,8 @@
 use crate::support::{Buffer, Machine, Params, Random};
 use orin_sim::sm::{GridRun, GridStats, SmFault, Sms, Step, Tier};
 
-/// Runs a kernel of a file on one to seven threads, in small steps, and by the interpreter alone. Memory, the executed instructions and the
-/// fault, if any, must be the same each time. Returns the final contents of the buffers.
+/// Runs a kernel of a file on one to seven threads, in small steps, and by the interpreter alone. Memory, the executed
+/// instructions and the fault, if any, must be the same each time. Returns the final contents of the buffers.
 fn compare(
     what: &str,
     (load, file): (fn(&str) -> Machine, &str),

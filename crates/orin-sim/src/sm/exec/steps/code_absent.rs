@@ -14,7 +14,8 @@ pub(super) enum Block {}
 pub(super) struct Executed {
     pub(super) instructions: usize,
     pub(super) lanes: u64,
-    pub(super) slot: usize,
+    pub(super) pc: Option<u64>,
+    pub(super) after_parting: Option<u32>,
 }
 
 /// The operands of a block.
@@ -72,7 +73,7 @@ impl Block {
         _m: &mut Machine,
         _frame: &mut Frame,
         _entries: &[[usize; 2]],
-        _budget: usize,
+        _fuel: usize,
     ) -> Option<Executed> {
         match *self {}
     }

@@ -2,9 +2,10 @@
 
 use sass::{Instruction, Op, PT, Predicate, RZ, Source, URZ, field};
 
-use super::emit::{Branch, Effect, Planned};
+use super::emit::{Effect, Planned};
 use super::frame::{STORES, WORDS};
 use super::graph::{self, Graph, Node, Operation};
+use super::links::Branch;
 use super::loads::{Address, Group, Load};
 use super::stores::Store;
 use crate::sm::exec::float::SignMask;
@@ -326,8 +327,8 @@ impl Builder {
         }
     }
 
-    /// Adds an access to the groups, with an address and a guard that are known when the block starts. Returns the index
-    /// of its first row or word, and that of its group.
+    /// Adds an access to the groups, with an address and a guard that are known when the block starts. Returns the
+    /// index of its first row or word, and that of its group.
     fn access(&mut self, i: &Instruction) -> Option<(usize, usize)> {
         let address = Address::of(i);
         let changed = [address.low, address.high].iter().any(|at| self.rows[usize::from(*at)].is_some())

@@ -8,12 +8,11 @@
 use core::mem::offset_of;
 
 use super::assembler::{
-    Assembler, Condition, Jump, NARROW, Opcode, Place, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, Vector,
+    Assembler, Jump, NARROW, Opcode, Place, R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, Vector,
 };
 use super::frame::{Frame, SPILLS};
 use super::graph::{Graph, Node, Operation};
-use super::loads::Group;
-use super::stores::Store;
+use super::links::Links;
 use crate::sm::warp::LAYOUT;
 
 /// What a block does to a warp.
@@ -41,28 +40,6 @@ pub(super) struct Planned {
     pub(super) at: usize,
 }
 
-/// What precedes and follows the computations of a block.
-#[derive(Debug)]
-pub(super) struct Frames<'g> {
-    /// The slot of its first instruction.
-    pub(super) slot: usize,
-    /// Numbers of instructions and of those without a guard, below 128.
-    pub(super) length: usize,
-    pub(super) unguarded: u64,
-    pub(super) groups: &'g [Group],
-    pub(super) stores: &'g [Store],
-    pub(super) branch: Option<Branch>,
-}
-
-/// The branch after a block.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Branch {
-    /// The predicate that a guard reads, whether inverted, and whether it is a uniform one.
-    pub(super) guard: Option<(u8, bool, bool)>,
-    /// The slot that it leads to.
-    pub(super) target: usize,
-}
-
 /// Emits the code of a block, with or without lanes that the path does not have. `None` if it needs too much room.
 ///
 /// The code jumps to that of the next block as long as all lanes go the same way; it returns where there is no block,
@@ -71,7 +48,7 @@ pub(super) fn emit(
     assembler: &mut Assembler,
     graph: &Graph,
     effects: &[Planned],
-    frames: &Frames,
+    links: &Links,
     masked: bool,
 ) -> Option<()> {
     let mut live = vec![false; graph.len()];
@@ -105,7 +82,7 @@ pub(super) fn emit(
         now: 0,
         exits: Vec::new(),
     };
-    emitter.begin(frames);
+    emitter.begin(links);
     let start = emitter.assembler.here();
     emitter.begin_lanes();
     let mut left = effects.iter().enumerate().peekable();
@@ -131,7 +108,7 @@ pub(super) fn emit(
             emitter.assembler.general(&[0x89], RAX, Place::at(RDX, LAYOUT.uniform + at), false);
         }
     }
-    emitter.end(frames);
+    emitter.end(links);
     Some(())
 }
 
@@ -187,8 +164,8 @@ const TIMES: usize = 1 << 12;
 /// The vector register of the lanes that the path does not have.
 const REST: Vector = 15;
 
-struct Emitter<'a> {
-    assembler: &'a mut Assembler,
+pub(super) struct Emitter<'a> {
+    pub(super) assembler: &'a mut Assembler,
     graph: &'a Graph,
     /// When each node is needed, latest first. Operands of a node are needed at [`TIMES`] its index, and values of
     /// effects later.
@@ -201,10 +178,10 @@ struct Emitter<'a> {
     /// Registers that must not be given up.
     pinned: u16,
     spills: usize,
-    masked: bool,
+    pub(super) masked: bool,
     now: usize,
     /// Jumps to where the code returns, and the slot where execution goes on.
-    exits: Vec<(Jump, usize)>,
+    pub(super) exits: Vec<(Jump, usize)>,
 }
 
 const LOAD: Opcode = Opcode(1, 2, 0x6f);
@@ -214,145 +191,6 @@ const BLEND: Opcode = Opcode(3, 1, 0x4a);
 const SIGNS: Opcode = Opcode(1, 0, 0x50);
 
 impl Emitter<'_> {
-    /// Emits the start of the function, whose only argument is the frame.
-    fn begin(&mut self, frames: &Frames) {
-        let left = Place::at(RDI, offset_of!(Frame, left));
-        // CAST: below 128, here and below.
-        let length = Some(frames.length as u8);
-        self.assembler.general_with(&[0x83], 7, left, false, length);
-        self.leave_if(Condition::Below, frames.slot);
-        if !frames.groups.is_empty() {
-            self.call(offset_of!(Frame, find), frames.groups);
-            // test al, al
-            self.assembler.bytes(&[0x84, 0xc0]);
-            self.leave_if(Condition::Equal, frames.slot);
-        }
-        self.assembler.general_with(&[0x83], 5, left, false, length);
-        let unguarded = Place::at(RDI, offset_of!(Frame, unguarded));
-        self.assembler.general_with(&[0x83], 0, unguarded, false, Some(frames.unguarded as u8));
-        self.assembler.general(&[0x8b], RDX, Place::at(RDI, offset_of!(Frame, warp)), true);
-        self.assembler.general(&[0x8b], RSI, Place::at(RDX, LAYOUT.registers), true);
-        self.assembler.general(&[0x8b], R10, Place::at(RDI, offset_of!(Frame, lanes)), true);
-        // The number of eight lanes, and their offset in a row.
-        self.assembler.general(&[0x31], RCX, RCX.into(), false);
-        self.assembler.general(&[0x31], R9, R9.into(), false);
-    }
-
-    /// Emits a word of 32 bits.
-    fn word(&mut self, value: usize) {
-        // CAST: slots and small numbers.
-        self.assembler.bytes(&(value as u32).to_le_bytes());
-    }
-
-    /// Returns on a condition; execution goes on at a slot.
-    fn leave_if(&mut self, condition: Condition, slot: usize) {
-        let jump = self.assembler.jump_if(condition);
-        self.exits.push((jump, slot));
-    }
-
-    /// Calls a function of the frame with the frame, a pointer and a length.
-    fn call<T>(&mut self, function: usize, items: &[T]) {
-        // push rdi; mov rsi, items; mov edx, count; call; pop rdi
-        self.assembler.bytes(&[0x57, 0x48, 0xbe]);
-        self.assembler.bytes(&items.as_ptr().expose_provenance().to_le_bytes());
-        self.assembler.bytes(&[0xba]);
-        self.word(items.len());
-        self.assembler.general_with(&[0xff], 2, Place::at(RDI, function), false, None);
-        self.assembler.bytes(&[0x5f]);
-    }
-
-    /// Emits what follows the computations.
-    fn end(&mut self, frames: &Frames) {
-        if !frames.stores.is_empty() {
-            self.call(offset_of!(Frame, commit), frames.stores);
-            self.assembler.general(&[0x8b], RDX, Place::at(RDI, offset_of!(Frame, warp)), true);
-        }
-        let after = frames.slot + frames.length;
-        if let Some(Branch { guard, target }) = frames.branch {
-            let left = Place::at(RDI, offset_of!(Frame, left));
-            let mask = Place::at(RDI, offset_of!(Frame, mask));
-            self.assembler.general_with(&[0x83], 7, left, false, Some(1));
-            self.leave_if(Condition::Below, after);
-            match guard {
-                None => self.assembler.general(&[0x8b], RAX, mask, false),
-                Some((index, not, true)) => {
-                    // The bit of the predicate, as a mask.
-                    self.assembler.general(
-                        &[0x0f, 0xb6],
-                        RAX,
-                        Place::at(RDX, LAYOUT.uniform_predicates),
-                        false,
-                    );
-                    self.assembler.general_with(&[0xc1], 5, RAX.into(), false, Some(index));
-                    self.assembler.general_with(&[0x83], 4, RAX.into(), false, Some(1));
-                    // neg, or dec
-                    if not {
-                        self.assembler.general_with(&[0xff], 1, RAX.into(), false, None);
-                    } else {
-                        self.assembler.general_with(&[0xf7], 3, RAX.into(), false, None);
-                    }
-                    self.assembler.general(&[0x23], RAX, mask, false);
-                }
-                Some((index, not, false)) => {
-                    let predicate = Place::at(RDX, LAYOUT.predicates + 4 * usize::from(index));
-                    self.assembler.general(&[0x8b], RAX, predicate, false);
-                    if not {
-                        self.assembler.general_with(&[0xf7], 2, RAX.into(), false, None);
-                    }
-                    self.assembler.general(&[0x23], RAX, mask, false);
-                }
-            }
-            self.assembler.general(&[0x3b], RAX, mask, false);
-            let apart = self.assembler.jump_if(Condition::Different);
-            for at in 0..2 {
-                let stop = Place::at(RDI, offset_of!(Frame, stops) + 4 * at);
-                self.assembler.general_with(&[0x81], 7, stop, false, None);
-                self.word(target);
-                self.leave_if(Condition::Equal, after);
-            }
-            // popcnt eax, eax
-            self.assembler.bytes(&[0xf3]);
-            self.assembler.general(&[0x0f, 0xb8], RAX, RAX.into(), false);
-            self.assembler.general(&[0x01], RAX, Place::at(RDI, offset_of!(Frame, counted)), false);
-            self.assembler.general_with(&[0x83], 5, left, false, Some(1));
-            self.go_on(target);
-            self.assembler.land(apart);
-            self.assembler.general(&[0x85], RAX, RAX.into(), false);
-            self.leave_if(Condition::Different, after);
-            self.assembler.general_with(&[0x83], 5, left, false, Some(1));
-            self.go_on(after + 1);
-        } else {
-            self.go_on(after);
-        }
-        for (jump, slot) in core::mem::take(&mut self.exits) {
-            self.assembler.land(jump);
-            self.leave(slot);
-        }
-    }
-
-    /// Jumps to the block at a slot; returns if there is none.
-    fn go_on(&mut self, slot: usize) {
-        if slot < 256 {
-            let entry = 16 * slot + 8 * usize::from(self.masked);
-            self.assembler.general(&[0x8b], RAX, Place::at(RDI, offset_of!(Frame, entries)), true);
-            self.assembler.general(&[0x8b], RAX, Place::at(RAX, entry), true);
-            self.assembler.general(&[0x85], RAX, RAX.into(), true);
-            let none = self.assembler.jump_if(Condition::Equal);
-            // jmp rax
-            self.assembler.general_with(&[0xff], 4, RAX.into(), false, None);
-            self.assembler.land(none);
-        }
-        self.leave(slot);
-    }
-
-    /// Returns; execution goes on at a slot.
-    fn leave(&mut self, slot: usize) {
-        self.assembler.general_with(&[0xc7], 0, Place::at(RDI, offset_of!(Frame, slot)), false, None);
-        self.word(slot);
-        // vzeroupper, ret
-        self.assembler.bytes(&[0xc5, 0xf8, 0x77, 0xc3]);
-    }
-
     /// Emits what precedes the computation of eight lanes.
     fn begin_lanes(&mut self) {
         if self.masked {
