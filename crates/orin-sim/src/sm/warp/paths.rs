@@ -108,14 +108,6 @@ impl Warp {
         }
     }
 
-    /// Counts instructions of the running path against its turn, which does not end with them.
-    #[inline(always)]
-    pub(crate) fn spend(&mut self, count: u32) {
-        if self.diverged() {
-            self.turn -= count;
-        }
-    }
-
     /// Corrects [`Warp::begin_run`]: `executed` instructions were executed instead of `count`.
     #[inline(always)]
     pub(crate) fn correct_run(&mut self, count: usize, executed: usize) {

@@ -14,8 +14,7 @@ pub(super) enum Block {}
 pub(super) struct Executed {
     pub(super) instructions: usize,
     pub(super) lanes: u64,
-    pub(super) pc: Option<u64>,
-    pub(super) after_parting: Option<u32>,
+    pub(super) slot: usize,
 }
 
 /// The operands of a block.
@@ -73,7 +72,7 @@ impl Block {
         _m: &mut Machine,
         _frame: &mut Frame,
         _entries: &[[usize; 2]],
-        _fuel: usize,
+        _budget: usize,
     ) -> Option<Executed> {
         match *self {}
     }

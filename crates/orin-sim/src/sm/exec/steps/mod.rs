@@ -30,6 +30,7 @@ use std::sync::Arc;
 use sass::{Instruction, Predicate};
 
 use super::{Context, Spent, Trap, place};
+use crate::mmu::PAGE_BYTES;
 use crate::sm::constants::Constants;
 use crate::sm::program::{Program, Slot};
 use crate::sm::warp::{Row, Warp};
@@ -283,8 +284,8 @@ pub(super) fn advance(
         return Ok(false);
     };
     // CAST: bounded.
-    let fuel = fuel.min(1 << 24) as usize;
-    let count = warp.permitted(fuel).min(steps.len());
+    let budget = warp.permitted(fuel.min(1 << 24) as usize);
+    let count = budget.min(steps.len());
     if count == 0 {
         return Ok(false);
     }
@@ -296,29 +297,23 @@ pub(super) fn advance(
     let mut at = 0;
     while at < count {
         let step = &steps[at];
-        if step.block != 0 {
-            let block = &blocks[usize::from(step.block) - 1];
-            // Only what was executed is counted while the block runs.
-            machine.warp.correct_run(count, at + 1);
+        if step.block != 0
+            && let block = &blocks[usize::from(step.block) - 1]
             // SAFETY: the processor has the features of handlers, and blocks that do not fit are not used.
-            let done = unsafe { block.execute(&mut machine, frame, entries, fuel - at) };
-            if let Some(done) = done {
-                spent.lane += done.lanes;
-                let before = at;
-                at += done.instructions;
-                let next = done.pc.unwrap_or(machine.warp.path.pc);
-                if alone || done.after_parting.is_some() || next != pc + 16 * at as u64 {
-                    // The code has gone through a branch.
-                    spent.warp += at as u64;
-                    machine.warp.path.pc = next;
-                    // CAST: at most the fuel.
-                    machine.warp.spend(done.after_parting.unwrap_or((at - before) as u32));
-                    return Ok(true);
-                }
-                machine.warp.correct_run(before + 1, count);
-                continue;
+            && let Some(done) = unsafe { block.execute(&mut machine, frame, entries, budget - at) }
+        {
+            spent.lane += done.lanes;
+            at += done.instructions;
+            let next = pc - pc % PAGE_BYTES + 16 * done.slot as u64;
+            if alone || next != pc + 16 * at as u64 {
+                // The code has gone through a branch.
+                spent.warp += at as u64;
+                warp.correct_run(count, at);
+                warp.path.pc = next;
+                warp.tick();
+                return Ok(true);
             }
-            machine.warp.correct_run(at + 1, count);
+            continue;
         }
         machine.at = at;
         at += 1;

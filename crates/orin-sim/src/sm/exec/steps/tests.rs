@@ -412,8 +412,7 @@ proptest! {
                     let executed = unsafe { block.execute(&mut m, &mut frame, &entries, block.length()) };
                     let executed = executed.ok_or_else(|| "steps".to_owned())?;
                     assert_eq!(executed.lanes, lanes);
-                    assert_eq!(executed.instructions, block.length());
-                    assert_eq!(executed.pc, Some(16 * (at + block.length()) as u64));
+                    assert_eq!((executed.instructions, executed.slot), (block.length(), at + block.length()));
                     Ok(())
                 });
                 if found.0.is_ok() {

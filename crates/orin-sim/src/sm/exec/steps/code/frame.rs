@@ -3,7 +3,6 @@
 use core::ffi::c_void;
 
 use super::loads::{Group, find};
-use super::paths::part;
 use super::stores::{Found, Store, commit};
 use crate::sm::constants::Constants;
 use crate::sm::exec::steps::eight::{LANES, Part, ROUNDING};
@@ -14,9 +13,6 @@ pub(super) const WORDS: usize = 64;
 
 /// No slot of a page.
 pub(super) const NO_STOP: u32 = u32::MAX;
-
-/// Instead of a slot: the path that runs is on another page, or none runs.
-pub(super) const ELSEWHERE: u32 = u32::MAX - 1;
 
 /// Groups of stores that a block may have.
 pub(super) const STORES: usize = 4;
@@ -46,8 +42,6 @@ pub(in crate::sm) struct Frame {
     /// The [`Machine`](crate::sm::exec::steps::Machine) for [`Group::find`], and the function that calls it.
     pub(super) machine: *mut c_void,
     pub(super) find: unsafe extern "sysv64" fn(*mut Frame, *const Group, usize) -> bool,
-    /// The function that parts lanes at a branch.
-    pub(super) part: unsafe extern "sysv64" fn(*mut Frame, u32, u32, u32) -> usize,
     /// The function that executes the stores of a block.
     pub(super) commit: unsafe extern "sysv64" fn(*mut Frame, *const Store, usize),
     /// The functions of the page's blocks by slot, for paths with all lanes and for any path; 0 for none.
@@ -60,16 +54,8 @@ pub(in crate::sm) struct Frame {
     pub(super) banks: [*const u8; 8],
     /// Lanes of the path.
     pub(super) mask: u32,
-    /// Instructions that the running path may still execute, and those that it could when it began to run.
+    /// Instructions that may still be executed.
     pub(super) left: u32,
-    pub(super) granted: u32,
-    /// Instructions that all paths of the warp could execute at the start, or at the last parting of lanes.
-    pub(super) fuel: u32,
-    /// Whether lanes have parted since the start.
-    pub(super) parted: bool,
-    /// Instructions and lanes of those that were executed before the last parting.
-    pub(super) instructions: u64,
-    pub(super) lane_instructions: u64,
     /// The slot of the next instruction.
     pub(super) slot: u32,
     /// Slots to which branches must be left to the warp, because paths wait there.
@@ -99,18 +85,12 @@ impl Frame {
             machine: core::ptr::null_mut(),
             find,
             commit,
-            part,
             entries: core::ptr::null(),
             lanes: LANES.as_ptr(),
             rounding: ROUNDING.as_ptr(),
             banks: [core::ptr::null(); 8],
             mask: 0,
             left: 0,
-            granted: 0,
-            fuel: 0,
-            parted: false,
-            instructions: 0,
-            lane_instructions: 0,
             slot: 0,
             stops: [NO_STOP; 2],
             unguarded: 0,

@@ -79,24 +79,6 @@ impl Emitter<'_> {
         self.assembler.bytes(&[0x5f]);
     }
 
-    /// Parts the lanes of RAX from the others.
-    fn part(&mut self, target: usize, next: usize) {
-        // push rdi; mov esi, eax; mov edx, target; mov ecx, next; call; pop rdi
-        self.assembler.bytes(&[0x57, 0x89, 0xc6, 0xba]);
-        self.word(target);
-        self.assembler.bytes(&[0xb9]);
-        self.word(next);
-        self.assembler.general_with(&[0xff], 2, Place::at(RDI, offset_of!(Frame, part)), false, None);
-        self.assembler.bytes(&[0x5f]);
-        self.assembler.general(&[0x85], RAX, RAX.into(), true);
-        let none = self.assembler.jump_if(Condition::Equal);
-        // jmp rax
-        self.assembler.general_with(&[0xff], 4, RAX.into(), false, None);
-        self.assembler.land(none);
-        // vzeroupper, ret
-        self.assembler.bytes(&[0xc5, 0xf8, 0x77, 0xc3]);
-    }
-
     /// Emits what follows the computations.
     pub(super) fn end(&mut self, links: &Links) {
         if !links.stores.is_empty() {
@@ -154,11 +136,9 @@ impl Emitter<'_> {
             self.go_on(target);
             self.assembler.land(apart);
             self.assembler.general(&[0x85], RAX, RAX.into(), false);
-            let parts = self.assembler.jump_if(Condition::Different);
+            self.leave_if(Condition::Different, after);
             self.assembler.general_with(&[0x83], 5, left, false, Some(1));
             self.go_on(after + 1);
-            self.assembler.land(parts);
-            self.part(target, after + 1);
         } else {
             self.go_on(after);
         }

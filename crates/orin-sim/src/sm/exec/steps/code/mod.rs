@@ -5,9 +5,8 @@
 //! the next eight do, with intermediate values in vector registers. Besides memory, a block only touches the
 //! registers, predicates and barriers of its warp, and reads constants and special registers.
 //!
-//! A block may end with a branch. As long as there is fuel, the code of a block jumps to that of the next one, through
-//! a table that each thread has for each page: loops remain in the code. Where lanes part, it goes on with the path
-//! that runs first.
+//! A block may end with a branch. As long as all lanes of the path go the same way and there is fuel, the code of a
+//! block jumps to that of the next one, through a table that each thread has for each page: loops remain in the code.
 
 mod assembler;
 mod build;
@@ -18,7 +17,6 @@ mod links;
 #[allow(clippy::needless_range_loop, reason = "as for arithmetic")]
 mod loads;
 mod memory;
-mod paths;
 #[allow(clippy::needless_range_loop, reason = "as for arithmetic")]
 mod stores;
 
@@ -33,8 +31,8 @@ use crate::sm::constants::Constants;
 use crate::sm::program::Slot;
 use assembler::Assembler;
 use build::Builder;
-use frame::ELSEWHERE;
 pub(in crate::sm) use frame::Frame;
+use frame::NO_STOP;
 use graph::Graph;
 use links::Links;
 use loads::Group;
@@ -68,10 +66,8 @@ pub(super) struct Executed {
     pub(super) instructions: usize,
     /// Number of their lanes.
     pub(super) lanes: u64,
-    /// The address of the next instruction; `None` if the path has it already.
-    pub(super) pc: Option<u64>,
-    /// If lanes have parted, the number of instructions since then. Those before are counted.
-    pub(super) after_parting: Option<u32>,
+    /// The slot of the next instruction.
+    pub(super) slot: usize,
 }
 
 impl Block {
@@ -90,8 +86,8 @@ impl Block {
         self.functions.map(|function| function as usize)
     }
 
-    /// Executes the block and those after it, with fuel for `fuel` instructions. `None` if its steps must be executed
-    /// one by one.
+    /// Executes the block and those after it, at most `budget` instructions. `None` if its steps must be executed one
+    /// by one.
     ///
     /// # Safety
     ///
@@ -103,28 +99,37 @@ impl Block {
         m: &mut Machine,
         frame: &mut Frame,
         entries: &[[usize; 2]],
-        fuel: usize,
+        budget: usize,
     ) -> Option<Executed> {
         debug_assert_eq!(entries.len(), 256, "an entry for each slot of a page");
-        let page = m.pc / PAGE_BYTES;
+        let (mask, page) = (m.warp.path.mask, m.pc / PAGE_BYTES);
         // CAST: a phase is shorter.
-        frame.grant(m.warp, page, self.length, fuel as u32);
-        (frame.parted, frame.instructions, frame.lane_instructions) = (false, 0, 0);
+        let mut budget = budget as u32;
+        if m.warp.diverged() {
+            frame.stops = [NO_STOP; 2];
+            let mut stops = m.warp.ready_elsewhere().filter(|pc| pc / PAGE_BYTES == page);
+            for stop in &mut frame.stops {
+                // CAST: below 256.
+                *stop = stops.next().map_or(NO_STOP, |pc| (pc % PAGE_BYTES / 16) as u32);
+            }
+            if stops.next().is_some() {
+                budget = budget.min(self.length as u32);
+            }
+        }
+        (frame.mask, frame.counted, frame.unguarded, frame.left) = (mask, 0, 0, budget);
         (frame.warp, frame.block) = (&raw mut *m.warp, &raw const m.context.block);
         (frame.machine, frame.entries) = ((&raw mut *m).cast(), entries.as_ptr());
-        let function = self.functions[usize::from(frame.mask != !0)];
+        let function = self.functions[usize::from(mask != !0)];
         // SAFETY: the code was generated from validated instructions. It accesses the frame, the registers below the
         // launch's number and the other state of the warp, constants within the sizes in `banks`, and words that `find`
         // has found accessible.
         unsafe { function(frame) };
-        let last = frame.granted - frame.left;
-        frame.settle();
-        (frame.instructions != 0).then(|| Executed {
-            // CAST: at most the fuel.
-            instructions: frame.instructions as usize,
-            lanes: frame.lane_instructions,
-            pc: (frame.slot != ELSEWHERE).then(|| page * PAGE_BYTES + 16 * u64::from(frame.slot)),
-            after_parting: frame.parted.then_some(last),
+        let executed = budget - frame.left;
+        frame.stops = [NO_STOP; 2];
+        (executed != 0).then(|| Executed {
+            instructions: executed as usize,
+            lanes: u64::from(frame.unguarded) * u64::from(mask.count_ones()) + u64::from(frame.counted),
+            slot: frame.slot as usize,
         })
     }
 }
