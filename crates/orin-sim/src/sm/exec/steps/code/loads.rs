@@ -374,13 +374,16 @@ impl Group {
         for load in &self.loads {
             // CAST: below the span.
             let from = pointer.wrapping_add((load.offset - self.least) as usize);
-            let count = usize::from(load.format.words());
-            frame.use_rows(load.first, count);
-            for lane in 0..32 {
-                // SAFETY: `pointer` has found the words of all lanes accessible and aligned.
-                let words = unsafe { load.read(from.wrapping_add((at[lane] - lowest) as usize)) };
-                for step in 0..count {
-                    frame.rows[load.first + step][lane] = words[step];
+            frame.use_rows(load.first, load.format.words().into());
+            let rows = &mut frame.rows[load.first..];
+            // SAFETY: `pointer` has found the words of all lanes accessible and aligned.
+            unsafe {
+                match load.format.bytes {
+                    1 => load.gather::<1>(rows, from, &at, lowest),
+                    2 => load.gather::<2>(rows, from, &at, lowest),
+                    4 => load.gather::<4>(rows, from, &at, lowest),
+                    8 => load.gather::<8>(rows, from, &at, lowest),
+                    _ => load.gather::<16>(rows, from, &at, lowest),
                 }
             }
         }
@@ -389,6 +392,23 @@ impl Group {
 }
 
 impl Load {
+    /// Reads the words of all lanes, of `BYTES` bytes each, from their places above the lowest.
+    ///
+    /// # Safety
+    ///
+    /// As [`Load::read`], for each lane.
+    #[inline(always)]
+    unsafe fn gather<const BYTES: u32>(self, rows: &mut [Row], from: *const u8, at: &Row, lowest: u32) {
+        let sized = Self { format: Format { bytes: BYTES, ..self.format }, ..self };
+        for lane in 0..32 {
+            // SAFETY: as the caller guarantees.
+            let words = unsafe { sized.read(from.wrapping_add((at[lane] - lowest) as usize)) };
+            for step in 0..BYTES.div_ceil(4) as usize {
+                rows[step][lane] = words[step];
+            }
+        }
+    }
+
     /// Reads the words of one lane.
     ///
     /// # Safety
