@@ -74,15 +74,19 @@ const NEWEST_KERNEL: &[&str] = &[
 ];
 const NEWEST_BRING_UP: &[&str] = &["ORIN_SIM_KERNEL=r39.2", BUILT, "programs", "--", "bring_up"];
 
-/// In order of cost: cheap checks fail first. The tests are those of the README's command; the lints compile the
-/// benchmarks. The main job is a program that the tests have built: an optimised build takes minutes more and checks
-/// nothing new. Scripts install what cargo does not.
+/// In order of cost: cheap checks fail first. The tests are those of the README's command, with the default features;
+/// the lints compile all features, as the documentation does, and the benchmarks. The main job is a program that the
+/// tests have built: an optimised build takes minutes more and checks nothing new. Scripts install what cargo does not.
 const STEPS: &[Step] = &[
     (Group::Host, "format", &["fmt", "--all", "--check"]),
     (Group::Host, "line width, panics and examples", &["xtask", "check-source"]),
     (Group::Host, "import circles", &["xtask", "import-graph"]),
     (Group::Host, "generated command tables", &["xtask", "gen-classes", "--check"]),
-    (Group::Host, "lints", &["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    (
+        Group::Host,
+        "lints",
+        &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"],
+    ),
     (Group::Host, "tests", &[TESTS]),
     (Group::Host, "stack and suites on the newest kernel", NEWEST_KERNEL),
     (Group::Host, "bring-up on the newest kernel", NEWEST_BRING_UP),
