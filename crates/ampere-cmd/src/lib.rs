@@ -12,7 +12,8 @@
 //! | method data | [`Method::encode`] of the types in [`compute_c7c0`] and so on | [`Method::decode`] |
 //! | launch descriptor | [`qmd::Qmd::set`], in GPU memory [`qmd::Patch`] | [`qmd::Qmd::get`] |
 //!
-//! [`tensor_map`] encodes the arrays that kernels of a Hopper GPU copy box by box.
+//! [`tensor_map`] encodes the arrays that kernels of a Hopper GPU copy box by box, [`texture`] what kernels look up by
+//! coordinates.
 //!
 //! [`method::class`] returns the table of a class by number, for code that learns methods at run time. [`dump`] formats
 //! words as text with these tables.
@@ -74,6 +75,7 @@
 //!   [`compute_cbc0`], [`copy_c7b5`], [`copy_c8b5`], [`host_c56f`], [`host_c76f`], [`host_c86f`], [`usermode_c361`],
 //!   [`usermode_c461`], [`usermode_c561`], [`usermode_c661`].
 //! - Launch descriptors: [`Qmd`], [`QmdV3_0`], other layouts and patches in [`qmd`].
+//! - Texture headers and samplers: [`texture`]; tensor maps: [`tensor_map`].
 //! - Ring entries: [`gpfifo`]. Addresses in two words: [`words`].
 //! - Failures: [`Error`], [`FieldError`], [`Full`] in [`error`].
 #![no_std]
@@ -92,6 +94,7 @@ pub mod qmd;
 mod sm_layout;
 mod table;
 pub mod tensor_map;
+pub mod texture;
 pub mod words;
 
 pub use error::{Error, FieldError, Full};

@@ -8,3 +8,4 @@ mod no_allocation;
 mod roundtrip;
 mod support;
 mod tables;
+mod texture;

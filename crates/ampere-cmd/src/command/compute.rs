@@ -5,7 +5,8 @@ use crate::compute_c7c0::{
     InvalidateShaderCachesNoWfi, InvalidateSkedCaches, LaunchDma, LaunchDmaCompletionType,
     LaunchDmaDstMemoryLayout, LineLengthIn, SendPcasA, SendSignalingPcas2B, SetShaderLocalMemoryA,
     SetShaderLocalMemoryNonThrottledA, SetShaderLocalMemoryNonThrottledB, SetShaderLocalMemoryNonThrottledC,
-    SetShaderLocalMemoryWindowA, SetShaderSharedMemoryWindowA,
+    SetShaderLocalMemoryWindowA, SetShaderSharedMemoryWindowA, SetTexHeaderPoolA, SetTexHeaderPoolB,
+    SetTexHeaderPoolC, SetTexSamplerPoolA, SetTexSamplerPoolB, SetTexSamplerPoolC,
 };
 use crate::error::Error;
 use crate::method::Method;
@@ -113,6 +114,40 @@ impl<S: Sink> Encoder<S> {
             SetShaderLocalMemoryNonThrottledC { max_sm_count },
         );
         self.sequence(Subchannel::COMPUTE, &size)
+    }
+
+    /// Sets the table of texture headers: [`Header`](crate::texture::Header)s of 32 bytes, of which kernels may name
+    /// those up to number `last`. 4 words.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Misaligned`], [`Error::AddressTooHigh`], [`Error::Field`] for a number that does not fit 22 bits, or
+    /// [`Error::Full`].
+    pub fn texture_headers(&mut self, va: u64, last: u32) -> Result<(), Error> {
+        check_va("table of texture headers", va, crate::texture::BYTES, self.target().engine_va_bits())?;
+        let [offset_upper, offset_lower] = upper_lower(va);
+        let table = (
+            SetTexHeaderPoolA { offset_upper },
+            SetTexHeaderPoolB { offset_lower },
+            SetTexHeaderPoolC { maximum_index: last },
+        );
+        self.sequence(Subchannel::COMPUTE, &table)
+    }
+
+    /// Sets the table of [`Sampler`](crate::texture::Sampler)s, as [`Encoder::texture_headers`]. 4 words.
+    ///
+    /// # Errors
+    ///
+    /// As [`Encoder::texture_headers`], for 20 bits.
+    pub fn texture_samplers(&mut self, va: u64, last: u32) -> Result<(), Error> {
+        check_va("table of samplers", va, crate::texture::BYTES, self.target().engine_va_bits())?;
+        let [offset_upper, offset_lower] = upper_lower(va);
+        let table = (
+            SetTexSamplerPoolA { offset_upper },
+            SetTexSamplerPoolB { offset_lower },
+            SetTexSamplerPoolC { maximum_index: last },
+        );
+        self.sequence(Subchannel::COMPUTE, &table)
     }
 
     /// Invalidates the SMs' caches of instructions, global data and constants, without waiting for idle. Required
