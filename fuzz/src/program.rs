@@ -68,6 +68,7 @@ pub(crate) fn run(data: &[u8]) -> BTreeSet<u64> {
         shared_window: 0xfe << 32,
         local_window: 0xff << 32,
         sm_count: 2,
+        textures: orin_sim::sm::Tables::default(),
     };
     let coverage = Coverage::new();
     // An eighth is neither counted, checked nor profiled, so that both tiers execute it.

@@ -93,6 +93,7 @@ impl Bench {
             shared_window: 0xfe << 32,
             local_window: 0xff << 32,
             sm_count: 16,
+            textures: orin_sim::sm::Tables::default(),
         };
         Self { space, launch }
     }

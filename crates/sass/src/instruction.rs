@@ -279,9 +279,22 @@ impl Instruction {
         if elsewhere || self.d == RZ { (RZ, 0) } else { (self.d, width) }
     }
 
+    /// Returns the second group of general registers that a texture instruction writes, as [`Instruction::written`];
+    /// none for other instructions.
+    pub fn written_too(&self) -> (u8, u8) {
+        let width = if self.row.writes_upper() { self.sizes().map_or(0, |sizes| sizes[3]) } else { 0 };
+        match self.c {
+            Source::Register(number) if number != RZ && width > 0 => (number, width),
+            _ => (RZ, 0),
+        }
+    }
+
     /// Returns the general registers that the instruction reads, as [`Instruction::written`]: A, B, C and one more.
     pub fn read(&self) -> [(u8, u8); 4] {
         let [_, a, mut b, mut c] = self.sizes().unwrap_or_default();
+        if self.row.writes_upper() {
+            c = 0;
+        }
         if self.op == Op::Shfl {
             (b, c) = (u8::from(matches!(self.form, 1 | 2)), u8::from(matches!(self.form, 1 | 4)));
         }

@@ -334,6 +334,24 @@ operations! {
         /// B2R: result of a barrier's reduction.
         B2r,
     }
+    "texture" {
+        /// TEX: lookup at coordinates.
+        Tex,
+        /// TLD: texel by its numbers.
+        Tld,
+        /// TLD4: one component of the four texels of a filter.
+        Tld4,
+        /// TXD: lookup with derivatives.
+        Txd,
+        /// TXQ: property of a texture.
+        Txq,
+        /// SULD: load from a surface.
+        Suld,
+        /// SUST: store to a surface.
+        Sust,
+        /// SURED: atomic on a surface, without result.
+        Sured,
+    }
     "other" {
         /// Hints, fences and cache control: no effect in coherent, in-order memory.
         Nothing,

@@ -356,6 +356,11 @@ impl Row {
         Self { sized: Some(sized), ..self }
     }
 
+    /// Returns whether the register above the slot is a second destination.
+    pub(crate) const fn writes_upper(&self) -> bool {
+        matches!(self.op, Op::Tex | Op::Tld | Op::Tld4 | Op::Txd | Op::Txq)
+    }
+
     /// Returns whether the instruction belongs to the uniform datapath.
     #[inline]
     pub const fn is_uniform(&self) -> bool {

@@ -120,7 +120,8 @@ fn follow(view: &View, pc: u64, register: u8, steps: u32, left: &mut u32) -> Fat
             // Where the code continues is not known.
             Op::Jmp | Op::Jmx | Op::Brx | Op::Brxu | Op::Ret => return Fate::Used,
             Op::Call | Op::CallAbsolute | Op::CallRegister | Op::CallAbsoluteRegister => return Fate::Used,
-            _ if always && overlaps(i.written(), register) => {}
+            _ if always
+                && [i.written(), i.written_too()].into_iter().any(|group| overlaps(group, register)) => {}
             _ => open.push(at + 16),
         }
     }

@@ -91,7 +91,6 @@ pub(super) fn neighbours(view: &View, pc: u64) -> [bool; 2] {
             loads.push(place);
             own = own.or((at == pc).then_some(place));
         }
-        let (first, count) = i.written();
         let result = match (i.op, i.b, i.c) {
             (Op::Mov, Source::Register(from), _) => values[usize::from(from)],
             // CAST: a signed operand.
@@ -100,8 +99,10 @@ pub(super) fn neighbours(view: &View, pc: u64) -> [bool; 2] {
             }
             _ => (at, 0),
         };
-        for register in first..first.saturating_add(count) {
-            values[usize::from(register)] = result;
+        for (first, count) in [i.written(), i.written_too()] {
+            for register in first..first.saturating_add(count) {
+                values[usize::from(register)] = result;
+            }
         }
         at += 16;
     }

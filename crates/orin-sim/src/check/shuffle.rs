@@ -76,6 +76,7 @@ impl Undefined {
         }
         if i.op != Op::Shfl {
             self.overwrite(site.warp, i.written(), active);
+            self.overwrite(site.warp, i.written_too(), active);
         }
         self.0.extend(copied);
     }

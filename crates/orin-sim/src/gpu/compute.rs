@@ -29,7 +29,7 @@ use crate::gpu::sked::{Scheduling, Sked};
 use crate::gpu::{Activity, ChannelFault, Effects};
 use crate::mmu::View;
 use crate::quirks::Quirks;
-use crate::sm::Sms;
+use crate::sm::{Sms, Table, Tables};
 
 /// Name prefixes of methods whose effect is not modelled.
 const UNMODELLED: &[&str] = &[
@@ -275,6 +275,28 @@ impl Compute {
                 shadow.get::<class::SetShaderLocalMemoryNonThrottledB>().size_lower,
             ),
             sm_count: self.sms.count(),
+            textures: self.textures(),
+        }
+    }
+
+    /// The tables of texture headers and samplers, if the channel has set them.
+    fn textures(&self) -> Tables {
+        let shadow = &self.shadow;
+        let table = |upper, lower, last| {
+            let va = join(upper, lower);
+            (va != 0).then_some(Table { va, last })
+        };
+        Tables {
+            headers: table(
+                shadow.get::<class::SetTexHeaderPoolA>().offset_upper,
+                shadow.get::<class::SetTexHeaderPoolB>().offset_lower,
+                shadow.get::<class::SetTexHeaderPoolC>().maximum_index,
+            ),
+            samplers: table(
+                shadow.get::<class::SetTexSamplerPoolA>().offset_upper,
+                shadow.get::<class::SetTexSamplerPoolB>().offset_lower,
+                shadow.get::<class::SetTexSamplerPoolC>().maximum_index,
+            ),
         }
     }
 

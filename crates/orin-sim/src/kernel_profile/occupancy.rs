@@ -88,6 +88,7 @@ mod tests {
             shared_window: 0,
             local_window: 0,
             sm_count: 16,
+            textures: Default::default(),
         })
     }
 

@@ -56,6 +56,7 @@ use parking_lot::Mutex;
 /// #     shared_window: 0xfe << 32,
 /// #     local_window: 0xff << 32,
 /// #     sm_count: 16,
+/// #     textures: Default::default(),
 /// # };
 /// use orin_sim::sm::{Coverage, GridRun, SmOptions, Sms};
 ///

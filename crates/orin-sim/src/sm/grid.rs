@@ -63,6 +63,7 @@ enum Part {
 /// #     shared_window: 0xfe << 32,
 /// #     local_window: 0xff << 32,
 /// #     sm_count: 16,
+/// #     textures: Default::default(),
 /// # };
 /// use orin_sim::sm::{GridRun, Step};
 ///

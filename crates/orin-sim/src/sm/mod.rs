@@ -22,6 +22,7 @@ mod pool;
 mod port;
 mod program;
 mod space;
+mod texture;
 mod tier;
 mod warp;
 
@@ -35,6 +36,7 @@ pub use coverage::Coverage;
 pub use grid::GridRun;
 pub(crate) use grid::ctas_per_sm;
 pub(crate) use space::Space;
+pub use texture::{Table, Tables, TextureRefusal};
 pub use tier::Tier;
 pub(crate) use warp::{Row, Unmet, lanes};
 
@@ -93,6 +95,7 @@ pub struct SmOptions {
 /// #     shared_window: 0xfe << 32,
 /// #     local_window: 0xff << 32,
 /// #     sm_count: 16,
+/// #     textures: Default::default(),
 /// # };
 /// use orin_sim::sm::{GridRun, SmOptions, Sms};
 ///
@@ -187,6 +190,7 @@ pub struct ConstantBank {
 ///     shared_window: 0xfe << 32,
 ///     local_window: 0xff << 32,
 ///     sm_count: 16,
+///     textures: Default::default(),
 /// };
 /// assert_eq!(launch.grid.iter().product::<u32>(), 4);
 /// ```
@@ -216,6 +220,8 @@ pub struct Launch {
     pub local_window: u64,
     /// Number of SMs of the chip.
     pub sm_count: u32,
+    /// Tables of texture headers and samplers.
+    pub textures: Tables,
 }
 
 /// Cause of a fault that ended a grid.
@@ -273,6 +279,16 @@ pub enum SmFaultCause {
         /// The generic address.
         va: u64,
     },
+    /// A texture or surface that the kernel names cannot be used so.
+    #[error("{mnemonic} of the texture with handle {handle:#x}: {reason}")]
+    Texture {
+        /// The instruction.
+        mnemonic: &'static str,
+        /// The handle: numbers of header and sampler.
+        handle: u32,
+        /// Why not.
+        reason: TextureRefusal,
+    },
     /// The program counter is not a multiple of 16.
     #[error("misaligned program counter")]
     MisalignedPc,
@@ -309,6 +325,9 @@ impl SmFaultCause {
             Self::MisalignedAddress { .. } => 0xf,
             Self::InvalidAddressSpace { .. } => 0x10,
             Self::Mmu(_) => 0x20,
+            // As an address outside of its space; the parameter is wrong otherwise.
+            Self::Texture { reason: TextureRefusal::Outside, .. } => 0xe,
+            Self::Texture { .. } => 0xb,
             Self::Trap | Self::Deadlock(_) => 0,
         }
     }
@@ -341,6 +360,7 @@ impl SmFaultCause {
 /// #     shared_window: 0xfe << 32,
 /// #     local_window: 0xff << 32,
 /// #     sm_count: 16,
+/// #     textures: Default::default(),
 /// # };
 /// use orin_sim::sm::{GridRun, SmFaultCause};
 ///
@@ -390,6 +410,7 @@ pub struct SmFault {
 /// #     shared_window: 0xfe << 32,
 /// #     local_window: 0xff << 32,
 /// #     sm_count: 16,
+/// #     textures: Default::default(),
 /// # };
 /// use orin_sim::sm::GridRun;
 ///
@@ -435,6 +456,7 @@ pub struct GridStats {
 /// #     shared_window: 0xfe << 32,
 /// #     local_window: 0xff << 32,
 /// #     sm_count: 16,
+/// #     textures: Default::default(),
 /// # };
 /// use orin_sim::sm::{GridRun, Step};
 ///

@@ -3,6 +3,7 @@
 //! Addresses are translated through a snapshot of the address space taken when the grid starts. A small cache holds
 //! the mappings used last.
 
+use super::texture;
 use crate::check::Strength;
 use crate::mmu::{Access, MmuFault, Span, View};
 
@@ -18,6 +19,8 @@ pub(crate) struct Port {
     next: usize,
     /// Attributes of the current accesses; used by the order check only.
     strength: Strength,
+    /// Textures that the grid has named.
+    pub(super) textures: texture::Cache,
 }
 
 // SAFETY: the spans point into mappings that `view` keeps alive for the lifetime of the port. They are only used
@@ -27,7 +30,13 @@ unsafe impl Send for Port {}
 impl Port {
     /// Creates a port on `view`.
     pub(crate) fn new(view: View) -> Self {
-        Self { view, spans: Vec::with_capacity(KEPT), next: 0, strength: Strength::Weak }
+        Self {
+            view,
+            spans: Vec::with_capacity(KEPT),
+            next: 0,
+            strength: Strength::Weak,
+            textures: texture::Cache::default(),
+        }
     }
 
     /// Sets whether other agents may wait for the accesses that follow.

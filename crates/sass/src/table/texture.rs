@@ -1,12 +1,14 @@
-//! Textures, surfaces and the graphics pipeline. Nothing here is executed.
+//! Textures, surfaces and the graphics pipeline.
 
 use super::memory::{DATA, EVICTION, LOAD_ORDER, REDUCTION_OPERATION, STRONG_ORDER};
 use crate::field::*;
+use crate::instruction::{Instruction, Refusal, Sizes};
+use crate::op::Op;
 use crate::print::Printer;
 use crate::row::Layout::Own;
 use crate::row::Operand::{By, Hex, HexUnless, Named, Register, TargetIfKept};
 use crate::row::Part::{Always, One, Set};
-use crate::row::{A, D, Operand, Part, Row, f, named, printed};
+use crate::row::{A, D, Operand, Part, Row, f, named, row};
 
 const SCORED: Part = Set(SCORES, "SCR");
 /// A handle in a constant bank, or bindless.
@@ -74,83 +76,173 @@ const PLACE: Operand = By(&[], |p: &mut Printer<'_>| {
     p.push(format_args!("[{}]", p.register(A_REGISTER)));
 });
 
+/// Registers that the coordinates of dimensions take, with the number of the layer.
+const COORDINATES: [u8; 8] = [1, 2, 3, 3, 2, 3, 3, 4];
+/// Those of surfaces.
+const PLACES: [u8; 6] = [1, 1, 2, 2, 3, 3];
+
+/// Registers of a lookup: half of the results, the sources, the other half. Sources are the coordinates, the handle if
+/// it is in a register, and the level. With `SCR` the first two of three or four are in A, otherwise the coordinates.
+fn lookup_sizes(i: &Instruction, _: Sizes) -> Result<Sizes, Refusal> {
+    let found = i.bits(COMPONENTS).count_ones();
+    // CAST: at most 2.
+    let [first, second] = [found.min(2) as u8, found.saturating_sub(2) as u8];
+    let coordinates = COORDINATES[i.bits(DIMENSIONS) as usize];
+    let handle = u8::from(i.form == 1);
+    let level = u8::from(matches!(i.op, Op::Tex | Op::Tld) && i.bits(TEXTURE_LEVEL) == 3);
+    let [a, b] = match (i.op, i.bit(SCORES), coordinates + handle + level) {
+        (Op::Txd, ..) => [coordinates + handle, 2 * COORDINATES[i.bits(DIMENSIONS) as usize & 3]],
+        (_, false, _) => [coordinates, handle + level],
+        (_, true, 1) => [1, 0],
+        (_, true, 2) => [1, 1],
+        (_, true, 3) => [2, 1],
+        (_, true, 4) => [2, 2],
+        _ => return Err(Refusal::Unmodelled(i.mnemonic())),
+    };
+    Ok([first, a, b, second])
+}
+
+/// Registers of a query: the handle if it is in a register, and the level.
+fn query_sizes(i: &Instruction, _: Sizes) -> Result<Sizes, Refusal> {
+    let found = i.bits(COMPONENTS).count_ones();
+    // CAST: at most 2.
+    Ok([found.min(2) as u8, 1 + u8::from(i.form == 1), 0, found.saturating_sub(2) as u8])
+}
+
+/// Registers of a surface access: data, place, data, handle.
+fn surface_sizes(i: &Instruction, _: Sizes) -> Result<Sizes, Refusal> {
+    let places = PLACES.get(i.bits(DIMENSIONS) as usize).ok_or(Refusal::Unmodelled(i.mnemonic()))?;
+    let data = match (i.op, i.bits(SIZE)) {
+        (Op::Sured, 2 | 5 | 7) | (Op::Suld | Op::Sust, 5) => 2,
+        (Op::Suld | Op::Sust, 6) => 4,
+        _ => 1,
+    };
+    let handle = u8::from(matches!(i.form, 1 | 4));
+    let load = i.op == Op::Suld;
+    Ok([if load { data } else { 0 }, *places, if load { 0 } else { data }, handle])
+}
+
+/// Whether places are in bytes, and the surface is not a buffer.
+fn is_in_bytes(i: &Instruction) -> bool {
+    i.bit(SURFACE_BYTES) && i.bits(DIMENSIONS) != 1
+}
+
 /// Textures and surfaces.
 pub(super) const ROWS: &[Row] = &[
-    printed(0x160, f(5), "TEX", Own)
+    row(0x160, f(5), "TEX", Op::Tex, Own, [1, 1, 1, 1])
         .name(&[SCORED, BOUND, PRECISION, LEVELS, OFFSETS, EVICTION, NDV, DC, NO_DEPENDENCY])
-        .operands(texture!(SAMPLED, bound)),
-    printed(0x161, f(1), "TEX", Own)
+        .operands(texture!(SAMPLED, bound))
+        .refuses(TEXTURE_PRECISION)
+        .refuses(TEXTURE_OFFSET)
+        .refuses(TEXTURE_FLAGS[0])
+        .refuses(TEXTURE_FLAGS[1])
+        .drops(TARGET)
+        .only(|i| matches!(i.bits(TEXTURE_LEVEL), 1 | 3))
+        .sized(lookup_sizes),
+    row(0x161, f(1), "TEX", Op::Tex, Own, [1, 1, 1, 1])
         .name(&[SCORED, UNBOUND, PRECISION, LEVELS, OFFSETS, EVICTION, NDV, DC, NO_DEPENDENCY])
-        .operands(texture!(SAMPLED, unbound)),
-    printed(0x163, f(5), "TLD4", Own)
+        .operands(texture!(SAMPLED, unbound))
+        .refuses(TEXTURE_PRECISION)
+        .refuses(TEXTURE_OFFSET)
+        .refuses(TEXTURE_FLAGS[0])
+        .refuses(TEXTURE_FLAGS[1])
+        .drops(TARGET)
+        .only(|i| matches!(i.bits(TEXTURE_LEVEL), 1 | 3))
+        .sized(lookup_sizes),
+    row(0x163, f(5), "TLD4", Op::Tld4, Own, [1, 1, 1, 1])
         .name(&[SCORED, COMPONENT, BOUND, PRECISION, OFFSETS, EVICTION, PTP, DC, NO_DEPENDENCY])
-        .operands(texture!(GATHERED, bound)),
-    printed(0x164, f(1), "TLD4", Own)
+        .operands(texture!(GATHERED, bound))
+        .refuses(TEXTURE_PRECISION)
+        .refuses(TEXTURE_OFFSET)
+        .refuses(TEXTURE_FLAGS[0])
+        .refuses(TEXTURE_FLAGS[1])
+        .drops(TARGET)
+        .sized(lookup_sizes),
+    row(0x164, f(1), "TLD4", Op::Tld4, Own, [1, 1, 1, 1])
         .name(&[SCORED, COMPONENT, UNBOUND, PRECISION, OFFSETS, EVICTION, PTP, DC, NO_DEPENDENCY])
-        .operands(texture!(GATHERED, unbound)),
-    printed(0x166, f(5), "TLD", Own)
+        .operands(texture!(GATHERED, unbound))
+        .refuses(TEXTURE_PRECISION)
+        .refuses(TEXTURE_OFFSET)
+        .refuses(TEXTURE_FLAGS[0])
+        .refuses(TEXTURE_FLAGS[1])
+        .drops(TARGET)
+        .sized(lookup_sizes),
+    row(0x166, f(5), "TLD", Op::Tld, Own, [1, 1, 1, 1])
         .name(&[SCORED, BOUND, PRECISION, FETCH_LEVELS, OFFSETS, EVICTION, CL, MS, NO_DEPENDENCY])
-        .operands(texture!(FETCHED, LEVEL, Hex(BANK), Hex(HANDLE_OFFSET))),
-    printed(0x167, f(1), "TLD", Own)
+        .operands(texture!(FETCHED, LEVEL, Hex(BANK), Hex(HANDLE_OFFSET)))
+        .refuses(TEXTURE_PRECISION)
+        .refuses(TEXTURE_OFFSET)
+        .refuses(TEXTURE_FLAGS[0])
+        .refuses(TEXTURE_FLAGS[1])
+        .drops(TARGET)
+        .sized(lookup_sizes),
+    row(0x167, f(1), "TLD", Op::Tld, Own, [1, 1, 1, 1])
         .name(&[SCORED, UNBOUND, PRECISION, FETCH_LEVELS, OFFSETS, EVICTION, CL, MS, NO_DEPENDENCY])
-        .operands(texture!(FETCHED, unbound)),
-    printed(0x16c, f(5), "TXD", Own)
+        .operands(texture!(FETCHED, unbound))
+        .refuses(TEXTURE_PRECISION)
+        .refuses(TEXTURE_OFFSET)
+        .refuses(TEXTURE_FLAGS[0])
+        .refuses(TEXTURE_FLAGS[1])
+        .drops(TARGET)
+        .sized(lookup_sizes),
+    row(0x16c, f(5), "TXD", Op::Txd, Own, [1, 1, 1, 1])
         .name(&[BOUND, PRECISION, CLAMPED, OFFSETS, EVICTION, NO_DEPENDENCY])
-        .operands(texture!(DERIVED, bound)),
-    printed(0x16d, f(1), "TXD", Own)
+        .operands(texture!(DERIVED, bound))
+        .refuses(TEXTURE_PRECISION)
+        .refuses(TEXTURE_CLAMP)
+        .refuses(TEXTURE_OFFSET)
+        .drops(TARGET)
+        .sized(lookup_sizes),
+    row(0x16d, f(1), "TXD", Op::Txd, Own, [1, 1, 1, 1])
         .name(&[UNBOUND, PRECISION, CLAMPED, OFFSETS, EVICTION, NO_DEPENDENCY])
-        .operands(texture!(DERIVED, unbound)),
-    printed(0x16f, f(5), "TXQ", Own).name(&[BOUND, NO_DEPENDENCY]).operands(&[
-        Register(UPPER),
-        D,
-        A,
-        Named(QUERY, QUERIED),
-        Hex(BANK),
-        Hex(HANDLE_OFFSET),
-        MASK,
-    ]),
-    printed(0x170, f(1), "TXQ", Own).name(&[UNBOUND, NO_DEPENDENCY]).operands(&[
-        Register(UPPER),
-        D,
-        A,
-        Named(QUERY, QUERIED),
-        MASK,
-    ]),
-    printed(0x199, f(5), "SULD", Own).name(SURFACE_LOAD).operands(&[
-        TargetIfKept(TARGET),
-        D,
-        PLACE,
-        Hex(BANK),
-        Hex(HANDLE_OFFSET),
-    ]),
-    printed(0x19a, f(4), "SULD", Own).name(SURFACE_LOAD).operands(&[
-        TargetIfKept(TARGET),
-        D,
-        PLACE,
-        Register(UPPER),
-    ]),
-    printed(0x19d, f(5), "SUST", Own).name(SURFACE_STORE).operands(&[
-        PLACE,
-        Register(SLOT_REGISTER),
-        Hex(BANK),
-        Hex(HANDLE_OFFSET),
-    ]),
-    printed(0x19e, f(4), "SUST", Own).name(SURFACE_STORE).operands(&[
-        PLACE,
-        Register(SLOT_REGISTER),
-        Register(UPPER),
-    ]),
-    printed(0x19f, f(2), "SURED", Own).name(SURFACE_REDUCTION).operands(&[
-        PLACE,
-        Register(SLOT_REGISTER),
-        Hex(BANK),
-        Hex(HANDLE_OFFSET),
-    ]),
-    printed(0x1a0, f(1), "SURED", Own).name(SURFACE_REDUCTION).operands(&[
-        PLACE,
-        Register(SLOT_REGISTER),
-        Register(UPPER),
-    ]),
+        .operands(texture!(DERIVED, unbound))
+        .refuses(TEXTURE_PRECISION)
+        .refuses(TEXTURE_CLAMP)
+        .refuses(TEXTURE_OFFSET)
+        .drops(TARGET)
+        .sized(lookup_sizes),
+    row(0x16f, f(5), "TXQ", Op::Txq, Own, [1, 1, 1, 1])
+        .name(&[BOUND, NO_DEPENDENCY])
+        .operands(&[Register(UPPER), D, A, Named(QUERY, QUERIED), Hex(BANK), Hex(HANDLE_OFFSET), MASK])
+        .refuses(QUERY)
+        .sized(query_sizes),
+    row(0x170, f(1), "TXQ", Op::Txq, Own, [1, 1, 1, 1])
+        .name(&[UNBOUND, NO_DEPENDENCY])
+        .operands(&[Register(UPPER), D, A, Named(QUERY, QUERIED), MASK])
+        .refuses(QUERY)
+        .sized(query_sizes),
+    row(0x199, f(5), "SULD", Op::Suld, Own, [1, 1, 1, 1])
+        .name(SURFACE_LOAD)
+        .operands(&[TargetIfKept(TARGET), D, PLACE, Hex(BANK), Hex(HANDLE_OFFSET)])
+        .drops(TARGET)
+        .only(is_in_bytes)
+        .sized(surface_sizes),
+    row(0x19a, f(4), "SULD", Op::Suld, Own, [1, 1, 1, 1])
+        .name(SURFACE_LOAD)
+        .operands(&[TargetIfKept(TARGET), D, PLACE, Register(UPPER)])
+        .drops(TARGET)
+        .only(is_in_bytes)
+        .sized(surface_sizes),
+    row(0x19d, f(5), "SUST", Op::Sust, Own, [1, 1, 1, 1])
+        .name(SURFACE_STORE)
+        .operands(&[PLACE, Register(SLOT_REGISTER), Hex(BANK), Hex(HANDLE_OFFSET)])
+        .only(is_in_bytes)
+        .sized(surface_sizes),
+    row(0x19e, f(4), "SUST", Op::Sust, Own, [1, 1, 1, 1])
+        .name(SURFACE_STORE)
+        .operands(&[PLACE, Register(SLOT_REGISTER), Register(UPPER)])
+        .only(is_in_bytes)
+        .sized(surface_sizes),
+    row(0x19f, f(2), "SURED", Op::Sured, Own, [1, 1, 1, 1])
+        .name(SURFACE_REDUCTION)
+        .operands(&[PLACE, Register(SLOT_REGISTER), Hex(BANK), Hex(HANDLE_OFFSET)])
+        .only(is_in_bytes)
+        .sized(surface_sizes),
+    row(0x1a0, f(1), "SURED", Op::Sured, Own, [1, 1, 1, 1])
+        .name(SURFACE_REDUCTION)
+        .operands(&[PLACE, Register(SLOT_REGISTER), Register(UPPER)])
+        .only(is_in_bytes)
+        .sized(surface_sizes),
     // Known by name only.
     named(0x160, f(7), "TEX"),
     named(0x162, f(5), "TEX"),

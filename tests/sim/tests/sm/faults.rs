@@ -88,7 +88,7 @@ fn programs_that_are_none() {
     let unmapped = run(at(0x1000)).cause;
     assert!(matches!(unmapped, SmFaultCause::Mmu(mmu) if mmu.va == 0x1000 && mmu.access == Access::Read));
     assert_eq!(run(at(launch.program_va + 8)).cause, SmFaultCause::MisalignedPc);
-    let texture = 0x00fa_ee00_019e_01ff_3800_0004_1205_7361u128.to_le_bytes();
+    let texture = 0x00fa_ee00_001e_01ff_3800_0004_1205_7361u128.to_le_bytes();
     let code = machine.bytes(&texture);
     let fault = orin_sim::sm::GridRun::new(at(code.va), machine.view()).unwrap().step(1).unwrap_err();
     assert!(matches!(fault.cause, SmFaultCause::Unmodelled { mnemonic: "TEX", .. }), "{fault}");
@@ -173,7 +173,7 @@ fn warp_errors_have_the_hardwares_numbers() {
     // DMUL R3, R14, R16; IADD3 R200, R200, R200, R200; FADD of no form; TEX
     let dmul = 0x000f_e200_0000_0000_0000_0010_0e03_7228;
     let high = 0x000f_e200_07ff_e0c8_0000_00c8_c8c8_7210;
-    let texture = 0x00fa_ee00_019e_01ff_3800_0004_1205_7361;
+    let texture = 0x00fa_ee00_001e_01ff_3800_0004_1205_7361;
     let trap = 0x000f_c200_0030_0000_0000_0004_0000_795c;
     let top = 0x100_0000 - 96;
     let local = (crate::support::LOCAL_WINDOW >> 32) as u32;

@@ -15,7 +15,7 @@ use crate::check::{Encoding, Unit, Watch};
 use crate::chip::CHIP;
 use crate::gpu::ChannelFault;
 use crate::mmu::View;
-use crate::sm::{ConstantBank, Launch};
+use crate::sm::{ConstantBank, Launch, Tables};
 
 /// Bits of the SKED ESR.
 mod esr {
@@ -143,6 +143,8 @@ pub(super) struct Environment {
     /// Local memory of a TPC, in bytes.
     pub(super) local_bytes_per_tpc: u64,
     pub(super) sm_count: u32,
+    /// Tables of texture headers and samplers.
+    pub(super) textures: Tables,
 }
 
 /// A checked descriptor.
@@ -302,6 +304,7 @@ impl Fields<'_> {
             shared_window: self.environment.shared_window,
             local_window: self.environment.local_window,
             sm_count: self.environment.sm_count,
+            textures: self.environment.textures,
         };
         launch.local_bytes = self.local_memory(&launch)?;
         Ok(Grid {

@@ -268,6 +268,42 @@ pub(super) fn global(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     Ok(())
 }
 
+/// Returns the format of SURED.
+fn surface_format(i: &Instruction) -> Result<Format, Trap> {
+    match i.bits(field::SIZE) {
+        0 => Ok(Format::U32),
+        1 => Ok(Format::S32),
+        2 => Ok(Format::U64),
+        3 => Ok(Format::F32),
+        4 => Ok(Format::F16x2),
+        5 => Ok(Format::S64),
+        _ => Err(unmodelled(i)),
+    }
+}
+
+/// Bytes of an atomic on a surface.
+pub(super) fn surface_bytes(i: &Instruction) -> Result<u32, Trap> {
+    surface_format(i).map(Format::bytes)
+}
+
+/// SURED of one lane at a GPU address, which is aligned.
+pub(super) fn reduce_at(
+    context: &mut Context,
+    warp: &Warp,
+    i: &Instruction,
+    lane: usize,
+    va: u64,
+) -> Outcome {
+    let format = surface_format(i)?;
+    let action = Action::of(i.bits(field::REDUCTION)).ok_or_else(|| unmodelled(i))?;
+    let b = operand(warp, i.register(field::SLOT_REGISTER), lane, format);
+    let pointer = context.port.pointer(va, format.bytes().into(), Access::Atomic);
+    let pointer = pointer.map_err(|mmu| Trap { lane: Some(lane), cause: SmFaultCause::Mmu(mmu) })?;
+    // SAFETY: the port guarantees access to the bytes. `va` is aligned and mappings are page-aligned, so the pointer is
+    // aligned.
+    unsafe { exchange(pointer, action, format, b, 0) }.map(drop).ok_or_else(|| unmodelled(i))
+}
+
 /// Returns the format of ATOMS. Compilers build floating-point atomics from CAST.
 fn shared_format(i: &Instruction) -> Option<Format> {
     match i.bits(field::SIZE) {

@@ -18,6 +18,7 @@ mod runs;
 mod special;
 pub(super) mod steps;
 mod tensor;
+mod texture;
 mod transfer;
 mod uniform;
 
@@ -380,6 +381,10 @@ fn execute_rare(context: &mut Context, warp: &mut Warp, i: &Fetched, active: u32
         }
         Op::Atoms | Op::AtomsSwap => atomic::shared(context, warp, i, active)?,
         Op::AtomsInc => atomic::shared_count(context, warp, i, active)?,
+        Op::Tex | Op::Tld | Op::Tld4 | Op::Txd => texture::look_up(context, warp, i, active)?,
+        Op::Txq => texture::query(context, warp, i, active)?,
+        Op::Suld | Op::Sust => texture::surface(context, warp, i, active)?,
+        Op::Sured => texture::reduce(context, warp, i, active)?,
         Op::Shfl => collective::shfl(warp, i, active),
         Op::Vote => collective::vote(warp, i, active)?,
         Op::Voteu => collective::voteu(warp, i, active)?,

@@ -267,6 +267,7 @@ impl Machine {
             shared_window: SHARED_WINDOW,
             local_window: LOCAL_WINDOW,
             sm_count: 16,
+            textures: orin_sim::sm::Tables::default(),
         }
     }
 

@@ -233,6 +233,7 @@ impl Bench {
             shared_window: 0xfe << 32,
             local_window: 0xff << 32,
             sm_count: 1,
+            textures: crate::sm::Tables::default(),
         };
         let view = space.view();
         let constants = Constants::read(&launch, &view);
