@@ -97,7 +97,7 @@ impl From<Error> for Failure {
             Error::NoDriver { .. }
             | Error::NoSoftwareOrin
             | Error::UnknownChip { .. }
-            | Error::Texture { .. } => Status::Unsupported,
+            | Error::TexturesAbsent { .. } => Status::Unsupported,
             error if error.is_unsupported() => Status::Unsupported,
             Error::Compile(error) => of_compiler(error),
             Error::Cubin(cubin::Error::NoSuchKernel { .. } | cubin::Error::NoSuchVariable { .. }) => {

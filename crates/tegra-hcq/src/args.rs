@@ -81,6 +81,11 @@ impl<'a> BufferUse<'a> {
         Self { va: slice.gpu_va(), bytes: slice.len() * size_of::<T>(), handle: slice.handle() }
     }
 
+    /// A number that names memory.
+    pub(crate) fn of_number(number: u64, handle: &'a Handle) -> Self {
+        Self { va: number, bytes: 0, handle }
+    }
+
     pub(crate) fn gpu_va(&self) -> u64 {
         self.va
     }

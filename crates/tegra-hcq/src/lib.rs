@@ -6,6 +6,8 @@
 //! - Several devices: [`PeerAccess`], [`PeerLink`], [`Link`], [`Transfer`].
 //! - Memory: [`Buffer`], [`Slice`], [`SliceMut`], [`Plane`], [`PlaneMut`], [`View`], [`HostMemory`], [`MemoryUse`],
 //!   [`MemoryFigures`], [`PoolUsage`], [`Pod`]; by address: [`RawPlane`].
+//! - Textures: [`Texture`], their descriptions in [`texture`]; block-linear surfaces by address: [`RawSide`],
+//!   [`BlockSurface`].
 //! - Memory of other processes and drivers: [`SharedBuffer`], [`ReadOnlyBuffer`], [`CpuAccess`], [`FileAccess`];
 //!   mapped at reserved addresses: [`AddressRange`].
 //! - Programs: [`Program`], [`Kernel`], [`TypedKernel`], [`Variable`], [`Attributes`], [`Occupancy`], [`Limit`];
@@ -80,13 +82,16 @@ mod ring;
 mod runtime;
 mod shared;
 mod signal;
+mod texture_object;
+mod texture_table;
 mod transfer;
 mod typed;
 mod variable;
 mod wait;
 mod waiter;
 
-pub use ampere_cmd::command::PcasAction;
+pub use ampere_cmd::command::{BlockSurface, PcasAction};
+pub use ampere_cmd::texture;
 pub use args::{Arg, BufferUse, FillValue};
 pub use device::{Device, MemoryFigures};
 pub use encodings::{Chaining, DeviceOptions, Encodings, Mapping, ReleaseBy};
@@ -116,10 +121,11 @@ pub use peer::{Link, PeerAccess, Transfer};
 pub use profile::{Profile, Range, Span, Unfinished, Work};
 pub use program::{Kernel, Program};
 pub use queue::profile::SpanGuard;
-pub use queue::{Download, Queue, QueueOptions, RawPlane, Until};
+pub use queue::{Download, Queue, QueueOptions, RawPlane, RawSide, Until};
 pub use recover::Recovery;
 pub use runtime::OutputStream;
 pub use signal::Signal;
+pub use texture_object::Texture;
 pub use typed::{Arguments, ByValue, Count, KernelArg, LaunchSize, Pass, Signature, TypedKernel, TypedNode};
 pub use variable::Variable;
 pub use wait::{Fence, WaitPolicy};

@@ -19,7 +19,9 @@ use crate::heap::{Content, Drain, Handle, Heap, Mapped, Observer};
 use crate::kind::{DeviceName, Properties};
 use crate::log::LogBook;
 use crate::program::code::{self, KernelCode, ProgramCode};
+use crate::program::needs::has_textures;
 use crate::runtime::{Output, Runtime, Sizes};
+use crate::texture_table::Textures;
 use crate::waiter::Waiter;
 
 /// The kernels of loaded programs, by address of the image. Submitted work may outlive its program, so those of a
@@ -49,6 +51,7 @@ pub(crate) struct Shared {
     /// Held by a recovery.
     recovering: Mutex<()>,
     waiter: Waiter,
+    textures: Textures,
     properties: Properties,
     encodings: Encodings,
     heap: Arc<Heap>,
@@ -76,6 +79,7 @@ impl Shared {
             log: Mutex::default(),
             recovering: Mutex::default(),
             waiter: Waiter::default(),
+            textures: Textures::default(),
             properties,
             encodings: Encodings::of(chip, options)?,
             heap: Heap::new(driver, observer)?,
@@ -156,6 +160,17 @@ impl Shared {
     /// Locks out other recoveries until the returned guard is dropped.
     pub(crate) fn begin_recovery(&self) -> MutexGuard<'_, ()> {
         self.recovering.lock()
+    }
+
+    /// The textures.
+    #[inline]
+    pub(crate) fn textures(&self) -> &Textures {
+        &self.textures
+    }
+
+    /// Whether kernels can use textures.
+    pub(crate) fn has_textures(&self) -> bool {
+        has_textures(self.chip())
     }
 
     /// The thread that serves futures.

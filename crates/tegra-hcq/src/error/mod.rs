@@ -106,12 +106,20 @@ pub enum Error {
     #[error(transparent)]
     Cubin(#[from] cubin::Error),
 
-    /// The kernel uses textures or surfaces, which have no interface here.
+    /// A texture cannot be described so.
+    #[error(transparent)]
+    Texture(#[from] ampere_cmd::texture::TextureError),
+
+    /// All descriptors are in use.
+    #[error("{0} textures exist, or samplers that differ; drop some")]
+    TooManyTextures(u32),
+
+    /// The kernel uses textures or surfaces, which the GPU's generation does not support here.
     #[error(
-        "kernel {kernel}: uses textures or surfaces (instruction {instruction}), which are not supported: read the \
-         data from a buffer, through `const __restrict__` pointers, and interpolate in the kernel"
+        "kernel {kernel}: uses textures or surfaces (instruction {instruction}), which are not supported on this GPU: \
+         read the data from a buffer, through `const __restrict__` pointers, and interpolate in the kernel"
     )]
-    Texture {
+    TexturesAbsent {
         /// Name of the kernel.
         kernel: String,
         /// The first such instruction.

@@ -443,6 +443,11 @@ impl Heap {
         before - parked.blocks.len()
     }
 
+    /// Whether the last use of an object has ended.
+    pub(crate) fn has_passed(&self, uses: &Uses) -> bool {
+        self.passed(uses)
+    }
+
     #[inline]
     fn passed(&self, uses: &Uses) -> bool {
         uses.all(|slot, value| self.reached(slot, value)) && uses.passed_on_peers()

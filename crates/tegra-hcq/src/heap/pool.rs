@@ -55,12 +55,13 @@ pub(crate) enum Content {
     Profile,
     Runtime,
     KernelHeap,
+    Textures,
     Shared,
     Imported,
 }
 
 impl Content {
-    const ALL: [(Self, &'static str); 12] = [
+    const ALL: [(Self, &'static str); 13] = [
         (Self::Buffer, "buffer"),
         (Self::Program, "program"),
         (Self::Pushbuffer, "pushbuffer"),
@@ -71,6 +72,7 @@ impl Content {
         (Self::Profile, "profile"),
         (Self::Runtime, "run time of kernels"),
         (Self::KernelHeap, "heap of kernels"),
+        (Self::Textures, "descriptors of textures"),
         (Self::Shared, "shared buffer"),
         (Self::Imported, "imported file"),
     ];

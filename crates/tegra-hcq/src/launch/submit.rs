@@ -430,8 +430,9 @@ impl Queue {
     /// Ensures that a batch for `engine` is open and has room for one more step.
     pub(crate) fn begin(&mut self, engine: Engine) -> Result<()> {
         self.check_health()?;
+        let tables = engine == Engine::Compute && self.lacks_textures();
         if let Some(open) = self.batch.open
-            && (open.engine != engine || self.batch.len + STEP_WORDS > BATCH_WORDS)
+            && (open.engine != engine || self.batch.len + STEP_WORDS > BATCH_WORDS || tables)
         {
             self.submit()?;
         }
@@ -464,7 +465,24 @@ impl Queue {
                 encoder.l2_operation(L2Operation::SysmemInvalidate)
             })?;
         }
-        Ok(())
+        if tables { self.set_textures() } else { Ok(()) }
+    }
+
+    /// Whether there are textures whose tables the queue has not set.
+    #[inline]
+    fn lacks_textures(&self) -> bool {
+        !self.textures && self.state.device.textures().exist()
+    }
+
+    /// Sets the tables of texture headers and samplers.
+    #[cold]
+    fn set_textures(&mut self) -> Result<()> {
+        self.textures = true;
+        let Some(places) = self.state.device.textures().places() else { return Ok(()) };
+        self.encode(|encoder| {
+            encoder.texture_headers(places.headers.0, places.headers.1)?;
+            encoder.texture_samplers(places.samplers.0, places.samplers.1)
+        })
     }
 
     /// Appends commands to the batch: see [`Batch::encode`].

@@ -20,7 +20,7 @@ use crate::shared::Shared;
 use code::{KernelCode, ProgramCode};
 
 pub(crate) mod code;
-mod needs;
+pub(crate) mod needs;
 
 /// The kernels of one cubin, loaded into GPU memory.
 ///
@@ -148,15 +148,15 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no such kernel; the error lists the existing ones. [`Error::Texture`] if the kernel
-    /// uses textures or surfaces.
+    /// Returns an error if there is no such kernel; the error lists the existing ones. [`Error::TexturesAbsent`] if the
+    /// kernel uses textures or surfaces, and the GPU is not of SM 8.x.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let index = self.code.kernels.iter().position(|kernel| kernel.name == name).ok_or_else(|| {
             let available = self.kernel_names().map(str::to_owned).collect();
             cubin::Error::NoSuchKernel { name: name.to_owned(), available }
         })?;
         if let Some(instruction) = self.code.kernels[index].needs.texture {
-            return Err(Error::Texture { kernel: name.to_owned(), instruction });
+            return Err(Error::TexturesAbsent { kernel: name.to_owned(), instruction });
         }
         Ok(Kernel { program: Arc::clone(&self.code), index })
     }

@@ -13,7 +13,7 @@ pub(crate) struct Needs {
     /// Byte offset in constant bank 0 of the address of the workspace, the upper half first, if the code reads it: the
     /// kernel has a barrier of the whole grid.
     pub(crate) grid_barrier: Option<usize>,
-    /// The first instruction that uses a texture or surface.
+    /// The first instruction that uses a texture or surface, if the GPU cannot.
     pub(crate) texture: Option<&'static str>,
 }
 
@@ -21,12 +21,18 @@ impl Needs {
     /// The needs of code that was compiled for `chip`.
     pub(super) fn of(code: &[u8], chip: Option<&Chip>) -> Self {
         let words = || code.as_chunks::<BYTES>().0.iter().map(|word| u128::from_le_bytes(*word));
+        let has_textures = chip.is_some_and(has_textures);
         let workspace = chip.map(|chip| chip.bank0.value.grid_workspace);
         Self {
             grid_barrier: workspace.filter(|at| words().any(|word| reads(word, *at))),
-            texture: words().find_map(sass::texture),
+            texture: if has_textures { None } else { words().find_map(sass::texture) },
         }
     }
+}
+
+/// Whether kernels of a chip can use textures: their headers are those of the SMs 8.x.
+pub(crate) fn has_textures(chip: &Chip) -> bool {
+    chip.sm_version.0 == 8
 }
 
 /// Whether an instruction has one of the two words at offset `at` of constant bank 0 as an operand.

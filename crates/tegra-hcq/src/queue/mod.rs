@@ -42,7 +42,7 @@ use gpu_hal::{Channels, MemoryUse, Preemption, SubmitRing};
 use host::HostFunctions;
 pub use options::{QueueOptions, Until};
 use profile::Profiling;
-pub use raw::RawPlane;
+pub use raw::{RawPlane, RawSide};
 use schedule::{Engine, Schedule};
 
 mod copy;
@@ -106,6 +106,8 @@ pub struct Queue {
     hold: bool,
     /// Whether the queue's work may use any memory of the device.
     pub(crate) any_memory: bool,
+    /// Whether the tables of textures are set.
+    pub(crate) textures: bool,
     /// See [`Queue::set_overlap`].
     pub(crate) overlap: bool,
     /// Longest wait for set-up work, and for unfinished work on drop.
@@ -211,6 +213,7 @@ impl Queue {
             encodings: *device.encodings(),
             hold: options.hold,
             any_memory: options.any_memory,
+            textures: false,
             overlap: false,
             timeout: options.timeout,
             profiling: Profiling::default(),
@@ -251,6 +254,7 @@ impl Queue {
         self.batch.clear();
         self.schedule.restart();
         self.local = None;
+        self.textures = false;
         // The syncpoint of the old channels.
         self.counter = None;
         self.state.set_submitted(self.schedule.queued);

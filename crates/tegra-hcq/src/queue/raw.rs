@@ -5,7 +5,7 @@
 //! the GPU as it is. A launch does not look for buffers; [`QueueOptions::any_memory`](super::QueueOptions::any_memory)
 //! makes dropped buffers wait for it.
 
-use ampere_cmd::command::{CopySide, SurfaceCopy};
+use ampere_cmd::command::{BlockSurface, CopySide, SurfaceCopy};
 use gpu_hal::MemoryUse;
 
 use super::{Download, Queue};
@@ -25,6 +25,49 @@ pub struct RawPlane {
     pub gpu_va: u64,
     /// Distance between the starts of two lines in bytes, at most 4 GiB.
     pub pitch: u64,
+}
+
+/// Lines of memory by address, or a rectangle of a block-linear surface: one side of a raw copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RawSide {
+    /// Lines.
+    Lines(RawPlane),
+    /// A rectangle.
+    Blocks(BlockSurface),
+}
+
+impl From<RawPlane> for RawSide {
+    fn from(plane: RawPlane) -> Self {
+        Self::Lines(plane)
+    }
+}
+
+impl From<BlockSurface> for RawSide {
+    fn from(surface: BlockSurface) -> Self {
+        Self::Blocks(surface)
+    }
+}
+
+impl RawSide {
+    /// First address, and the bytes that a copy of lines may reach from there.
+    fn range(self, line_bytes: u64, lines: u64) -> (u64, u64) {
+        match self {
+            Self::Lines(plane) => (plane.gpu_va, plane.span(line_bytes, lines)),
+            Self::Blocks(surface) => (surface.va, surface.bytes().unwrap_or(u64::MAX)),
+        }
+    }
+
+    fn side(self) -> Result<CopySide> {
+        Ok(match self {
+            Self::Lines(plane) => CopySide::Pitch { va: plane.gpu_va, pitch: field(plane.pitch)? },
+            Self::Blocks(surface) => CopySide::Blocks(surface),
+        })
+    }
+
+    /// The distance between lines.
+    fn pitch(self) -> Option<u64> {
+        if let Self::Lines(plane) = self { Some(plane.pitch) } else { None }
+    }
 }
 
 impl RawPlane {
@@ -107,7 +150,7 @@ impl Queue {
         self.copy_blocks((source, from.as_deref()), (target, to.as_deref()), bytes)
     }
 
-    /// Adds a copy of `lines` lines of `line_bytes` bytes.
+    /// Adds a copy of `lines` lines of `line_bytes` bytes; either side may be part of a block-linear surface.
     ///
     /// # Errors
     ///
@@ -118,28 +161,31 @@ impl Queue {
     /// As for [`Queue::copy_raw`], for all bytes of the lines.
     pub unsafe fn copy_raw_2d(
         &mut self,
-        source: RawPlane,
-        target: RawPlane,
+        source: impl Into<RawSide>,
+        target: impl Into<RawSide>,
         line_bytes: u64,
         lines: u64,
     ) -> Result<()> {
-        if lines <= 1 || (line_bytes == source.pitch && line_bytes == target.pitch) {
+        let sides @ [source, target] = [source.into(), target.into()];
+        if let [RawSide::Lines(from), RawSide::Lines(to)] = sides
+            && (lines <= 1 || sides.iter().all(|side| side.pitch() == Some(line_bytes)))
+        {
             // SAFETY: the caller's promise, for adjacent lines.
-            return unsafe { self.copy_raw(source.gpu_va, target.gpu_va, line_bytes.saturating_mul(lines)) };
+            return unsafe { self.copy_raw(from.gpu_va, to.gpu_va, line_bytes.saturating_mul(lines)) };
         }
-        if line_bytes == 0 {
+        if line_bytes == 0 || lines == 0 {
             return Ok(());
         }
         let heap = self.state.heap();
-        let blocks = [source, target].map(|plane| heap.find(plane.gpu_va, plane.span(line_bytes, lines)));
+        let blocks = sides.map(|side| {
+            let (va, bytes) = side.range(line_bytes, lines);
+            heap.find(va, bytes)
+        });
         let [from, to] = blocks;
         let blocks = [from?, to?];
-        let side = |plane: RawPlane| -> Result<_> {
-            Ok(CopySide::Pitch { va: plane.gpu_va, pitch: field(plane.pitch)? })
-        };
         let copy = SurfaceCopy {
-            source: side(source)?,
-            destination: side(target)?,
+            source: source.side()?,
+            destination: target.side()?,
             line_bytes: field(line_bytes)?,
             lines: field(lines)?,
         };
@@ -222,7 +268,7 @@ impl Queue {
         &mut self,
         source: &[u8],
         source_pitch: usize,
-        target: RawPlane,
+        target: impl Into<RawSide>,
         line_bytes: usize,
         lines: usize,
     ) -> Result<Fence> {
@@ -273,7 +319,7 @@ impl Queue {
     /// As for the source of [`Queue::copy_raw_2d`].
     pub unsafe fn download_raw_2d(
         &mut self,
-        source: RawPlane,
+        source: impl Into<RawSide>,
         line_bytes: usize,
         lines: usize,
     ) -> Result<Download<u8>> {

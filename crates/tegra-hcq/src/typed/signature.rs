@@ -7,13 +7,14 @@ use half::{bf16, f16};
 use crate::args::Arg;
 use crate::memory::{Buffer, Pod, ReadOnlyBuffer, SharedBuffer, Slice, SliceMut, with_readable};
 use crate::program::code::ParamSlot;
+use crate::texture_object::Texture;
 
 /// A type that a kernel parameter can have in the tuple of a [`TypedKernel`](super::TypedKernel).
 ///
-/// Implemented for the numbers, `bool`, [`half::f16`], [`half::bf16`], [`Count`], [`ByValue`] (a struct parameter), and
-/// for pointers to the elements of a buffer: `&[T]` if the kernel reads them (`const T*`), `&mut [T]` if it writes them
-/// (`T*`). In a signature that is spelled out, such as a type alias, they have the lifetime `'static`; a launch accepts
-/// buffers of any lifetime.
+/// Implemented for the numbers, `bool`, [`half::f16`], [`half::bf16`], [`Count`], [`ByValue`] (a struct parameter),
+/// `&'static` [`Texture`], and for pointers to the elements of a buffer: `&[T]` if the kernel reads them (`const T*`),
+/// `&mut [T]` if it writes them (`T*`). In a signature that is spelled out, such as a type alias, they have the
+/// lifetime `'static`; a launch accepts buffers of any lifetime.
 pub trait KernelArg: sealed::Sealed + 'static {
     /// The value in a launch, as its condition sees it: a [`Slice`] for `&[T]`, a [`SliceMut`] for `&mut [T]`,
     /// the number for a [`Count`], otherwise the type itself.
@@ -127,6 +128,24 @@ macro_rules! counts {
 }
 
 counts!(u32, i32, u64, i64);
+
+impl sealed::Sealed for &'static Texture {}
+
+impl KernelArg for &'static Texture {
+    type Passed<'a> = &'a Texture;
+    const BYTES: usize = 8;
+    const ALIGN: usize = 8;
+
+    fn to_arg<'p, 'a: 'p>(passed: &'p &'a Texture) -> Arg<'p> {
+        Arg::from(*passed)
+    }
+}
+
+impl<'a> Pass<'a, &'static Texture> for &'a Texture {
+    fn pass(self) -> &'a Texture {
+        self
+    }
+}
 
 impl<T: Pod> sealed::Sealed for &'static [T] {}
 

@@ -132,15 +132,6 @@ fn shared_memory_has_bounds() {
 }
 
 #[test]
-fn a_kernel_with_textures_is_refused_by_name() {
-    let error = Bench::new("texture").program.kernel("texture_width").unwrap_err();
-    assert!(
-        matches!(&error, Error::Texture { kernel, instruction: "TXQ" } if kernel == "texture_width"),
-        "{error}"
-    );
-}
-
-#[test]
 fn a_deadlocked_barrier_is_reported() {
     let mut bench = Bench::new("faults");
     let out = bench.device.alloc::<u32>(64).unwrap();

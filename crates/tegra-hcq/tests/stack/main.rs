@@ -27,3 +27,4 @@ mod profiling;
 mod queues;
 mod recovery;
 mod resources;
+mod textures;

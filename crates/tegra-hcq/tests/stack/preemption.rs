@@ -171,7 +171,7 @@ fn with_block_preemption_kernels_yield_between_blocks() {
     assert_eq!(queue.preemption(), Some(Preemption::Block));
     let spin = bench.basics.kernel("spin").unwrap();
     let out = bench.device.alloc_zeroed::<u32>(4000 * 32).unwrap();
-    unsafe { queue.launch(&spin, 4000, 32, &args![&out, 500_u32]) }.unwrap();
+    unsafe { queue.launch(&spin, 4000, 32, &args![&out, 4_000_u32]) }.unwrap();
     let fence = queue.submit().unwrap();
     bench.run_another(TIMEOUT).unwrap();
     assert!(!fence.is_done(), "the other kernel ran before the end of the long one");
