@@ -246,13 +246,14 @@ impl From<tegra_hcq::Error> for Failure {
     fn from(error: tegra_hcq::Error) -> Self {
         use tegra_hcq::Error as E;
         let code = match &error {
-            E::OutOfMemory { .. } | E::TooManyQueues(_) => Code::OutOfMemory,
+            E::OutOfMemory { .. } | E::TooManyQueues(_) | E::TooManyTextures(_) => Code::OutOfMemory,
             E::Fault(fault) => of_fault(fault),
             E::Timeout { .. } => Code::LaunchTimeout,
             E::Range(_) | E::Launch(_) | E::Arguments { .. } | E::OtherDevice(_) => Code::InvalidValue,
             E::Cubin(error) => of_cubin(error),
             E::Compile(error) => of_compiler(error),
-            E::Texture { .. } | E::Driver(gpu_hal::Error::Unsupported(_)) => Code::NotSupported,
+            E::TexturesAbsent { .. } | E::Driver(gpu_hal::Error::Unsupported(_)) => Code::NotSupported,
+            E::Texture(_) => Code::InvalidValue,
             E::Driver(_) | E::Thread(_) | E::File { .. } | E::Interrupted => Code::OperatingSystem,
             E::Encoding(_) | E::Variable { .. } => Code::InvalidValue,
             E::NotMapped { .. } => Code::PeerAccessUnsupported,

@@ -12,6 +12,7 @@ use std::thread::{self, ThreadId};
 use parking_lot::{Mutex, RwLock};
 use tegra_hcq::{Device, DeviceKind, Fence, Queue, QueueOptions, WaitPolicy};
 
+use crate::array::{self, Owner};
 use crate::code::{Code, Failure, Result};
 use crate::driver::{Gpu, driver};
 use crate::event::Event;
@@ -345,6 +346,15 @@ impl Context {
         self.limits.lock().insert(limit, value);
     }
 
+    /// Where its arrays and texture objects are created.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::NotInitialized`] before `cuInit`.
+    pub fn owner(&self) -> Result<Owner<'_>> {
+        Ok(Owner { device: &self.device, context: self.handle, objects: &driver()?.objects })
+    }
+
     /// Ends the context: waits for its work, frees its memory, and removes its objects.
     fn end(&self) -> Result<()> {
         let waited = self.settle();
@@ -367,6 +377,8 @@ impl Context {
             )*};
         }
         remove!(Stream, Event, Executable);
+        self.gpu.textures.free_of(self.handle);
+        let _ = array::free_of(objects, self.handle);
         self.gpu.memory.free_of(self.handle);
         self.streams.write().clear();
         self.threads.lock().clear();

@@ -66,7 +66,7 @@ impl Gpu {
         Ok(self.device()?.info().sm_version)
     }
 
-    /// An attribute (`CUdevice_attribute`). Those of textures and of what the library does not support are 0.
+    /// An attribute (`CUdevice_attribute`). Those of what the library does not support are 0.
     ///
     /// # Errors
     ///
@@ -97,6 +97,7 @@ impl Gpu {
             13 => u32::try_from(properties.max_clock_hz / 1000).unwrap_or(0),
             14 | 30 => 512,
             51 => 32,
+            21..=29 | 42..=49 | 52..=74 | 77 => texture_limit(attribute),
             // GPU_OVERLAP, CONCURRENT_KERNELS, UNIFIED_ADDRESSING, CAN_MAP_HOST_MEMORY, stream priorities, L1 caches,
             // managed memory (also while kernels run: it is coherent), preemption, registered host memory, pools.
             15 | 31 | 41 | 19 | 78 | 79 | 80 | 83 | 89 | 90 | 99 | 115 => 1,
@@ -136,5 +137,27 @@ impl Gpu {
             _ => 0,
         };
         Ok(value.cast_signed())
+    }
+}
+
+/// Limits of textures and surfaces, which are those of CUDA on every GPU of SM 8.x.
+fn texture_limit(attribute: u32) -> u32 {
+    match attribute {
+        // Textures of one dimension and two, surfaces likewise; linear memory.
+        21 | 22 | 55 | 56 => 1 << 17,
+        23 | 57 => 1 << 16,
+        69 => 1 << 28,
+        70 => 1 << 17,
+        71 => 65_000,
+        72 => 2_097_120,
+        // Three dimensions, and the larger ones where one is.
+        24..=26 | 58..=60 => 1 << 14,
+        47 | 48 => 1 << 13,
+        // Numbers of layers.
+        29 | 43 | 62 | 65 => 2048,
+        54 | 68 => 2046,
+        // CAN_TEX2D_GATHER.
+        44 => 1,
+        _ => 1 << 15,
     }
 }

@@ -10,6 +10,7 @@ use tegra_hcq::{Device, DeviceKind, DeviceName};
 use crate::code::{Code, Failure, Result};
 use crate::memory::Memory;
 use crate::objects::Objects;
+use crate::texture::Textures;
 
 /// Environment variable that names the devices: `sim`, `nvgpu`, `nvrm:1`, several with commas.
 pub const DEVICES: &str = "ORIN_CUDA_DEVICE";
@@ -26,11 +27,19 @@ pub struct Gpu {
     device: Mutex<Option<Device>>,
     /// Allocations and what else pointers can name.
     pub memory: Memory,
+    /// Texture and surface objects.
+    pub textures: Textures,
 }
 
 impl Gpu {
     fn new(ordinal: usize, name: DeviceName) -> Self {
-        Self { ordinal, name, device: Mutex::default(), memory: Memory::default() }
+        Self {
+            ordinal,
+            name,
+            device: Mutex::default(),
+            memory: Memory::default(),
+            textures: Textures::default(),
+        }
     }
 
     /// The GPU, opened at the first call.

@@ -9,10 +9,12 @@
 //!   [`MemoryCopy`], [`Side`], [`Fill`], [`HostCall`]; what a thread's last calls named: [`with_target`],
 //!   [`Target`], [`record`], [`query_recorded`], [`Recording`], [`Names`]; graphs: [`Graph`], [`Node`],
 //!   [`Executable`], [`Mismatch`], [`Attribute`], [`GraphMemory`], [`Capture`], [`Mode`], [`UserObject`], [`Users`].
-//! - Memory: [`memory`], [`pool`], [`Pool`]; virtual memory: [`mapped`].
+//! - Memory: [`memory`], [`pool`], [`Pool`]; virtual memory: [`mapped`]; arrays and textures: [`mod@array`],
+//! [`texture`].
 //! - Checks: `findings`, with the feature `sim`.
 //! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`].
 
+pub mod array;
 #[cfg(feature = "sim")]
 mod check;
 mod code;
@@ -33,6 +35,7 @@ mod objects;
 pub mod pool;
 mod recent;
 mod stream;
+pub mod texture;
 mod user_object;
 mod work;
 

@@ -4,8 +4,9 @@ use core::fmt;
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
-use tegra_hcq::{DEFAULT_TIMEOUT, Dim3, Queue, RawPlane};
+use tegra_hcq::{DEFAULT_TIMEOUT, Dim3, Queue, RawPlane, RawSide};
 
+use crate::array::Rectangle;
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::event::Event;
@@ -114,6 +115,8 @@ pub struct Side {
     pub pitch: usize,
     /// From one plane to the next, in bytes.
     pub plane: usize,
+    /// The part of an array that it is, instead of rows.
+    pub array: Option<Rectangle>,
 }
 
 /// A copy. Whoever makes one promises that both sides stay valid until it has ended.
@@ -151,11 +154,27 @@ pub struct Fill {
 impl Side {
     /// Side of a copy of consecutive bytes.
     pub fn line(address: u64, on_gpu: bool, on_host: bool) -> Self {
-        Self { address, on_gpu, on_host, pitch: 0, plane: 0 }
+        Self { address, on_gpu, on_host, pitch: 0, plane: 0, array: None }
+    }
+
+    /// Side of a copy that is a part of an array.
+    pub fn of_array(array: Rectangle) -> Self {
+        Self { array: Some(array), ..Self::line(array.first.va, true, false) }
     }
 
     fn rows(self) -> RawPlane {
         RawPlane { gpu_va: self.address, pitch: self.pitch as u64 }
+    }
+
+    /// A plane on the GPU.
+    fn on_plane(self, plane: usize) -> RawSide {
+        match self.array {
+            Some(array) => array.plane(plane).into(),
+            None => {
+                let gpu_va = self.address + (plane * self.plane) as u64;
+                RawPlane { gpu_va, ..self.rows() }.into()
+            }
+        }
     }
 }
 
@@ -168,6 +187,11 @@ impl MemoryCopy {
     /// Whether it copies nothing.
     pub fn is_empty(&self) -> bool {
         self.width == 0 || self.height == 0 || self.depth == 0
+    }
+
+    /// Whether a side is part of an array.
+    fn has_array(&self) -> bool {
+        self.target.array.is_some() || self.source.array.is_some()
     }
 
     /// The rows as pairs of addresses: target and source. One row if all bytes are consecutive.
@@ -194,6 +218,10 @@ impl MemoryCopy {
     pub fn now(&self, context: &Context, stream: &Stream) -> Result<()> {
         if self.is_empty() {
             return Ok(());
+        }
+        if self.has_array() {
+            stream.run(context, Work::Copy(*self))?;
+            return stream.synchronize(context);
         }
         if self.target.on_gpu && self.source.on_gpu {
             stream.run(context, Work::Copy(*self))?;
@@ -230,6 +258,9 @@ impl MemoryCopy {
         if self.source.on_gpu && !self.target.on_gpu {
             return (0..self.depth).try_for_each(|plane| self.encode_download(queue, plane));
         }
+        if self.has_array() {
+            return (0..self.depth).try_for_each(|plane| self.encode_array(queue, plane));
+        }
         if self.target.on_gpu && self.height > 1 && self.depth == 1 {
             let Self { target, source, width, height, .. } = *self;
             // SAFETY: whoever made the copy promised that both sides are valid until it has ended.
@@ -253,16 +284,34 @@ impl MemoryCopy {
         Ok(())
     }
 
+    /// Adds the copy of a plane to an array, or inside the GPU from one.
+    fn encode_array(&self, queue: &mut Queue, plane: usize) -> Result<()> {
+        let Self { target, source, width, height, .. } = *self;
+        let to = target.on_plane(plane);
+        // SAFETY: whoever made the copy promised that both sides are valid until it has ended.
+        unsafe {
+            if source.on_gpu {
+                queue.copy_raw_2d(source.on_plane(plane), to, width as u64, height as u64)?;
+            } else {
+                let bytes = (height - 1) * source.pitch + width;
+                // CAST: an address of this process.
+                let first = source.address as usize + plane * source.plane;
+                let rows = core::slice::from_raw_parts(first as *const u8, bytes);
+                queue.upload_raw_2d(rows, source.pitch.max(width), to, width, height)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Adds the copy of a plane from the GPU to memory that only the CPU sees.
     fn encode_download(&self, queue: &mut Queue, plane: usize) -> Result<()> {
-        let Self { target, mut source, width, height, .. } = *self;
-        source.address += (plane * source.plane) as u64;
+        let Self { target, source, width, height, .. } = *self;
         // SAFETY: whoever made the copy promised that the source is valid until it has ended.
         let download = unsafe {
-            if height > 1 {
-                queue.download_raw_2d(source.rows(), width, height)?
+            if height > 1 || source.array.is_some() {
+                queue.download_raw_2d(source.on_plane(plane), width, height)?
             } else {
-                queue.download_raw(source.address, width)?
+                queue.download_raw(source.address + (plane * source.plane) as u64, width)?
             }
         };
         // CAST: an address of this process.

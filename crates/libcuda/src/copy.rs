@@ -2,6 +2,7 @@
 
 use core::ffi::c_void;
 
+use orin_cuda_core::array::Array;
 use orin_cuda_core::{Context, Failure, Fill, MemoryCopy, Result, Side, Work, driver};
 
 use crate::abi::{Address, Handle, In};
@@ -140,6 +141,9 @@ struct Side3d {
 
 impl Side3d {
     fn resolve(self, context: &Context, width: usize, height: usize, depth: usize) -> Result<Side> {
+        if self.kind == 3 {
+            return self.resolve_array([width, height, depth]);
+        }
         let overflow = || Failure::invalid("the offsets of the copy overflow");
         // The sum of products of an offset or size.
         let sum = |parts: [[usize; 2]; 3]| {
@@ -159,12 +163,22 @@ impl Side3d {
             1 => any(context, self.host)?,
             2 => on_gpu(context, self.device)?,
             4 => either(context, self.device)?,
-            3 => return Err(Failure::new(orin_cuda_core::Code::NotSupported, "arrays")),
             kind => return Err(Failure::invalid(format!("memory type {kind}"))),
         };
         let address = base.address.checked_add(offset).ok_or_else(overflow)?;
         check_end(context, base, (offset as usize).checked_add(end).ok_or_else(overflow)?)?;
         Ok(Side { address, pitch, plane, ..base })
+    }
+}
+
+impl Side3d {
+    /// A part of an array of this size in bytes, rows, and slices or layers.
+    fn resolve_array(self, size: [usize; 3]) -> Result<Side> {
+        if self.level != 0 {
+            return Err(Failure::invalid(format!("level {} of an array", self.level)));
+        }
+        let array = driver()?.objects.get::<Array>(self.array)?;
+        Ok(Side::of_array(array.rectangle([self.x, self.y, self.z], size)?))
     }
 }
 
@@ -185,6 +199,11 @@ impl Copy3d {
 impl Side3d {
     /// The side of a resolved copy.
     fn of(side: Side) -> Self {
+        if let Some(part) = side.array {
+            let [x, y, z] = part.origin;
+            let nothing = Self::of(Side::line(0, false, false));
+            return Self { x, y, z, kind: 3, array: part.array, ..nothing };
+        }
         let (kind, host, device) = if side.on_gpu { (2, 0, side.address) } else { (1, side.address, 0) };
         let Side { pitch, plane, .. } = side;
         let rows = plane.checked_div(pitch).unwrap_or(0);
@@ -245,6 +264,34 @@ fn region(order: Order, stream: Option<Handle>, copy: Copy3d) -> Result<()> {
     let (context, queue) = stream_of(order, stream.unwrap_or(0))?;
     let copy = copy.resolve(&context)?;
     submit(&context, &queue, copy, stream.is_some())
+}
+
+/// Does a copy of consecutive bytes between memory and an array, whose rows follow each other without gaps.
+fn array_line(
+    order: Order,
+    stream: Option<Handle>,
+    (array, offset): (Handle, usize),
+    bytes: usize,
+    to_array: bool,
+    memory: impl FnOnce(&Context) -> Result<Side>,
+) -> Result<()> {
+    let (context, queue) = stream_of(order, stream.unwrap_or(0))?;
+    let array = driver()?.objects.get::<Array>(array)?;
+    let mut memory = memory(&context)?;
+    check_end(&context, memory, bytes)?;
+    let row = array.extent()[0];
+    let (mut at, mut left) = (offset, bytes);
+    while left > 0 {
+        let (x, width) = (at % row, left.min(row - at % row));
+        let height = if x == 0 { (left / row).max(1) } else { 1 };
+        let part = Side::of_array(array.rectangle([x, at / row, 0], [width, height, 1])?);
+        let lines = Side { pitch: width, ..memory };
+        let (target, source) = if to_array { (part, lines) } else { (lines, part) };
+        submit(&context, &queue, MemoryCopy { target, source, width, height, depth: 1 }, stream.is_some())?;
+        (at, left) = (at + width * height, left - width * height);
+        memory.address += (width * height) as u64;
+    }
+    Ok(())
 }
 
 /// Checks a fill; the result has the GPU's address, and tells whether the host sees the memory.
@@ -330,6 +377,36 @@ api! {
     on_device_async(order @ target: Address, source: Address, bytes: usize, stream: Handle)
     [cuMemcpyDtoDAsync_v2 Legacy] [cuMemcpyDtoDAsync_v2_ptsz PerThread] {
         line(order, Some(stream), bytes, |context| Ok((on_gpu(context, target)?, on_gpu(context, source)?)))
+    }
+
+    to_array(order @ target: Handle, offset: usize, source: Address, bytes: usize)
+    [cuMemcpyDtoA_v2 Legacy] [cuMemcpyDtoA_v2_ptds PerThread] {
+        array_line(order, None, (target, offset), bytes, true, |context| on_gpu(context, source))
+    }
+
+    from_array(order @ target: Address, source: Handle, offset: usize, bytes: usize)
+    [cuMemcpyAtoD_v2 Legacy] [cuMemcpyAtoD_v2_ptds PerThread] {
+        array_line(order, None, (source, offset), bytes, false, |context| on_gpu(context, target))
+    }
+
+    host_to_array(order @ target: Handle, offset: usize, source: *const c_void, bytes: usize)
+    [cuMemcpyHtoA_v2 Legacy] [cuMemcpyHtoA_v2_ptds PerThread] {
+        array_line(order, None, (target, offset), bytes, true, |context| any(context, source.addr() as u64))
+    }
+
+    host_to_array_async(order @ target: Handle, offset: usize, source: *const c_void, bytes: usize, stream: Handle)
+    [cuMemcpyHtoAAsync_v2 Legacy] [cuMemcpyHtoAAsync_v2_ptsz PerThread] {
+        array_line(order, Some(stream), (target, offset), bytes, true, |context| any(context, source.addr() as u64))
+    }
+
+    array_to_host(order @ target: *mut c_void, source: Handle, offset: usize, bytes: usize)
+    [cuMemcpyAtoH_v2 Legacy] [cuMemcpyAtoH_v2_ptds PerThread] {
+        array_line(order, None, (source, offset), bytes, false, |context| any(context, target.addr() as u64))
+    }
+
+    array_to_host_async(order @ target: *mut c_void, source: Handle, offset: usize, bytes: usize, stream: Handle)
+    [cuMemcpyAtoHAsync_v2 Legacy] [cuMemcpyAtoHAsync_v2_ptsz PerThread] {
+        array_line(order, Some(stream), (source, offset), bytes, false, |context| any(context, target.addr() as u64))
     }
 
     copy_2d(order @ copy: In<Copy2d>)

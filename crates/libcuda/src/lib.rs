@@ -2,6 +2,7 @@
 #![allow(clippy::too_many_arguments, reason = "CUDA's interface has calls with eleven")]
 
 mod abi;
+mod array;
 mod call;
 mod context;
 mod copy;
@@ -19,8 +20,10 @@ mod pool;
 mod python;
 mod stream;
 mod table;
+mod texture;
 mod user_object;
 
+pub use array::*;
 pub use context::*;
 pub use copy::*;
 pub use device::*;
@@ -34,4 +37,5 @@ pub use module::*;
 pub use pool::*;
 pub use stream::*;
 pub use table::*;
+pub use texture::*;
 pub use user_object::*;

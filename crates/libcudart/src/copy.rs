@@ -1,5 +1,6 @@
 //! Copies.
 
+use crate::array::{element_bytes, row_bytes};
 use crate::call::{api, read};
 use crate::device::primary;
 use crate::driver::cu;
@@ -158,12 +159,30 @@ impl Region {
         words[..11].copy_from_slice(&self.from.words(from)?);
         words[11..22].copy_from_slice(&self.to.words(to)?);
         words[22..].copy_from_slice(&[self.extent.width, self.extent.height, self.extent.depth]);
+        // Places in arrays, and the width of a copy with an array, count elements.
+        for (side, at) in [(self.from, 0), (self.to, 11)] {
+            if side.array != 0 {
+                let bytes = element_bytes(side.array)?;
+                words[at] = side.position.x.checked_mul(bytes).ok_or(Error::INVALID_VALUE)?;
+                words[22] = self.extent.width.checked_mul(bytes).ok_or(Error::INVALID_VALUE)?;
+            }
+        }
         Ok(words)
     }
 
     /// The region of a driver's copy.
     pub(crate) fn of_words(words: DriverCopy) -> Self {
-        let (from, to) = (Side::of_words(&words[..11]), Side::of_words(&words[11..22]));
+        let (mut from, mut to) = (Side::of_words(&words[..11]), Side::of_words(&words[11..22]));
+        let mut width = words[22];
+        for side in [&mut from, &mut to] {
+            // An array that is gone has no elements.
+            if side.array != 0
+                && let Ok(bytes) = element_bytes(side.array)
+            {
+                side.position.x /= bytes;
+                width = words[22] / bytes;
+            }
+        }
         // CAST: a memory type is an `int`.
         let kind = match (words[4] as u32, words[15] as u32) {
             (1, 1) => 0,
@@ -172,7 +191,7 @@ impl Region {
             (2 | 3, 2 | 3) => 3,
             _ => 4,
         };
-        Self { from, to, extent: Extent { width: words[22], height: words[23], depth: words[24] }, kind }
+        Self { from, to, extent: Extent { width, height: words[23], depth: words[24] }, kind }
     }
 }
 
@@ -183,7 +202,7 @@ fn region(when: When, region: Region) -> Result {
     if extent.width == 0 || extent.height == 0 || extent.depth == 0 {
         return Ok(());
     }
-    let is_short = |side: Side| side.array == 0 && side.memory.pitch < extent.width;
+    let is_short = |side: Side| side.array == 0 && side.memory.pitch < words[22];
     if extent.height * extent.depth > 1 && (is_short(from) || is_short(to)) {
         return Err(Error::INVALID_PITCH);
     }
@@ -191,6 +210,106 @@ fn region(when: When, region: Region) -> Result {
         None => cu!(cuMemcpy3D_v2, words.as_ptr()),
         Some(stream) => cu!(cuMemcpy3DAsync_v2, words.as_ptr(), stream).and_then(|()| when.finish()),
     }
+}
+
+/// A part of an array: byte of a row, and row.
+fn part_of_array(array: usize, x: usize, y: usize) -> [usize; 11] {
+    [x, y, 0, 0, 3, 0, 0, array, 0, 0, 0]
+}
+
+/// Rows of memory.
+fn rows_of(kind: usize, pointer: usize, pitch: usize) -> [usize; 11] {
+    let [host, device] = if kind == 1 { [pointer, 0] } else { [0, pointer] };
+    [0, 0, 0, 0, kind, host, device, 0, 0, pitch, 0]
+}
+
+/// Copies rows from or to an array; sizes and places are in bytes.
+fn array_rows(when: When, to: [usize; 11], from: [usize; 11], (width, height): (usize, usize)) -> Result {
+    if width == 0 || height == 0 {
+        return Ok(());
+    }
+    for side in [to, from] {
+        if side[5] | side[6] | side[7] == 0 {
+            return Err(Error::INVALID_VALUE);
+        }
+        if side[7] == 0 && height > 1 && side[9] < width {
+            return Err(Error::INVALID_PITCH);
+        }
+    }
+    let mut words = [0; 25];
+    words[..11].copy_from_slice(&from);
+    words[11..22].copy_from_slice(&to);
+    words[22..].copy_from_slice(&[width, height, 1]);
+    match when.stream() {
+        None => cu!(cuMemcpy3D_v2, words.as_ptr()),
+        Some(stream) => cu!(cuMemcpy3DAsync_v2, words.as_ptr(), stream).and_then(|()| when.finish()),
+    }
+}
+
+/// Copies bytes to an array, whose rows follow each other.
+fn to_array(
+    when: When,
+    array: usize,
+    (x, y): (usize, usize),
+    from: usize,
+    bytes: usize,
+    kind: u32,
+) -> Result {
+    let (_, from_kind) = Kind::of(kind)?.types();
+    for Piece { x, y, at, width, height } in pieces(array, x, y, bytes)? {
+        let rows = rows_of(from_kind, from + at, width);
+        array_rows(when, part_of_array(array, x, y), rows, (width, height))?;
+    }
+    Ok(())
+}
+
+/// Copies bytes from an array.
+fn from_array(
+    when: When,
+    to: usize,
+    array: usize,
+    (x, y): (usize, usize),
+    bytes: usize,
+    kind: u32,
+) -> Result {
+    let (to_kind, _) = Kind::of(kind)?.types();
+    for Piece { x, y, at, width, height } in pieces(array, x, y, bytes)? {
+        let rows = rows_of(to_kind, to + at, width);
+        array_rows(when, rows, part_of_array(array, x, y), (width, height))?;
+    }
+    Ok(())
+}
+
+/// A rectangle of an array: its place, the bytes before it, and its size. Columns are bytes.
+struct Piece {
+    x: usize,
+    y: usize,
+    at: usize,
+    width: usize,
+    height: usize,
+}
+
+/// The rectangles that consecutive bytes of an array are.
+fn pieces(array: usize, x: usize, y: usize, bytes: usize) -> Result<Vec<Piece>> {
+    if array == 0 {
+        return Err(Error::INVALID_HANDLE);
+    }
+    let row = row_bytes(array)?;
+    let (mut x, mut y, mut at, mut found) = (x, y, 0, Vec::new());
+    if x > row {
+        return Err(Error::INVALID_VALUE);
+    }
+    while at < bytes {
+        let left = bytes - at;
+        let width = left.min(row - x);
+        let height = if x == 0 { (left / row).max(1) } else { 1 };
+        if width > 0 {
+            found.push(Piece { x, y, at, width, height });
+        }
+        at += width * height;
+        (x, y) = (0, y + height);
+    }
+    Ok(found)
 }
 
 /// Copies rows.
@@ -269,6 +388,71 @@ api! {
         stream: usize,
     ) [cudaMemcpy2DAsync Legacy] [cudaMemcpy2DAsync_ptsz PerThread] {
         rows(When::On(order.stream(stream)), (to, to_pitch), (from, from_pitch), (width, height), kind)
+    }
+
+    to_array_2d(
+        order @ to: usize, x: usize, y: usize, from: usize, pitch: usize, width: usize, height: usize, kind: u32,
+    ) [cudaMemcpy2DToArray Legacy] [cudaMemcpy2DToArray_ptds PerThread] {
+        let rows = rows_of(Kind::of(kind)?.types().1, from, pitch);
+        array_rows(When::Now(order), part_of_array(to, x, y), rows, (width, height))
+    }
+
+    to_array_2d_async(
+        order @ to: usize, x: usize, y: usize, from: usize, pitch: usize, width: usize, height: usize, kind: u32,
+        stream: usize,
+    ) [cudaMemcpy2DToArrayAsync Legacy] [cudaMemcpy2DToArrayAsync_ptsz PerThread] {
+        let rows = rows_of(Kind::of(kind)?.types().1, from, pitch);
+        array_rows(When::On(order.stream(stream)), part_of_array(to, x, y), rows, (width, height))
+    }
+
+    from_array_2d(
+        order @ to: usize, pitch: usize, from: usize, x: usize, y: usize, width: usize, height: usize, kind: u32,
+    ) [cudaMemcpy2DFromArray Legacy] [cudaMemcpy2DFromArray_ptds PerThread] {
+        let rows = rows_of(Kind::of(kind)?.types().0, to, pitch);
+        array_rows(When::Now(order), rows, part_of_array(from, x, y), (width, height))
+    }
+
+    from_array_2d_async(
+        order @ to: usize, pitch: usize, from: usize, x: usize, y: usize, width: usize, height: usize, kind: u32,
+        stream: usize,
+    ) [cudaMemcpy2DFromArrayAsync Legacy] [cudaMemcpy2DFromArrayAsync_ptsz PerThread] {
+        let rows = rows_of(Kind::of(kind)?.types().0, to, pitch);
+        array_rows(When::On(order.stream(stream)), rows, part_of_array(from, x, y), (width, height))
+    }
+
+    between_arrays_2d(
+        order @ to: usize, to_x: usize, to_y: usize, from: usize, x: usize, y: usize, width: usize, height: usize,
+        kind: u32,
+    ) [cudaMemcpy2DArrayToArray Legacy] [cudaMemcpy2DArrayToArray_ptds PerThread] {
+        Kind::of(kind)?;
+        array_rows(When::Now(order), part_of_array(to, to_x, to_y), part_of_array(from, x, y), (width, height))
+    }
+
+    between_arrays(
+        order @ to: usize, to_x: usize, to_y: usize, from: usize, x: usize, y: usize, bytes: usize, kind: u32,
+    ) [cudaMemcpyArrayToArray Legacy] [cudaMemcpyArrayToArray_ptds PerThread] {
+        Kind::of(kind)?;
+        array_rows(When::Now(order), part_of_array(to, to_x, to_y), part_of_array(from, x, y), (bytes, 1))
+    }
+
+    to_array_line(order @ to: usize, x: usize, y: usize, from: usize, bytes: usize, kind: u32)
+    [cudaMemcpyToArray Legacy] [cudaMemcpyToArray_ptds PerThread] {
+        to_array(When::Now(order), to, (x, y), from, bytes, kind)
+    }
+
+    to_array_line_async(order @ to: usize, x: usize, y: usize, from: usize, bytes: usize, kind: u32, stream: usize)
+    [cudaMemcpyToArrayAsync Legacy] [cudaMemcpyToArrayAsync_ptsz PerThread] {
+        to_array(When::On(order.stream(stream)), to, (x, y), from, bytes, kind)
+    }
+
+    from_array_line(order @ to: usize, from: usize, x: usize, y: usize, bytes: usize, kind: u32)
+    [cudaMemcpyFromArray Legacy] [cudaMemcpyFromArray_ptds PerThread] {
+        from_array(When::Now(order), to, from, (x, y), bytes, kind)
+    }
+
+    from_array_line_async(order @ to: usize, from: usize, x: usize, y: usize, bytes: usize, kind: u32, stream: usize)
+    [cudaMemcpyFromArrayAsync Legacy] [cudaMemcpyFromArrayAsync_ptsz PerThread] {
+        from_array(When::On(order.stream(stream)), to, from, (x, y), bytes, kind)
     }
 
     copy_3d(order @ copy: *const Region) [cudaMemcpy3D Legacy] [cudaMemcpy3D_ptds PerThread] {

@@ -16,6 +16,7 @@ impl Error {
     pub(crate) const INVALID_CONFIGURATION: Self = Self(9);
     pub(crate) const INVALID_PITCH: Self = Self(12);
     pub(crate) const INVALID_SYMBOL: Self = Self(13);
+    pub(crate) const INVALID_CHANNEL_DESCRIPTOR: Self = Self(20);
     pub(crate) const INVALID_DIRECTION: Self = Self(21);
     pub(crate) const INSUFFICIENT_DRIVER: Self = Self(35);
     pub(crate) const NEWER_DRIVER: Self = Self(36);

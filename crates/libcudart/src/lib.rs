@@ -2,6 +2,7 @@
 #![allow(clippy::too_many_arguments, reason = "CUDA's interface has calls with eleven")]
 #![allow(non_snake_case, reason = "the functions have CUDA's names")]
 
+mod array;
 mod call;
 mod copy;
 mod device;
@@ -11,7 +12,9 @@ mod graph;
 mod launch;
 mod memory;
 mod register;
+mod texture;
 
+pub use array::*;
 pub use copy::*;
 pub use device::*;
 pub use error::*;
@@ -19,5 +22,6 @@ pub use graph::*;
 pub use launch::*;
 pub use memory::*;
 pub use register::*;
+pub use texture::*;
 
 include!(concat!(env!("OUT_DIR"), "/functions.rs"));

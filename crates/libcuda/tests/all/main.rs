@@ -9,3 +9,4 @@ mod mapped;
 mod support;
 mod sweep;
 mod table;
+mod texture;

@@ -131,7 +131,7 @@ unsafe extern "C" {
         stream: Handle,
         parameters: *mut *mut c_void,
     ) -> u32;
-    pub(crate) fn cuArrayCreate_v2(array: *mut Handle, description: *const c_void) -> u32;
+    pub(crate) fn cuTexRefCreate(reference: *mut Handle) -> u32;
 }
 
 /// Name of a result.

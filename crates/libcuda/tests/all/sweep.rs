@@ -95,7 +95,16 @@ impl World {
         let library = make("cuLibraryLoadData", [image]);
         let graph = make("cuGraphCreate", [0]);
         let properties = pool_properties();
+        // CUDA_ARRAY3D_DESCRIPTOR: 4 by 4 floats, for surfaces.
+        let description = [4_u64, 4, 0, 1 << 32 | 0x20, 2];
+        let at = |words: &[u64]| words.as_ptr().expose_provenance() as u64;
+        let array = make("cuArray3DCreate_v2", [at(&description)]);
+        let resource: [u64; 18] = core::array::from_fn(|word| if word == 1 { array } else { 0 });
         let objects = [
+            ('r', array),
+            ('q', make("cuMipmappedArrayCreate", [at(&description), 2])),
+            ('t', make("cuTexObjectCreate", [at(&resource), at(&[0; 13]), 0])),
+            ('w', make("cuSurfObjectCreate", [at(&resource)])),
             ('c', setup.context as u64),
             ('m', setup.module as u64),
             ('f', setup.add as u64),
@@ -196,6 +205,7 @@ const MAY_BE_NULL: &[(&str, &[usize])] = &[
     ("cuStreamGetCaptureInfo", &[2, 3, 4, 5, 6]),
     ("cuStreamGetCtx_v2", &[2]),
     ("cuStreamUpdateCaptureDependencies_v2", &[2]),
+    ("cuTexObjectCreate", &[3]),
     ("cuUserObjectCreate", &[1]),
 ];
 
@@ -318,7 +328,7 @@ fn no_function_works_before_cuinit() {
             assert_eq!(call(entry.symbol, []), 3, "{}", entry.symbol);
         }
         // Also with arguments that would be right.
-        let objects = "csemflkgnxpjauv".chars().map(|kind| (kind, 0x1_0000_0001));
+        let objects = "csemflkgnxpjauvrqtw".chars().map(|kind| (kind, 0x1_0000_0001));
         let world = World { setup: None, number: 1, objects: objects.collect() };
         for (symbol, _, code) in call_all(&world).filter(|(symbol, ..)| !EARLY.contains(symbol)) {
             assert_eq!(code, 3, "{symbol}");
@@ -328,7 +338,7 @@ fn no_function_works_before_cuinit() {
 }
 
 /// Kinds of objects that live in a context.
-const OF_CONTEXTS: &str = "csemfgnxa";
+const OF_CONTEXTS: &str = "csemfgnxarqtw";
 
 /// Checks that functions refuse objects of a context that has ended.
 fn check_stale(world: &World) {
