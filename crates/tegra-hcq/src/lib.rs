@@ -15,7 +15,7 @@
 //! - Parameters of typed kernels: [`Signature`], [`KernelArg`], [`Count`], [`ByValue`], [`Arguments`], [`Pass`],
 //!   [`LaunchSize`]; of others: [`args!`], [`Arg`], [`BufferUse`].
 //! - Work: [`Queue`], [`QueueOptions`], [`WaitPolicy`], [`Preemption`], [`Dim3`], [`MAX_BLOCK_THREADS`], [`FillValue`],
-//!   [`Until`], [`Download`], [`MAX_QUEUES`].
+//!   [`Until`], [`Download`], [`MAX_QUEUES`]; words by address: [`Payload`], [`AcquireCondition`].
 //! - Waiting: [`Fence`], [`FenceFuture`], [`Signal`], [`DEFAULT_TIMEOUT`], [`set_interrupt`].
 //! - Recorded work: [`GraphBuilder`], [`Graph`], [`NodeId`], [`TypedNode`].
 //! - Failures: [`Error`], [`Shortage`], [`MemoryInfo`], [`Result`], [`LaunchError`], [`RangeError`],
@@ -90,7 +90,7 @@ mod variable;
 mod wait;
 mod waiter;
 
-pub use ampere_cmd::command::{BlockSurface, PcasAction};
+pub use ampere_cmd::command::{AcquireCondition, BlockSurface, Payload, PcasAction};
 pub use ampere_cmd::texture;
 pub use args::{Arg, BufferUse, FillValue};
 pub use device::{Device, MemoryFigures};

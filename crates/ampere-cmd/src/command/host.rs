@@ -67,8 +67,9 @@ impl Payload {
         }
     }
 
+    /// Size in bytes.
     #[inline]
-    const fn bytes(self) -> u64 {
+    pub const fn bytes(self) -> u64 {
         match self {
             Self::Bits32(_) => 4,
             Self::Bits64(_) => 8,

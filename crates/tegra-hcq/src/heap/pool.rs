@@ -206,6 +206,15 @@ impl Memory {
         self.slab.memory.export(access)
     }
 
+    /// A file of the driver's memory that contains the block, and the offset of the block there in bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceMemory::export`].
+    pub(crate) fn export_whole(&self) -> gpu_hal::Result<(OwnedFd, u64)> {
+        Ok((self.slab.memory.export(FileAccess::ReadWrite)?, self.offset))
+    }
+
     /// Begins accesses of the CPU, until [`Memory::end_cpu`]. Does nothing for memory that only this process and its
     /// devices access.
     ///

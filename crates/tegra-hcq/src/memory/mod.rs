@@ -323,6 +323,33 @@ impl<T: Pod> Buffer<T> {
         Ok(self.handle.memory().export(access)?)
     }
 
+    /// A file of the driver's memory that contains the buffer, and the offset of the buffer there in bytes, for
+    /// [`Device::import_file`](crate::Device::import_file) in a process that may see the contents of all buffers of
+    /// this one: small buffers have their memory in common. The memory is used for other buffers when this one is
+    /// dropped, whoever has the file. For a buffer of its own, there is
+    /// [`Device::alloc_shared`](crate::Device::alloc_shared).
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// let buffer = device.alloc_from(&[5_u8, 6, 7])?;
+    /// let (file, offset) = buffer.export_whole()?;
+    /// let offset = offset as usize;
+    /// let seen = device.import_file::<u8>(&file, offset..offset + buffer.len())?;
+    /// assert_eq!(seen.to_vec()?, [5, 6, 7]);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Driver`](crate::Error::Driver) with [`gpu_hal::Error::Unsupported`] if the driver has no such files, or
+    /// none for a buffer of this size: on an Orin for more than 256 MiB.
+    pub fn export_whole(&self) -> Result<(OwnedFd, u64)> {
+        Ok(self.handle.memory().export_whole()?)
+    }
+
     /// Tells the driver that made shared memory that accesses of the CPU through [`Buffer::cpu_address`] begin; see
     /// [`SharedBuffer::cpu_access`]. Other memory needs none.
     ///

@@ -5,7 +5,9 @@
 //! the GPU as it is. A launch does not look for buffers; [`QueueOptions::any_memory`](super::QueueOptions::any_memory)
 //! makes dropped buffers wait for it.
 
-use ampere_cmd::command::{BlockSurface, CopySide, SurfaceCopy};
+use ampere_cmd::command::{
+    AcquireCondition, BlockSurface, CopySide, Payload, SemaphoreAcquire, SemaphoreRelease, SurfaceCopy,
+};
 use gpu_hal::MemoryUse;
 
 use super::{Download, Queue};
@@ -234,6 +236,73 @@ impl Queue {
         let block = self.state.heap().find(target.gpu_va, target.span(line, rows as u64))?;
         let note = |queue: &Self| block.iter().for_each(|block| queue.note_block(block));
         self.fill_lines(target, value, columns, rows, note)
+    }
+
+    /// Writes a number of 32 or 64 bits to a GPU address, a multiple of its size, after all earlier work has ended. Who
+    /// reads the number sees what the work has written.
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::fill_raw`].
+    ///
+    /// # Safety
+    ///
+    /// As for the target of [`Queue::copy_raw`].
+    pub unsafe fn write_raw(&mut self, target: u64, value: Payload) -> Result<()> {
+        let block = self.state.heap().find(target, value.bytes())?;
+        self.step(|encoder, busy| {
+            let release =
+                SemaphoreRelease { va: target, payload: value, wait_for_idle: busy, timestamp: false };
+            encoder.semaphore_release(&release)
+        })?;
+        self.batch.set_busy(false);
+        block.iter().for_each(|block| self.note_block(block));
+        Ok(())
+    }
+
+    /// Makes the queue wait until a number at a GPU address, a multiple of its size, meets a condition with `value`:
+    /// what the CPU, another queue or another process writes there.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// use tegra_hcq::{AcquireCondition, DEFAULT_TIMEOUT, Payload};
+    ///
+    /// let words = device.alloc_zeroed::<u64>(2)?;
+    /// let (mut early, mut late) = (device.queue()?, device.queue()?);
+    /// // SAFETY: `words` lives longer than the work, and nothing else uses it.
+    /// unsafe {
+    ///     late.poll_raw(words.gpu_va(), Payload::Bits64(1 << 40), AcquireCondition::StrictGreaterOrEqual)?;
+    ///     late.write_raw(words.gpu_va() + 12, Payload::Bits32(7))?;
+    ///     let end = late.submit()?;
+    ///     early.write_raw(words.gpu_va(), Payload::Bits64(1 << 41))?;
+    ///     early.submit()?;
+    ///     end.wait(DEFAULT_TIMEOUT)?;
+    /// }
+    /// assert_eq!(words.to_vec()?, [1 << 41, 7 << 32]);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::fill_raw`].
+    ///
+    /// # Safety
+    ///
+    /// The caller keeps the memory allocated until the wait has ended, as for [`Queue::launch_raw`].
+    pub unsafe fn poll_raw(
+        &mut self,
+        source: u64,
+        value: Payload,
+        condition: AcquireCondition,
+    ) -> Result<()> {
+        let block = self.state.heap().find(source, value.bytes())?;
+        let acquire = SemaphoreAcquire { va: source, payload: value, condition, switch_tsg: !self.hold };
+        self.step(|encoder, _| encoder.semaphore_acquire(&acquire))?;
+        block.iter().for_each(|block| self.note_block(block));
+        Ok(())
     }
 
     /// As [`Queue::upload`], to a GPU address.
