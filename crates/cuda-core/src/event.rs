@@ -1,6 +1,7 @@
 //! Events: points in a stream's work, with the GPU's time.
 
 use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use tegra_hcq::{Fence, Queue, Signal};
@@ -9,12 +10,14 @@ use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::driver;
 use crate::graph::Capture;
+use crate::ipc::Place;
 use crate::lock::QuickMutex;
 use crate::objects::Kind;
+use crate::shared_event::SharedEvent;
 use crate::stream::{Stream, wait};
 
-/// CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING.
-const FLAGS: u32 = 3;
+/// CU_EVENT_BLOCKING_SYNC, CU_EVENT_DISABLE_TIMING, CU_EVENT_INTERPROCESS.
+const FLAGS: u32 = 7;
 /// CU_EVENT_DISABLE_TIMING.
 const NO_TIMES: u32 = 2;
 /// CU_EVENT_INTERPROCESS.
@@ -27,6 +30,8 @@ pub struct Event {
     context: u64,
     /// Where the GPU writes the time; `None` without times.
     signal: Option<Signal>,
+    /// What other processes have of it, if it was created for them, and the number of this process' last record.
+    shared: Option<(SharedEvent, AtomicU64)>,
     state: QuickMutex<State>,
     /// How often the state was set; written under its lock.
     version: AtomicU64,
@@ -55,17 +60,47 @@ impl Event {
     ///
     /// If the flags are invalid, or memory is short.
     pub fn create(context: &Context, flags: u32) -> Result<Arc<Self>> {
-        if flags & INTERPROCESS != 0 {
-            return Err(Failure::new(Code::NotSupported, "events for other processes"));
-        }
-        if flags & !FLAGS != 0 {
+        if flags & !FLAGS != 0 || flags & INTERPROCESS != 0 && flags & NO_TIMES == 0 {
             return Err(Failure::invalid(format!("{flags:#x} is no combination of event flags")));
         }
         let signal = if flags & NO_TIMES == 0 { Some(context.device.signal(0)?) } else { None };
+        let shared =
+            if flags & INTERPROCESS != 0 { Some(SharedEvent::create(&context.device)?) } else { None };
+        Self::enter(context, signal, shared)
+    }
+
+    /// The event of another process behind a file.
+    pub(crate) fn open(context: &Context, file: impl AsFd) -> Result<Arc<Self>> {
+        Self::enter(context, None, Some(SharedEvent::import(&context.device, file)?))
+    }
+
+    fn enter(context: &Context, signal: Option<Signal>, shared: Option<SharedEvent>) -> Result<Arc<Self>> {
+        let shared = shared.map(|shared| (shared, AtomicU64::new(0)));
         driver()?.objects.insert(|handle| {
             let (state, version) = (QuickMutex::default(), AtomicU64::new(0));
-            Ok(Self { handle, context: context.handle, signal, state, version })
+            Ok(Self { handle, context: context.handle, signal, shared, state, version })
         })
+    }
+
+    /// Where other processes find it.
+    pub(crate) fn place(&self) -> Result<Place> {
+        let shared = self.shared.as_ref().ok_or_else(|| {
+            Failure::new(Code::InvalidHandle, "the event was not created for other processes")
+        })?;
+        let (file, bytes) = shared.0.export()?;
+        Ok(Place { file, offset: 0, bytes })
+    }
+
+    /// Whether it was created for other processes, or by one.
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
+    }
+
+    /// The number of the latest record, if another process has made it.
+    pub(crate) fn elsewhere(&self) -> Option<(&SharedEvent, u64)> {
+        let (shared, own) = self.shared.as_ref()?;
+        let latest = shared.latest();
+        (latest > own.load(Ordering::Acquire)).then_some((shared, latest))
     }
 
     /// Its handle.
@@ -106,9 +141,15 @@ impl Event {
             self.set(&mut state, State::Captured(capture, frontier));
             return Ok(());
         }
-        let value = match &self.signal {
-            Some(_) => stream.work(context, |queue| self.encode(queue))?,
-            None => stream.last_value(),
+        let value = match (&self.signal, &self.shared) {
+            (Some(_), _) => stream.work(context, |queue| self.encode(queue))?,
+            (None, Some((shared, own))) => {
+                let (number, value) =
+                    shared.record(context, |encode| stream.work(context, |queue| encode(queue)))?;
+                own.store(number, Ordering::Release);
+                value
+            }
+            (None, None) => stream.last_value(),
         };
         let Some(timeline) = stream.timeline().filter(|_| value != 0) else {
             *recorded = None;
@@ -149,7 +190,7 @@ impl Event {
 
     /// Whether it was ever recorded.
     pub(crate) fn was_recorded(&self) -> bool {
-        !matches!(*self.state.lock(), State::Never)
+        self.elsewhere().is_some() || !matches!(*self.state.lock(), State::Never)
     }
 
     /// What the event was recorded in.
@@ -175,6 +216,10 @@ impl Event {
     ///
     /// [`Code::NotReady`] while it runs; the fault of the work.
     pub fn query(&self, context: &Context) -> Result<()> {
+        if let Some((shared, number)) = self.elsewhere() {
+            context.check()?;
+            return if shared.is_done(number) { Ok(()) } else { Err(Code::NotReady.into()) };
+        }
         self.fence()?.map_or(Ok(()), |fence| Self::query_fence(context, &fence))
     }
 
@@ -193,6 +238,9 @@ impl Event {
     ///
     /// The fault of the work.
     pub fn synchronize(&self, context: &Context) -> Result<()> {
+        if let Some((shared, number)) = self.elsewhere() {
+            return shared.wait(context, number);
+        }
         self.fence()?.map_or(Ok(()), |fence| wait(context, &fence))
     }
 

@@ -6,13 +6,15 @@
 //! - Results: [`Code`], [`Failure`], [`Result`].
 //! - Contexts: [`Context`], and each thread's stack of them in [`context`].
 //! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`LaunchSize`], [`Parameters`],
-//!   [`MemoryCopy`], [`Side`], [`Fill`], [`HostCall`]; what a thread's last calls named: [`with_target`],
-//!   [`Target`], [`record`], [`query_recorded`], [`Recording`], [`Names`]; graphs: [`Graph`], [`Node`],
+//!   [`MemoryCopy`], [`Side`], [`Fill`], [`HostCall`], [`Words`], [`WordStep`]; what a thread's last calls named:
+//!   [`with_target`], [`Target`], [`record`], [`query_recorded`], [`Recording`], [`Names`]; graphs: [`Graph`],
+//!   [`Node`],
 //!   [`Executable`], [`Mismatch`], [`Attribute`], [`GraphMemory`], [`Capture`], [`Mode`], [`UserObject`], [`Users`].
 //! - Memory: [`memory`], [`pool`], [`Pool`]; virtual memory: [`mapped`]; arrays and textures: [`mod@array`],
-//! [`texture`].
+//!   [`texture`]; memory and events of other processes: [`ipc`]; hints of managed memory: [`hints`].
 //! - Checks: `findings`, with the feature `sim`.
-//! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`].
+//! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`],
+//!   [`OldLaunch`].
 
 pub mod array;
 #[cfg(feature = "sim")]
@@ -24,8 +26,10 @@ mod driver;
 mod event;
 mod graph;
 mod graph_memory;
+pub mod hints;
 mod ids;
 pub mod image;
+pub mod ipc;
 mod link;
 mod lock;
 pub mod mapped;
@@ -34,9 +38,11 @@ mod module;
 mod objects;
 pub mod pool;
 mod recent;
+mod shared_event;
 mod stream;
 pub mod texture;
 mod user_object;
+mod words;
 mod work;
 
 #[cfg(feature = "sim")]
@@ -49,10 +55,11 @@ pub use event::Event;
 pub use graph::{Attribute, Capture, Executable, Graph, Mismatch, Mode, Node};
 pub use graph_memory::GraphMemory;
 pub use link::Link;
-pub use module::{Function, Library, LibraryKernel, Module, function};
+pub use module::{Function, Library, LibraryKernel, Module, OldLaunch, function};
 pub use objects::{Kind, Objects};
 pub use pool::Pool;
 pub use recent::{Names, Recording, Target, query_recorded, record, with_target};
 pub use stream::{Kind as StreamKind, PRIORITIES, Stream};
 pub use user_object::{UserObject, Users};
+pub use words::{WordStep, Words};
 pub use work::{Fill, HostCall, Launch, LaunchSize, MemoryCopy, Parameters, Side, Work};

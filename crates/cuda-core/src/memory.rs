@@ -9,10 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
-use tegra_hcq::{Buffer, Device, Program};
+use tegra_hcq::{Buffer, Device, Program, SharedBuffer};
 
 use crate::code::{Code, Failure, Result};
+use crate::hints::Hints;
 use crate::ids::next_id;
+use crate::ipc::{Imports, Place};
 use crate::mapped::Ranges;
 
 /// How memory was allocated.
@@ -34,6 +36,8 @@ pub enum Kind {
     Graph,
     /// `cuMemMap`, with access.
     Mapped,
+    /// `cuIpcOpenMemHandle`.
+    Imported,
 }
 
 /// Memory that the program has allocated.
@@ -65,6 +69,16 @@ impl Allocation {
         let on_gpu = address.wrapping_sub(self.base);
         if on_gpu < self.bytes.max(1) as u64 { on_gpu } else { address.wrapping_sub(self.host as u64) }
     }
+
+    /// Where other processes find it.
+    pub(crate) fn place(&self) -> Result<Place> {
+        let Owner::Buffer(buffer) = &self.owner else {
+            return Err(Failure::invalid("other processes cannot have this kind of memory"));
+        };
+        let (file, offset) = buffer.export_whole()?;
+        // CAST: usize has 64 bits.
+        Ok(Place { file, offset: offset as usize, bytes: self.bytes })
+    }
 }
 
 /// What keeps memory allocated.
@@ -84,6 +98,9 @@ pub(crate) enum Owner {
     /// The program that has the variable.
     #[expect(dead_code, reason = "kept until the module is unloaded")]
     Program(Program),
+    /// A part of memory that another process has allocated.
+    #[expect(dead_code, reason = "kept until the program closes it")]
+    Imported(SharedBuffer<u8>),
 }
 
 /// What the graphs of a GPU use, in bytes (`CUgraphMem_attribute`).
@@ -106,6 +123,10 @@ pub struct Memory {
     pub graphs: Mutex<GraphFigures>,
     /// Reserved addresses.
     pub ranges: Ranges,
+    /// Memory of other processes.
+    pub(crate) imports: Imports,
+    /// What the program has said about managed memory.
+    pub hints: Hints,
     by_address: RwLock<BTreeMap<u64, Arc<Allocation>>>,
     /// Registered host memory by its address on the CPU.
     registered: RwLock<BTreeMap<u64, Arc<Allocation>>>,
@@ -171,12 +192,31 @@ impl Memory {
         kind: Kind,
         flags: u32,
     ) -> Result<Arc<Allocation>> {
-        self.enter(context, device.alloc_unified(some(bytes)?)?, kind, flags, 0)
+        let buffer = device.alloc_unified(some(bytes)?)?;
+        self.hints.forget(buffer.gpu_va(), bytes);
+        self.enter(context, buffer, kind, flags, 0)
     }
 
     /// Enters memory that is mapped at reserved addresses. It belongs to no context.
     pub(crate) fn enter_mapped(&self, buffer: Buffer<u8>) -> Result<Arc<Allocation>> {
         self.enter(0, buffer, Kind::Mapped, 0, 0)
+    }
+
+    /// Enters memory of another process.
+    pub(crate) fn enter_imported(&self, context: u64, buffer: SharedBuffer<u8>) -> Arc<Allocation> {
+        let allocation = Arc::new(Allocation {
+            base: buffer.gpu_va(),
+            bytes: buffer.len(),
+            kind: Kind::Imported,
+            id: next_id(),
+            context,
+            flags: 0,
+            host: 0,
+            pool: 0,
+            owner: Owner::Imported(buffer),
+        });
+        self.by_address.write().insert(allocation.base, Arc::clone(&allocation));
+        allocation
     }
 
     /// Removes an allocation, if it is still there.
@@ -389,6 +429,7 @@ impl Memory {
 
     /// Frees what belongs to a context.
     pub(crate) fn free_of(&self, context: u64) {
+        self.imports.free_of(context);
         let mut gone = Vec::new();
         for map in [&self.by_address, &self.registered] {
             map.write().retain(|_, allocation| {

@@ -28,6 +28,17 @@ pub struct Module {
     functions: Mutex<BTreeMap<String, Arc<Function>>>,
 }
 
+/// What the program has set of a function for launches as before CUDA 4.
+#[derive(Clone, Debug, Default)]
+pub struct OldLaunch {
+    /// Threads of a block; none at first.
+    pub block: [u32; 3],
+    /// Dynamic shared memory of a block in bytes.
+    pub shared_bytes: u32,
+    /// The parameter block, as far as it was set.
+    pub parameters: Vec<u8>,
+}
+
 /// A kernel of a module.
 #[derive(Debug)]
 pub struct Function {
@@ -46,6 +57,8 @@ pub struct Function {
     pub parameter_bytes: usize,
     max_dynamic_shared: AtomicU32,
     carveout: AtomicU32,
+    /// For launches as before CUDA 4.
+    pub old_launch: Mutex<OldLaunch>,
     /// Its name, with a zero byte at the end for C.
     pub c_name: std::ffi::CString,
 }
@@ -137,6 +150,7 @@ impl Function {
             kernel,
             max_dynamic_shared: AtomicU32::new(USUAL_SHARED.saturating_sub(attributes.static_shared_bytes)),
             carveout: AtomicU32::new(u32::MAX),
+            old_launch: Mutex::default(),
             c_name,
         })
     }

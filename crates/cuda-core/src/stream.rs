@@ -25,7 +25,7 @@ use crate::work::{Launch, LaunchSize, Parameters, Work};
 /// CU_STREAM_NON_BLOCKING.
 const NON_BLOCKING: u32 = 1;
 /// Longest wait for work. CUDA has no limit; a kernel that runs longer hangs.
-const LONGEST: Duration = Duration::from_secs(3600);
+pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
 /// Priorities that streams may have, from the lowest to the highest. The GPU's queues have one priority.
 pub const PRIORITIES: (i32, i32) = (0, -5);
 
@@ -331,6 +331,12 @@ impl Stream {
         }
         if self.capturing.load(Ordering::Acquire) {
             return Err(self.invalidate(Code::StreamCaptureIsolation));
+        }
+        if let Some((shared, number)) = event.elsewhere() {
+            if shared.is_done(number) {
+                return Ok(());
+            }
+            return self.work(context, |queue| shared.encode_wait(queue, number)).map(drop);
         }
         let Some(fence) = event.fence()?.filter(|fence| !fence.is_done()) else { return Ok(()) };
         self.work(context, |queue| Ok(queue.wait_fence(&fence)?)).map(drop)

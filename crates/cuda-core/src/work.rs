@@ -14,6 +14,7 @@ use crate::graph::Graph;
 use crate::graph_memory::GraphMemory;
 use crate::module::Function;
 use crate::stream::Stream;
+use crate::words::Words;
 
 /// A piece of work.
 #[derive(Clone, Debug)]
@@ -24,6 +25,8 @@ pub enum Work {
     Copy(MemoryCopy),
     /// A fill.
     Fill(Fill),
+    /// Waits for words of memory, and writes to them.
+    Words(Arc<Words>),
     /// A function of the host.
     Host(HostCall),
     /// An event is recorded, in a graph.
@@ -440,6 +443,7 @@ impl Work {
             Self::Launch(launch) => launch.function.kernel.name(),
             Self::Copy(_) => "copy",
             Self::Fill(_) => "fill",
+            Self::Words(_) => "words of memory",
             Self::Host(_) => "host function",
             Self::Record(_) => "record an event",
             Self::Wait(_) => "wait for an event",
@@ -475,6 +479,7 @@ impl Work {
             }
             Self::Copy(copy) => copy.encode(queue),
             Self::Fill(fill) => fill.encode(queue),
+            Self::Words(words) => words.encode(queue),
             Self::Host(HostCall { call, .. }) => {
                 let call = Arc::clone(call);
                 Ok(queue.host_function(move || call())?)

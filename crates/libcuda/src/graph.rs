@@ -15,6 +15,7 @@ use crate::context::context_or_current;
 use crate::copy::{Copy3d, checked_fill};
 use crate::launch::{Parameters, launch_of};
 use crate::stream::{graph_of, host_function, places, plain_edges, stream_of};
+use crate::words::WordsNode;
 
 fn executable_of(handle: Handle) -> Result<Arc<Executable>> {
     driver()?.objects.get::<Executable>(handle)
@@ -25,7 +26,7 @@ fn node_of(handle: Handle) -> Result<(Arc<Graph>, usize)> {
     Ok((graph_of(node.graph)?, node.index))
 }
 
-fn add(
+pub(crate) fn add(
     place: Out<Handle>,
     graph: Handle,
     after: In<Handle>,
@@ -124,7 +125,7 @@ impl KernelNode1 {
 }
 
 /// The work of a node, if `of` finds that it is of the right type.
-fn parameters_of<T>(node: Handle, of: impl FnOnce(&Work) -> Option<T>) -> Result<T> {
+pub(crate) fn parameters_of<T>(node: Handle, of: impl FnOnce(&Work) -> Option<T>) -> Result<T> {
     let (graph, index) = node_of(node)?;
     of(&graph.work(index)?).ok_or_else(|| Failure::invalid("the node is of another type"))
 }
@@ -228,6 +229,10 @@ fn write_any(node: Handle, place: Out<NodeParameters>) -> Result<()> {
             body.set(address);
             11
         }
+        Work::Words(words) => {
+            body.cast().set(WordsNode::of(graph.context(), &words));
+            12
+        }
     };
     place.cast::<u32>().set(kind);
     Ok(())
@@ -286,13 +291,17 @@ fn instantiate(place: Out<Handle>, graph: Handle, flags: u64) -> Result<()> {
 }
 
 /// Changes the work of a node in an executable graph.
-fn change(executable: Handle, node: Handle, work: impl FnOnce(&Graph) -> Result<Work>) -> Result<()> {
+pub(crate) fn change(
+    executable: Handle,
+    node: Handle,
+    work: impl FnOnce(&Graph) -> Result<Work>,
+) -> Result<()> {
     let executable = executable_of(executable)?;
     let (graph, index) = node_of(node)?;
     executable.set_work(index, work(&graph)?)
 }
 
-fn change_node(node: Handle, work: impl FnOnce(&Graph) -> Result<Work>) -> Result<()> {
+pub(crate) fn change_node(node: Handle, work: impl FnOnce(&Graph) -> Result<Work>) -> Result<()> {
     let (graph, index) = node_of(node)?;
     graph.set_work(index, work(&graph)?)
 }
@@ -317,18 +326,27 @@ fn any_work(parent: &Graph, node: In<NodeParameters>) -> Result<Work> {
         10 => allocation(node.within(16)),
         11 => release(handle()?),
         8 | 9 => Err(Failure::new(Code::NotSupported, "external semaphores")),
-        12 => Err(Failure::new(Code::NotSupported, "waits and writes of memory by streams")),
+        12 => node.within::<WordsNode>(16).read("the node")?.work(),
         13 => Err(Failure::new(Code::NotSupported, "conditional nodes")),
         _ => Err(Failure::invalid(format!("there are no graph nodes of type {kind}"))),
     }
 }
 
+/// The event of a node.
+fn event_of(event: Handle) -> Result<Arc<Event>> {
+    let event = driver()?.objects.get::<Event>(event)?;
+    if event.is_shared() {
+        return Err(Failure::new(Code::NotSupported, "nodes with events of other processes"));
+    }
+    Ok(event)
+}
+
 fn record(event: Handle) -> Result<Work> {
-    Ok(Work::Record(driver()?.objects.get::<Event>(event)?))
+    Ok(Work::Record(event_of(event)?))
 }
 
 fn wait_for(event: Handle) -> Result<Work> {
-    Ok(Work::Wait(driver()?.objects.get::<Event>(event)?))
+    Ok(Work::Wait(event_of(event)?))
 }
 
 /// The event of a node that records one or waits for one.
@@ -532,6 +550,7 @@ api! {
             Work::Record(_) => 7,
             Work::Allocate(_) => 10,
             Work::Free(_) => 11,
+            Work::Words(_) => 12,
         });
         Ok(())
     }

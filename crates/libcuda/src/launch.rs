@@ -75,7 +75,7 @@ pub(crate) fn launch_of(function: Arc<Function>, size: LaunchSize, parameters: P
 }
 
 /// Launches a kernel; a cooperative one only if the whole grid can be resident at once.
-fn start(
+pub(crate) fn start(
     order: Order,
     handle: Handle,
     size: LaunchSize,

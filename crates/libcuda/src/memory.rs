@@ -8,9 +8,8 @@ use orin_cuda_core::context::current;
 use orin_cuda_core::memory::{Allocation, Kind};
 use orin_cuda_core::{Code, Context, Failure, Pool, Result, driver};
 
-use crate::abi::{Address, Handle, In, Ordinal, Out};
-use crate::call::{Order, api};
-use crate::stream::stream_of;
+use crate::abi::{Address, In, Out};
+use crate::call::api;
 
 /// CU_MEMHOSTALLOC_PORTABLE, _DEVICEMAP, _WRITECOMBINED.
 const HOST_FLAGS: u32 = 7;
@@ -27,7 +26,7 @@ pub(crate) fn find(context: &Context, address: Address) -> Option<Arc<Allocation
     memory.find(address).or_else(|| memory.find_registered(address))
 }
 
-fn known(context: &Context, address: Address) -> Result<Arc<Allocation>> {
+pub(crate) fn known(context: &Context, address: Address) -> Result<Arc<Allocation>> {
     find(context, address)
         .ok_or_else(|| Failure::invalid(format!("{address:#x} is in no memory of this library")))
 }
@@ -42,27 +41,6 @@ fn allocate_host(place: Out<*mut c_void>, bytes: usize, flags: u32) -> Result<()
         context.gpu.memory.allocate_unified(context.handle, &context.device, bytes, Kind::Host, flags)?;
     // CAST: an address of this process.
     place.set(allocation.host as *mut c_void);
-    Ok(())
-}
-
-fn prefetch(order: Order, address: Address, bytes: usize, stream: Handle) -> Result<()> {
-    let (context, stream) = stream_of(order, stream)?;
-    let allocation = known(&context, address)?;
-    if !matches!(allocation.kind, Kind::Managed) || bytes == 0 {
-        return Err(Failure::invalid("only managed memory is prefetched"));
-    }
-    // Memory is coherent and does not move.
-    let _ = stream;
-    Ok(())
-}
-
-fn advise(address: Address, bytes: usize, advice: u32) -> Result<()> {
-    let context = current()?;
-    let allocation = known(&context, address)?;
-    if !(1..=6).contains(&advice) || bytes == 0 || allocation.kind != Kind::Managed {
-        return Err(Failure::invalid(format!("advice {advice} for {bytes} bytes at {address:#x}")));
-    }
-    // Hints.
     Ok(())
 }
 
@@ -85,7 +63,9 @@ fn write_attribute(context: &Context, data: Out<u64>, attribute: u32, pointer: A
         8 => data.cast::<u8>().set((found.kind == Kind::Managed).into()),
         // CAST: a machine has few GPUs.
         9 => data.cast::<c_int>().set(context.gpu.ordinal as c_int),
-        10 | 15 | 21 => data.cast::<u8>().set(0),
+        // IS_LEGACY_CUDA_IPC_CAPABLE.
+        10 => data.cast::<u8>().set((found.kind == Kind::Device).into()),
+        15 | 21 => data.cast::<u8>().set(0),
         11 => data.set(base),
         12 | 18 => data.set(found.bytes as u64),
         13 => data.cast::<u8>().set(1),
@@ -278,25 +258,4 @@ api! {
         if attribute == 6 { Ok(()) } else { Err(Failure::invalid(format!("attribute {attribute} cannot be set"))) }
     }
 
-    advise_1(address: Address, bytes: usize, advice: u32, device: Ordinal) [cuMemAdvise Legacy] {
-        let _ = device;
-        advise(address, bytes, advice)
-    }
-
-    advise_2(address: Address, bytes: usize, advice: u32, location: u64) [cuMemAdvise_v2 Legacy] {
-        let _ = location;
-        advise(address, bytes, advice)
-    }
-
-    prefetch_1(order @ address: Address, bytes: usize, device: Ordinal, stream: Handle)
-    [cuMemPrefetchAsync Legacy] [cuMemPrefetchAsync_ptsz PerThread] {
-        let _ = device;
-        prefetch(order, address, bytes, stream)
-    }
-
-    prefetch_2(order @ address: Address, bytes: usize, location: u64, flags: u32, stream: Handle)
-    [cuMemPrefetchAsync_v2 Legacy] [cuMemPrefetchAsync_v2_ptsz PerThread] {
-        let _ = (location, flags);
-        prefetch(order, address, bytes, stream)
-    }
 }

@@ -49,8 +49,13 @@ impl Symbol {
     /// Calls the function. If the driver is not initialised or, with `context`, no context is current, does that and
     /// calls again.
     pub(crate) fn call<const N: usize>(&self, context: bool, words: [usize; N]) -> Result {
+        self.call_as(context, |address| call_at(address, &words))
+    }
+
+    /// As [`Symbol::call`], for a function with arguments that are not words: `call` calls what is at an address.
+    pub(crate) fn call_as(&self, context: bool, call: impl Fn(*mut c_void) -> u32) -> Result {
         let address = self.address()?;
-        let call = || match call_at(address, &words) {
+        let call = || match call(address) {
             0 => Ok(()),
             error => Err(Error(error)),
         };

@@ -25,11 +25,6 @@ pub struct Pitched {
     pub(crate) rows: usize,
 }
 
-/// A handle of 64 bytes for another process, as calls pass it by value.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct IpcHandle([u64; 8]);
-
 /// Allocates; no bytes have the address NULL.
 fn allocate(place: *mut usize, bytes: usize, work: impl FnOnce() -> Result) -> Result {
     write(place, 0)?;
@@ -208,17 +203,5 @@ api! {
         write(place, attributes(pointer)?)?;
         // The rest of the structure of CUDA 13: no locality domain, and reserved words.
         if is_13() { write(place.wrapping_add(1).cast::<[i64; 8]>(), [-1, 0, 0, 0, 0, 0, 0, 0]) } else { Ok(()) }
-    }
-
-    open_memory(place: *mut usize, handle: IpcHandle, flags: u32) [cudaIpcOpenMemHandle Legacy] {
-        let _ = (handle, flags);
-        write(place, 0)?;
-        cu!(cuIpcOpenMemHandle_v2)
-    }
-
-    open_event(place: *mut usize, handle: IpcHandle) [cudaIpcOpenEventHandle Legacy] {
-        let _ = handle;
-        write(place, 0)?;
-        cu!(cuIpcOpenEventHandle)
     }
 }

@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 typedef struct { unsigned x, y, z; } dim3;
 typedef struct { void *pointer; size_t pitch, width, rows; } pitched;
@@ -13,6 +15,7 @@ typedef struct { size_t width, height, depth; } extent;
 typedef struct { void *array; size_t x, y, z; pitched memory; } side;
 typedef struct { side from, to; extent size; int kind; } region;
 typedef struct { void *function; dim3 grid, block; unsigned shared; void **parameters, **extra; } kernel_node;
+typedef struct { uint64_t words[8]; } ipc;
 typedef void *handle;
 
 void **__cudaRegisterFatBinary(void *);
@@ -47,7 +50,9 @@ int cudaStreamQuery_ptsz(handle);
 int cudaStreamBeginCapture(handle, int), cudaStreamEndCapture(handle, handle *);
 int cudaStreamWaitEvent(handle, handle, unsigned), cudaLaunchHostFunc(handle, void (*)(void *), void *);
 int cudaEventCreate(handle *), cudaEventRecord(handle, handle), cudaEventSynchronize(handle), cudaEventDestroy(handle);
-int cudaEventElapsedTime(float *, handle, handle);
+int cudaEventElapsedTime(float *, handle, handle), cudaEventCreateWithFlags(handle *, unsigned);
+int cudaIpcGetMemHandle(ipc *, void *), cudaIpcOpenMemHandle(void **, ipc, unsigned), cudaIpcCloseMemHandle(void *);
+int cudaIpcGetEventHandle(ipc *, handle), cudaIpcOpenEventHandle(handle *, ipc);
 int cudaLaunchKernel(const void *, dim3, dim3, void **, size_t, handle);
 int cudaLaunchCooperativeKernel(const void *, dim3, dim3, void **, size_t, handle);
 int cudaFuncGetAttributes(void *, const void *), cudaFuncSetAttribute(const void *, int, int);
@@ -381,6 +386,61 @@ static void graphs(int version)
     OK(cudaGraphDestroy(graph));
 }
 
+/* The other process of processes(). */
+static int other_process(const char *text)
+{
+    uint64_t words[16];
+    char *rest = (char *)text;
+    ipc handles[2];
+    void *memory;
+    handle event;
+
+    for (int at = 0; at < 16; at++)
+        words[at] = strtoull(rest, &rest, 16);
+    memcpy(handles, words, sizeof handles);
+    IS(1, cudaIpcOpenMemHandle(&memory, handles[0], 0));
+    OK(cudaIpcOpenMemHandle(&memory, handles[0], 1));
+    OK(cudaIpcOpenEventHandle(&event, handles[1]));
+    OK(cudaMemset(memory, 7, 64));
+    OK(cudaEventRecord(event, NULL));
+    OK(cudaDeviceSynchronize());
+    OK(cudaIpcCloseMemHandle(memory));
+    OK(cudaEventDestroy(event));
+    return 0;
+}
+
+/* Another process fills memory of this one, and records an event. */
+static void processes(const char *program)
+{
+    char text[16 * 17 + 1], *end = text;
+    unsigned char bytes[64];
+    ipc handles[2];
+    void *memory;
+    handle event;
+    int status;
+
+    OK(cudaMalloc(&memory, 64));
+    OK(cudaEventCreateWithFlags(&event, 6));
+    OK(cudaIpcGetMemHandle(&handles[0], memory));
+    OK(cudaIpcGetEventHandle(&handles[1], event));
+    for (int at = 0; at < 16; at++)
+        end += sprintf(end, "%llx ", (unsigned long long)handles[at / 8].words[at % 8]);
+    pid_t child = fork();
+    if (child == 0) {
+        execl(program, program, "-", text, NULL);
+        _exit(127);
+    }
+    IS(1, waitpid(child, &status, 0) == child);
+    OK(status);
+    OK(cudaEventSynchronize(event));
+    OK(cudaMemcpy(bytes, memory, 64, 2));
+    for (int at = 0; at < 64; at++)
+        IS(7, bytes[at]);
+    IS(201, cudaIpcOpenMemHandle(&memory, handles[0], 1));
+    OK(cudaEventDestroy(event));
+    OK(cudaFree(memory));
+}
+
 int main(int arguments, char **argument)
 {
     struct { int magic, version; void *data, *name; } wrapper = {0x466243b1, 1, NULL, NULL};
@@ -390,6 +450,8 @@ int main(int arguments, char **argument)
 
     if (arguments < 3)
         return 2;
+    if (!strcmp(argument[1], "-"))
+        return other_process(argument[2]);
     wrapper.data = image(argument[1]);
     version = atoi(argument[2]);
     void **fat = registered(&wrapper);
@@ -405,6 +467,7 @@ int main(int arguments, char **argument)
     memory(version);
     launches_and_streams();
     graphs(version);
+    processes(argument[0]);
     IS(801, cudaLogsCurrent((void **)&counter, 0));
     OK(cudaGetDriverEntryPoint("cuDeviceGetCount", (void **)&get_count, 0, &status));
     OK(get_count(&status));

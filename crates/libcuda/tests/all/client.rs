@@ -44,6 +44,44 @@ fn vectors_are_added_in_device_managed_pinned_and_pooled_memory() {
 }
 
 #[test]
+fn functions_are_launched_as_before_cuda_4() {
+    let setup = Setup::new();
+    let (a, b) = (upload(&[1.0; 64]), upload(&[0.0; 64]));
+    let add = setup.add as u64;
+    let at = |value: &u64| core::ptr::from_ref(value).expose_provenance() as u64;
+    gives(call("cuLaunch", [add]), 1);
+    ok(call("cuFuncSetBlockShape", [add, 32, 1, 1]));
+    ok(call("cuFuncSetSharedSize", [add, 256]));
+    gives(call("cuLaunch", [add]), 1);
+    for (offset, address) in [(0, a), (8, a), (16, b)] {
+        ok(call("cuParamSetv", [add, offset, at(&address), 8]));
+    }
+    gives(call("cuLaunch", [add]), 1);
+    ok(call("cuParamSeti", [add, 24, 64]));
+    ok(call("cuParamSetSize", [add, 28]));
+    ok(call("cuLaunch", [add]));
+    ok(call("cuCtxSynchronize", []));
+    assert_eq!(download::<f32>(b, 64)[30..34], [2.0, 2.0, 0.0, 0.0]);
+    ok(call("cuParamSetv", [add, 8, at(&b), 8]));
+    ok(call("cuLaunchGridAsync", [add, 2, 1, 2]));
+    ok(call("cuLaunchGrid", [add, 1, 2]));
+    ok(call("cuCtxSynchronize", []));
+    assert_eq!(download::<f32>(b, 64)[62..], [1.0; 2]);
+    for (symbol, words) in [
+        ("cuParamSetv", [add, 28, at(&a), 4]),
+        ("cuParamSetv", [add, 0, at(&a), 1 << 31]),
+        ("cuParamSeti", [add, 25, 0, 0]),
+        ("cuParamSetf", [add, u64::MAX, 0, 0]),
+        ("cuParamSetSize", [add, 29, 0, 0]),
+        ("cuLaunchGrid", [add, 0, 1, 0]),
+        ("cuLaunchGrid", [add, u64::MAX, 1, 0]),
+        ("cuFuncSetBlockShape", [add, u64::MAX, 1, 1]),
+    ] {
+        gives(call(symbol, words), 1);
+    }
+}
+
+#[test]
 fn a_launch_as_the_one_before_finds_that_something_has_changed() {
     let setup = Setup::new();
     let data = upload(&[1.0; 64]);

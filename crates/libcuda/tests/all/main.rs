@@ -4,9 +4,12 @@ use cuda as _;
 
 mod client;
 mod graph;
+mod hints;
 mod hostile;
+mod ipc;
 mod mapped;
 mod support;
 mod sweep;
 mod table;
 mod texture;
+mod words;

@@ -164,6 +164,11 @@ pub(crate) fn made<T: Default>(call: impl FnOnce(*mut T) -> u32) -> T {
     value
 }
 
+/// The address of what a call writes.
+pub(crate) fn place<T: ?Sized>(value: &mut T) -> u64 {
+    core::ptr::from_mut(value).cast::<u8>().expose_provenance() as u64
+}
+
 /// A cubin with the kernel `vector_add`.
 pub(crate) const IMAGE: &[u8] = include_bytes!("../../../tegra-hcq/kernels/vector_add.cubin");
 

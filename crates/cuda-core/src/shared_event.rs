@@ -1,0 +1,162 @@
+//! The part of an event that several processes have: a page with the numbers of its records, and of those whose work
+//! has ended.
+//!
+//! Each record has a number. The GPU writes the number to one of many places when the work before the record has ended;
+//! who waits for a record waits for the number at its place. A place serves records whose numbers differ by [`PLACES`],
+//! and the later of two begins when the earlier has ended, so that the number at a place only grows.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tegra_hcq::{AcquireCondition, Buffer, Device, FileAccess, Payload, Queue};
+
+use crate::code::{Code, Failure, Result};
+use crate::context::Context;
+use crate::stream::LONGEST;
+
+/// The word with the number that the next record gets, less one.
+const NEXT: usize = 0;
+/// The word with the number of the latest record whose work was submitted; 0 without.
+const LATEST: usize = 1;
+/// Words before the places.
+const HEAD: usize = 2;
+/// Number of places: records of all processes that may be unfinished.
+const PLACES: u64 = 254;
+/// Size of the page in bytes.
+const BYTES: usize = (HEAD + PLACES as usize) * size_of::<u64>();
+/// Pause between two looks at a place.
+const PAUSE: Duration = Duration::from_micros(50);
+
+/// The page, as this process sees it.
+#[derive(Debug)]
+pub(crate) struct SharedEvent {
+    page: Buffer<u64>,
+    /// Its address on the CPU.
+    words: usize,
+}
+
+impl SharedEvent {
+    /// A page for a new event.
+    pub(crate) fn create(device: &Device) -> Result<Self> {
+        // SAFETY: `words` accesses the page by atomic operations, never through a view.
+        Self::over(unsafe { device.alloc_shared(BYTES / size_of::<u64>())?.into_buffer()? })
+    }
+
+    /// The page of an event of another process.
+    pub(crate) fn import(device: &Device, file: impl AsFd) -> Result<Self> {
+        let page = device.import_file(file, ..BYTES);
+        let page = page.map_err(|error| Failure::new(Code::MapFailed, error.to_string()))?;
+        // SAFETY: as above.
+        Self::over(unsafe { page.into_buffer()? })
+    }
+
+    fn over(page: Buffer<u64>) -> Result<Self> {
+        let address = page.cpu_address()?;
+        let address = address.ok_or_else(|| Failure::new(Code::NotSupported, "events of other processes"))?;
+        Ok(Self { words: address.as_ptr().expose_provenance(), page })
+    }
+
+    /// A file of the page, and its size in bytes.
+    pub(crate) fn export(&self) -> Result<(OwnedFd, usize)> {
+        Ok((self.page.export(FileAccess::ReadWrite)?, BYTES))
+    }
+
+    fn word(&self, index: usize) -> &AtomicU64 {
+        debug_assert!(index < BYTES / size_of::<u64>(), "the word lies in the page");
+        let first: *mut u64 = core::ptr::with_exposed_provenance_mut(self.words);
+        // SAFETY: the word lies in the page, which `self` keeps mapped; it is aligned, and every access is atomic.
+        unsafe { AtomicU64::from_ptr(first.add(index)) }
+    }
+
+    /// The word of a record's place.
+    fn place(number: u64) -> usize {
+        // CAST: less than PLACES.
+        HEAD + (number % PLACES) as usize
+    }
+
+    /// Whether the work before a record has ended.
+    pub(crate) fn is_done(&self, number: u64) -> bool {
+        self.word(Self::place(number)).load(Ordering::Acquire) >= number
+    }
+
+    /// The number of the latest record of any process; 0 without.
+    pub(crate) fn latest(&self) -> u64 {
+        self.word(LATEST).load(Ordering::Acquire)
+    }
+
+    /// Waits until the work before a record has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::LaunchTimeout`] after an hour; the state of the context meanwhile.
+    pub(crate) fn wait(&self, context: &Context, number: u64) -> Result<()> {
+        let start = Instant::now();
+        while !self.is_done(number) {
+            context.check()?;
+            if start.elapsed() > LONGEST {
+                return Err(Failure::new(Code::LaunchTimeout, "another process does not end its work"));
+            }
+            thread::sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Makes a record: `submit` gets work that writes its number, and submits it. Returns the number, and what `submit`
+    /// returns. Waits for the record that had the place before.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`SharedEvent::wait`] and `submit`.
+    pub(crate) fn record<R>(
+        &self,
+        context: &Context,
+        submit: impl FnOnce(&dyn Fn(&mut Queue) -> Result<()>) -> Result<R>,
+    ) -> Result<(u64, R)> {
+        let number = self.word(NEXT).fetch_add(1, Ordering::AcqRel) + 1;
+        let place = Self::place(number);
+        let submitted = self.wait(context, number.saturating_sub(PLACES)).and_then(|()| {
+            // SAFETY: queues keep memory that is dropped until their work has ended.
+            let write =
+                |queue: &mut Queue| unsafe { queue.write_raw(self.va(place), Payload::Bits64(number)) };
+            submit(&|queue| write(queue).map_err(Failure::from))
+        });
+        match submitted {
+            Ok(done) => {
+                self.word(LATEST).fetch_max(number, Ordering::AcqRel);
+                Ok((number, done))
+            }
+            Err(failure) => {
+                // Nobody waits for the number but the next record at its place.
+                self.word(place).fetch_max(number, Ordering::AcqRel);
+                Err(failure)
+            }
+        }
+    }
+
+    /// Makes a queue wait until the work before a record has ended.
+    pub(crate) fn encode_wait(&self, queue: &mut Queue, number: u64) -> Result<()> {
+        let va = self.va(Self::place(number));
+        // SAFETY: as in `record`.
+        unsafe { queue.poll_raw(va, Payload::Bits64(number), AcquireCondition::StrictGreaterOrEqual)? };
+        Ok(())
+    }
+
+    fn va(&self, word: usize) -> u64 {
+        self.page.gpu_va() + (word * size_of::<u64>()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_that_share_a_place_are_a_round_apart() {
+        assert_eq!(SharedEvent::place(1), SharedEvent::place(1 + PLACES));
+        let places: std::collections::BTreeSet<_> = (1..=PLACES).map(SharedEvent::place).collect();
+        assert_eq!(places.len() as u64, PLACES);
+        assert_eq!(places.last().copied(), Some(BYTES / size_of::<u64>() - 1));
+    }
+}
