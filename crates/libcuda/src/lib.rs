@@ -17,6 +17,7 @@ mod link;
 mod mapped;
 mod memory;
 mod module;
+mod node;
 mod old_launch;
 mod pool;
 #[cfg(feature = "sim")]
@@ -40,6 +41,7 @@ pub use link::*;
 pub use mapped::*;
 pub use memory::*;
 pub use module::*;
+pub use node::*;
 pub use old_launch::*;
 pub use pool::*;
 pub use stream::*;

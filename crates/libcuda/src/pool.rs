@@ -8,7 +8,7 @@ use orin_cuda_core::{Code, Failure, GraphMemory, Pool, Result, Work, driver};
 
 use crate::abi::{Address, Handle, In, Ordinal, Out};
 use crate::call::{Order, api};
-use crate::graph::release;
+use crate::node::release;
 use crate::stream::stream_of;
 
 /// `CUmemPoolProps` up to the location: allocation type, handle types, location type, location id.
