@@ -30,6 +30,8 @@ pub(crate) const STT_OBJECT: u8 = 1;
 pub(crate) const STT_FUNC: u8 = 2;
 /// Bit of `st_other`: the symbol is a kernel.
 pub(crate) const STO_CUDA_ENTRY: u8 = 0x10;
+/// Bit of `st_other`: the host uses the variable by its address as well.
+pub(crate) const STO_CUDA_MANAGED: u8 = 4;
 
 const EHDR_BYTES: u64 = 64;
 const SHDR_BYTES: u64 = 64;

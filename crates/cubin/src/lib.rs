@@ -63,6 +63,8 @@ pub struct Global {
     pub offset: u64,
     /// Size in bytes.
     pub bytes: u64,
+    /// Whether it is `__managed__`: the host uses it by its address as well.
+    pub managed: bool,
 }
 
 /// A function in the code of a module: a kernel, or a function that kernels call.

@@ -260,6 +260,7 @@ fn globals(elf: &Elf<'_>, places: &[Option<u64>]) -> Result<Vec<Global>, Error> 
             space,
             offset: place + symbol.value,
             bytes: symbol.bytes,
+            managed: symbol.other & elf::STO_CUDA_MANAGED != 0,
         });
     }
     globals.sort_by(|a: &Global, b| a.name.cmp(&b.name));

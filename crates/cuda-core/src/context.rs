@@ -69,6 +69,8 @@ pub struct Context {
     /// Limits that were set (`CUlimit`), by number.
     limits: Mutex<HashMap<u32, usize>>,
     alive: AtomicBool,
+    /// How often the program has attached to it, its creation included.
+    users: AtomicU32,
     /// Number of the first fault; 0 without.
     fault: AtomicU32,
     fault_reason: Mutex<String>,
@@ -188,6 +190,7 @@ impl Context {
                 spare: Mutex::default(),
                 limits: Mutex::default(),
                 alive: AtomicBool::new(true),
+                users: AtomicU32::new(1),
                 fault: AtomicU32::new(0),
                 fault_reason: Mutex::default(),
             })
@@ -390,6 +393,25 @@ impl Context {
         }
         let _ = objects.remove::<Self>(self.handle);
         Ok(())
+    }
+
+    /// Counts a user of the context.
+    pub fn attach(&self) {
+        self.users.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// A user of the context less; the last one destroys it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Context::destroy`].
+    pub fn detach(context: &Arc<Self>) -> Result<()> {
+        let subtract = |users: u32| users.checked_sub(1);
+        match context.users.fetch_update(Ordering::AcqRel, Ordering::Acquire, subtract) {
+            Ok(0 | 1) => Self::destroy(context),
+            Ok(_) => Ok(()),
+            Err(_) => Err(Failure::new(Code::InvalidContext, "the context has no users")),
+        }
     }
 
     /// Destroys a context that the program has created.

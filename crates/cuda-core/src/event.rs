@@ -96,6 +96,11 @@ impl Event {
         self.shared.is_some()
     }
 
+    /// Whether it has no times, and is of this process alone.
+    pub fn is_plain(&self) -> bool {
+        self.signal.is_none() && self.shared.is_none()
+    }
+
     /// The number of the latest record, if another process has made it.
     pub(crate) fn elsewhere(&self) -> Option<(&SharedEvent, u64)> {
         let (shared, own) = self.shared.as_ref()?;

@@ -386,11 +386,12 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// [`Code::InvalidValue`] if none of the kinds begins there.
+    /// [`Code::InvalidValue`] if none of the kinds begins there, or a variable does.
     pub fn remove(&self, address: u64, kinds: &[Kind]) -> Result<Arc<Allocation>> {
         let mut map = self.by_address.write();
         match map.get(&address) {
-            Some(allocation) if kinds.contains(&allocation.kind) => {}
+            Some(allocation)
+                if kinds.contains(&allocation.kind) && !matches!(allocation.owner, Owner::Program(_)) => {}
             _ => return Err(Failure::invalid(format!("no such memory begins at {address:#x}"))),
         }
         // PANIC: found above, under the same lock.
@@ -401,14 +402,19 @@ impl Memory {
     pub(crate) fn enter_variables(&self, context: u64, program: &Program) -> Result<()> {
         for name in program.variable_names() {
             let variable = program.variable::<u8>(name)?;
+            // CAST: an address of this process.
+            let (kind, host) = match variable.is_managed() {
+                true => (Kind::Managed, variable.gpu_va() as usize),
+                false => (Kind::Variable, 0),
+            };
             let allocation = Allocation {
                 base: variable.gpu_va(),
                 bytes: variable.len(),
-                kind: Kind::Variable,
+                kind,
                 id: next_id(),
                 context,
                 flags: 0,
-                host: 0,
+                host,
                 pool: 0,
                 owner: Owner::Program(program.clone()),
             };

@@ -115,6 +115,19 @@ impl Module {
         Ok((variable.gpu_va(), variable.len()))
     }
 
+    /// As [`Module::variable`], for a variable that the host uses by its address.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::NotFound`] if there is none.
+    pub fn managed(&self, name: &str) -> Result<(u64, usize)> {
+        let variable = self.program.variable::<u8>(name)?;
+        if !variable.is_managed() {
+            return Err(Failure::new(Code::NotFound, format!("{name} is not managed")));
+        }
+        Ok((variable.gpu_va(), variable.len()))
+    }
+
     /// Unloads the module.
     ///
     /// # Errors

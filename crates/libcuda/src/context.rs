@@ -24,9 +24,8 @@ fn create(place: Out<Handle>, flags: u32, device: Ordinal) -> Result<()> {
 /// Default of a limit, in the order of `CUlimit`; `None` if there is no such limit.
 fn default_limit(limit: u32) -> Option<usize> {
     Some(match limit {
-        // Stack of a thread; the device has the printf buffer and the heap of malloc.
-        0 => 1024,
-        1 | 2 => 0,
+        // The device has the stack of a thread, the printf buffer and the heap of malloc.
+        0..=2 => 0,
         // L2 fetch granularity.
         5 => 64,
         // Persisting part of the L2.
@@ -79,12 +78,14 @@ api! {
         if flags != 0 {
             return Err(Failure::invalid("cuCtxAttach takes the flags 0"));
         }
-        place.set(current()?.handle);
+        let context = current()?;
+        context.attach();
+        place.set(context.handle);
         Ok(())
     }
 
     detach(handle: Handle) [cuCtxDetach Legacy] {
-        driver()?.objects.get::<Context>(handle).map(drop)
+        Context::detach(&driver()?.objects.get::<Context>(handle)?)
     }
 
     push_current(handle: Handle) [cuCtxPushCurrent Legacy] [cuCtxPushCurrent_v2 Legacy] {
@@ -160,6 +161,7 @@ api! {
         let context = current()?;
         // CAST: usize has 64 bits.
         place.set(match limit {
+            0 => context.device.stack_bytes() as usize,
             1 => context.device.printf_bytes() as usize,
             2 => context.device.kernel_heap_bytes() as usize,
             _ => context.limit(limit, default),
@@ -170,8 +172,9 @@ api! {
     set_limit(limit: u32, value: usize) [cuCtxSetLimit Legacy] {
         limit_default(limit)?;
         let context = current()?;
-        // CU_LIMIT_PRINTF_FIFO_SIZE, CU_LIMIT_MALLOC_HEAP_SIZE.
+        // CU_LIMIT_STACK_SIZE, CU_LIMIT_PRINTF_FIFO_SIZE, CU_LIMIT_MALLOC_HEAP_SIZE.
         match limit {
+            0 => context.device.set_stack_bytes(value as u64)?,
             1 => context.device.set_printf_bytes(value as u64)?,
             2 => context.device.set_kernel_heap_bytes(value as u64)?,
             _ => context.set_limit(limit, value),

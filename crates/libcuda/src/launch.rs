@@ -4,14 +4,15 @@ use core::ffi::c_int;
 use std::sync::Arc;
 
 use orin_cuda_core::{
-    Code, Context, Failure, Function, Launch, LaunchSize, Result, Target, function, with_target,
+    Code, Context, Event, Failure, Function, Launch, LaunchSize, Result, Target, driver, function,
+    with_target,
 };
 use smallvec::SmallVec;
 
 use crate::abi::{Handle, In, Out};
 use crate::call::{Order, api};
 use crate::module::function_of;
-use crate::stream::stream_of;
+use crate::stream::{record_event, stream_of};
 
 /// The parameters of a launch: an array of pointers, or a list that names a ready block.
 #[derive(Clone, Copy, Debug)]
@@ -132,12 +133,32 @@ pub struct Attribute {
 }
 
 /// What the attributes of a launch ask for.
-fn is_cooperative(attributes: In<Attribute>, count: u32) -> Result<bool> {
-    let mut cooperative = false;
+#[derive(Debug, Default)]
+struct Asked {
+    cooperative: bool,
+    /// Events that are recorded with it.
+    events: SmallVec<[Handle; 1]>,
+}
+
+/// The event of an attribute, which it must permit.
+fn event_of(value: [u32; 16]) -> Result<Handle> {
+    let [low, high, flags, ..] = value;
+    let handle = u64::from(high) << 32 | u64::from(low);
+    if flags != 0 || !driver()?.objects.get::<Event>(handle)?.is_plain() {
+        return Err(Failure::invalid(
+            "an event of a launch has no times and no flags, and is of this process",
+        ));
+    }
+    Ok(handle)
+}
+
+/// Reads the attributes of a launch.
+fn asked(attributes: In<Attribute>, count: u32) -> Result<Asked> {
+    let mut asked = Asked::default();
     for attribute in attributes.each(count as usize, "the attributes") {
         let attribute = attribute?;
         match (attribute.id, attribute.value) {
-            (2, [flag, ..]) => cooperative = flag != 0,
+            (2, [flag, ..]) => asked.cooperative = flag != 0,
             (4 | 11, [1, 1, 1, ..]) => {}
             (4 | 11, [x, y, z, ..]) => {
                 return Err(Failure::new(
@@ -148,13 +169,14 @@ fn is_cooperative(attributes: In<Attribute>, count: u32) -> Result<bool> {
             // CU_LAUNCH_ATTRIBUTE_IGNORE, and hints: access policy, synchronisation, scheduling, early start of the
             // next launch, priority, memory domains, shared memory.
             (0 | 1 | 3 | 5 | 6 | 8 | 9 | 10 | 14 | 15, _) => {}
-            (7 | 12 | 13, _) => {
-                return Err(Failure::new(Code::NotSupported, format!("launch attribute {}", attribute.id)));
-            }
+            // Events that the kernel's blocks trigger, or its last block when it begins. They are recorded behind the
+            // kernel, which is late enough.
+            (7 | 12, value) => asked.events.push(event_of(value)?),
+            (13, _) => return Err(Failure::new(Code::NotSupported, "nodes that the GPU updates")),
             (id, _) => return Err(Failure::invalid(format!("there is no launch attribute {id}"))),
         }
     }
-    Ok(cooperative)
+    Ok(asked)
 }
 
 type SharedOfBlock = unsafe extern "C" fn(c_int) -> usize;
@@ -224,8 +246,9 @@ api! {
     kernel_ex(order @ config: In<Config>, handle: Handle, pointers: In<In<u8>>, extra: In<usize>)
     [cuLaunchKernelEx Legacy] [cuLaunchKernelEx_ptsz PerThread] {
         let Config { size, stream, attributes, count } = config.read("the configuration")?;
-        let cooperative = is_cooperative(attributes, count)?;
-        start(order, handle, size, stream, Parameters { pointers, extra }, cooperative)
+        let Asked { cooperative, events } = asked(attributes, count)?;
+        start(order, handle, size, stream, Parameters { pointers, extra }, cooperative)?;
+        events.into_iter().try_for_each(|event| record_event(order, event, stream))
     }
 
     active_blocks(count: Out<c_int>, handle: Handle, block: c_int, bytes: usize)
@@ -288,10 +311,21 @@ api! {
         Ok(())
     }
 
+    potential_clusters(size: Out<c_int>, handle: Handle, config: In<Config>)
+    [cuOccupancyMaxPotentialClusterSize Legacy] {
+        let size = size.need("the place for the size")?;
+        let Config { attributes, count, .. } = config.read("the configuration")?;
+        asked(attributes, count)?;
+        function_of(handle)?;
+        // A cluster is one block.
+        size.set(1);
+        Ok(())
+    }
+
     active_clusters(count: Out<c_int>, handle: Handle, config: In<Config>) [cuOccupancyMaxActiveClusters Legacy] {
         let count = count.need("the place for the count")?;
         let Config { size, attributes, count: listed, .. } = config.read("the configuration")?;
-        is_cooperative(attributes, listed)?;
+        asked(attributes, listed)?;
         let context = orin_cuda_core::context::current()?;
         let function = function(&context, handle)?;
         let blocks = function.kernel.occupancy(size.block, size.shared_bytes)?.blocks_per_sm;

@@ -350,6 +350,19 @@ api! {
         Ok(())
     }
 
+    library_managed(address: Out<Address>, bytes: Out<usize>, library: Handle, name: Text)
+    [cuLibraryGetManaged Legacy] {
+        let name = name.get("the name")?;
+        if address.is_null() && bytes.is_null() {
+            return Err(Failure::invalid("both places are NULL"));
+        }
+        let context = current()?;
+        let (at, size) = library_of(library)?.module(&context)?.managed(name)?;
+        address.set(at);
+        bytes.set(size);
+        Ok(())
+    }
+
     kernel_function(place: Out<Handle>, kernel: Handle) [cuKernelGetFunction Legacy] {
         let place = place.need("the place for the function")?;
         place.set(function_of_kernel(kernel)?.handle());

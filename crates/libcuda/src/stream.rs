@@ -90,7 +90,7 @@ fn mode_of(mode: u32) -> Result<Mode> {
     }
 }
 
-fn record_event(order: Order, event: Handle, handle: Handle) -> Result<()> {
+pub(crate) fn record_event(order: Order, event: Handle, handle: Handle) -> Result<()> {
     // CAST: one of two.
     record((handle, event, order as u8), || {
         let event = driver()?.objects.get::<Event>(event)?;
@@ -240,6 +240,15 @@ api! {
         let work = Work::Host(host_function(function, argument)?);
         let (context, stream) = stream_of(order, handle)?;
         stream.run(&context, work)
+    }
+
+    launch_host_2(order @ handle: Handle, function: Option<HostFunction>, argument: *mut c_void, mode: u32)
+    [cuLaunchHostFunc_v2 Legacy] [cuLaunchHostFunc_v2_ptsz PerThread] {
+        // CU_HOST_TASK_BLOCKING, _SPINWAIT: how the thread that calls it waits, which is a hint.
+        if mode > 1 {
+            return Err(Failure::invalid(format!("there is no mode {mode} of host functions")));
+        }
+        launch_host(order, handle, function, argument)
     }
 
     callback(order @ handle: Handle, function: Option<StreamCallback>, argument: *mut c_void, flags: u32)

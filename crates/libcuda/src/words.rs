@@ -8,8 +8,8 @@ use tegra_hcq::{AcquireCondition, Payload};
 
 use crate::abi::{Address, Handle, In, Out};
 use crate::call::{Order, api};
-use crate::node::{add, change, change_node, parameters_of};
 use crate::memory::find;
+use crate::node::{add, change, change_node, parameters_of};
 use crate::stream::stream_of;
 
 /// `CUstreamBatchMemOpParams`.

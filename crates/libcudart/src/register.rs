@@ -70,6 +70,8 @@ struct Registry {
     binaries: HashMap<usize, Arc<Binary>>,
     kernels: HashMap<usize, Arc<Symbol>>,
     variables: HashMap<usize, Arc<Symbol>>,
+    /// Variables that the program uses by a pointer, by the address of the pointer.
+    managed: HashMap<usize, Arc<Symbol>>,
 }
 
 static REGISTRY: LazyLock<RwLock<Registry>> = LazyLock::new(RwLock::default);
@@ -156,6 +158,7 @@ pub extern "C" fn __cudaUnregisterFatBinary(handle: usize) {
         let binary = registry.binaries.remove(&handle)?;
         registry.kernels.retain(|_, symbol| !Arc::ptr_eq(&symbol.binary, &binary));
         registry.variables.retain(|_, symbol| !Arc::ptr_eq(&symbol.binary, &binary));
+        registry.managed.retain(|_, symbol| !Arc::ptr_eq(&symbol.binary, &binary));
         Some(binary)
     });
     let Some(binary) = binary else { return };
@@ -191,11 +194,41 @@ pub unsafe extern "C" fn __cudaRegisterVar(handle: usize, host: usize, _device: 
     add(handle, name, |registry, symbol| drop(registry.variables.insert(host, symbol)));
 }
 
-/// `__cudaInitModule` of `crt/host_runtime.h`: loads a fat binary. Returns whether it is loaded.
+/// `__cudaRegisterManagedVar` of `crt/host_runtime.h`. The program reads `pointer` after `__cudaInitModule`.
+///
+/// # Safety
+///
+/// `name` is NULL or a C string. `pointer` is valid for writes until the fat binary is unregistered.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn __cudaRegisterManagedVar(
+    handle: usize,
+    pointer: usize,
+    _device: usize,
+    name: *const c_char,
+) {
+    add(handle, name, |registry, symbol| drop(registry.managed.insert(pointer, symbol)));
+}
+
+/// Loads a fat binary, and writes the addresses of its managed variables to the program's pointers.
+fn prepare(binary: &Arc<Binary>) -> Result {
+    let library = binary.library()?;
+    let of_binary = |(&pointer, symbol): (&usize, &Arc<Symbol>)| {
+        Arc::ptr_eq(&symbol.binary, binary).then(|| (pointer, Arc::clone(symbol)))
+    };
+    let managed: Vec<_> = registry(|registry| registry.managed.iter().filter_map(of_binary).collect());
+    managed.into_iter().try_for_each(|(pointer, symbol)| {
+        let mut address = 0_usize;
+        cu!(cuLibraryGetManaged, &raw mut address, 0_usize, library, symbol.name.as_ptr())?;
+        write(core::ptr::with_exposed_provenance_mut(pointer), address)
+    })
+}
+
+/// `__cudaInitModule` of `crt/host_runtime.h`: loads a fat binary, whose managed variables the program may use then.
+/// Returns whether it is loaded.
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaInitModule(handle: usize) -> i8 {
     let binary = registry(|registry| registry.binaries.get(&handle).cloned());
-    let loaded = binary.ok_or(Error::INVALID_VALUE).and_then(|binary| binary.library());
+    let loaded = binary.ok_or(Error::INVALID_VALUE).and_then(|binary| prepare(&binary));
     loaded.map_or_else(
         |error| {
             keep(error);

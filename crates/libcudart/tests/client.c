@@ -1,5 +1,5 @@
-/* A program of CUDA's run-time library, without its headers, as nvcc compiles it: client CUBIN VERSION
-   Registers a fat binary with the cubin of kernels/globals.cu, and calls the library. VERSION is 12 or 13. Prints
+/* A program of CUDA's run-time library, without its headers, as nvcc compiles it: client CUBIN VERSION MANAGED
+   Registers fat binaries with the cubins of kernels/globals.cu and kernels/managed.cu, and calls the library. VERSION is 12 or 13. Prints
    "right", or the line of the first wrong result. */
 #include <pthread.h>
 #include <stdint.h>
@@ -23,6 +23,8 @@ void __cudaRegisterFatBinaryEnd(void **);
 void __cudaUnregisterFatBinary(void **);
 void __cudaRegisterFunction(void **, const char *, char *, const char *, int, void *, void *, dim3 *, dim3 *, int *);
 void __cudaRegisterVar(void **, char *, char *, const char *, int, size_t, int, int);
+void __cudaRegisterManagedVar(void **, void **, char *, const char *, int, size_t, int, int);
+char __cudaInitModule(void **);
 unsigned __cudaPushCallConfiguration(dim3, dim3, size_t, handle);
 int __cudaPopCallConfiguration(dim3 *, dim3 *, size_t *, void *);
 int __cudaGetKernel(handle *, const void *);
@@ -386,6 +388,25 @@ static void graphs(int version)
     OK(cudaGraphDestroy(graph));
 }
 
+/* A variable that the host uses by a pointer. */
+static void managed(const char *path)
+{
+    struct { int magic, version; void *data, *name; } wrapper = {0x466243b1, 1, image(path), NULL};
+    void **fat = __cudaRegisterFatBinary(&wrapper);
+    int *counter = NULL;
+
+    __cudaRegisterFunction(fat, (char *)unregistered, "count", "count", -1, NULL, NULL, NULL, NULL, NULL);
+    __cudaRegisterManagedVar(fat, (void **)&counter, NULL, "counter", 0, 4, 0, 0);
+    __cudaRegisterFatBinaryEnd(fat);
+    IS(1, __cudaInitModule(fat));
+    IS(5, *counter);
+    *counter = 1;
+    OK(cudaLaunchKernel((void *)unregistered, (dim3){1, 1, 1}, (dim3){32, 1, 1}, NULL, 0, NULL));
+    OK(cudaDeviceSynchronize());
+    IS(1 + 32 * 3, *counter);
+    __cudaUnregisterFatBinary(fat);
+}
+
 /* The other process of processes(). */
 static int other_process(const char *text)
 {
@@ -448,10 +469,10 @@ int main(int arguments, char **argument)
     unsigned *counter;
     pthread_t thread;
 
-    if (arguments < 3)
-        return 2;
-    if (!strcmp(argument[1], "-"))
+    if (arguments == 3 && !strcmp(argument[1], "-"))
         return other_process(argument[2]);
+    if (arguments < 4)
+        return 2;
     wrapper.data = image(argument[1]);
     version = atoi(argument[2]);
     void **fat = registered(&wrapper);
@@ -468,6 +489,7 @@ int main(int arguments, char **argument)
     launches_and_streams();
     graphs(version);
     processes(argument[0]);
+    managed(argument[3]);
     IS(801, cudaLogsCurrent((void **)&counter, 0));
     OK(cudaGetDriverEntryPoint("cuDeviceGetCount", (void **)&get_count, 0, &status));
     OK(get_count(&status));

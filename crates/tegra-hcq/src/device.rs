@@ -272,6 +272,24 @@ impl Device {
         Ok(())
     }
 
+    /// Size in bytes of the stack of a thread whose kernel may need any: it is recursive, or calls through pointers.
+    /// Initially 1024, as in CUDA.
+    pub fn stack_bytes(&self) -> u64 {
+        self.shared.runtime_sizes().stack.into()
+    }
+
+    /// Sets [`Device::stack_bytes`] for programs that are loaded from now on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Range`](crate::Error::Range) for more than 512 KiB.
+    pub fn set_stack_bytes(&self, bytes: u64) -> Result<()> {
+        let stack = u32::try_from(bytes).ok().filter(|bytes| *bytes <= MOST_STACK);
+        let limit = MOST_STACK.into();
+        self.shared.runtime_sizes().stack = stack.ok_or(RangeError::RunTime { bytes, limit })?;
+        Ok(())
+    }
+
     pub(crate) fn from_shared(shared: Arc<Shared>) -> Self {
         Self { shared }
     }
@@ -283,6 +301,9 @@ impl Device {
 
 /// Largest buffer for output, and largest heap of kernels, in bytes.
 const MOST_RUN_TIME: u64 = 4 << 30;
+
+/// Largest stack of a thread in bytes, as in CUDA.
+const MOST_STACK: u32 = 512 << 10;
 
 /// Refuses a size that is too large for the run time of kernels.
 fn run_time_size(bytes: u64) -> Result<u64> {

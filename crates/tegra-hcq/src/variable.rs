@@ -38,6 +38,7 @@ pub struct Variable<T: Pod> {
     offset: usize,
     len: usize,
     constant: bool,
+    managed: bool,
     _elements: PhantomData<T>,
 }
 
@@ -93,6 +94,7 @@ impl Program {
             offset: global.offset as usize,
             len: (global.bytes / element) as usize,
             constant: global.space == cubin::Space::Constant,
+            managed: global.managed,
             _elements: PhantomData,
         })
     }
@@ -112,6 +114,12 @@ impl<T: Pod> Variable<T> {
     /// Whether the variable is `__constant__`, which kernels cannot write.
     pub fn is_constant(&self) -> bool {
         self.constant
+    }
+
+    /// Whether the variable is `__managed__`: [`Variable::gpu_va`] is also its address on the CPU, which may access it
+    /// while no work uses it.
+    pub fn is_managed(&self) -> bool {
+        self.managed
     }
 
     /// Address of the first element on the GPU.

@@ -190,6 +190,32 @@ fn queues_of_ended_threads_serve_others() {
 }
 
 #[test]
+fn the_last_user_of_a_context_that_detaches_ends_it() {
+    let setup = Setup::new();
+    let context = setup.context as u64;
+    let memory = upload(&[1.0; 64]);
+    assert_eq!(make("cuCtxAttach", [0]), context);
+    ok(call("cuCtxDetach", [context]));
+    assert_eq!(download::<f32>(memory, 64), [1.0; 64]);
+    ok(call("cuCtxDetach", [context]));
+    gives(call("cuCtxDetach", [context]), 201);
+    gives(call("cuCtxSetCurrent", [context]), 201);
+}
+
+#[test]
+fn contexts_that_are_detached_leave_their_queues() {
+    in_child("hostile::contexts_that_are_detached_leave_their_queues", &[], || {
+        let _setup = Setup::new();
+        // More contexts, each with a queue, than the GPU has queues.
+        for _ in 0..250 {
+            let context = make("cuCtxCreate_v2", [0, 0]);
+            ok(call("cuMemsetD32_v2", [make("cuMemAlloc_v2", [256]), 7, 64]));
+            ok(call("cuCtxDetach", [context]));
+        }
+    });
+}
+
+#[test]
 fn a_fault_stays_with_its_context_only() {
     let good = Setup::new();
     let bad = Setup::new();

@@ -7,6 +7,7 @@ mod graph;
 mod hints;
 mod hostile;
 mod ipc;
+mod launch;
 mod mapped;
 mod support;
 mod sweep;

@@ -199,6 +199,7 @@ const MAY_BE_NULL: &[(&str, &[usize])] = &[
     ("cuLaunchHostFunc", &[2]),
     ("cuLaunchKernel", &[9, 10]),
     ("cuLibraryGetGlobal", &[0, 1]),
+    ("cuLibraryGetManaged", &[0, 1]),
     ("cuLinkAddData", &[4]),
     ("cuMemFreeHost", &[0]),
     ("cuMemGetAddressRange", &[0, 1]),

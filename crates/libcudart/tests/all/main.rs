@@ -48,7 +48,8 @@ fn client(version: &str) {
     compile.arg(libraries.path().join(format!("libcudart.so.{version}")));
     run(&mut compile, libraries.path());
     let cubin = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/globals.cubin");
-    let printed = run(Command::new(program).args([cubin, version]), libraries.path());
+    let managed = concat!(env!("CARGO_MANIFEST_DIR"), "/../../kernels/managed.cubin");
+    let printed = run(Command::new(program).args([cubin, version, managed]), libraries.path());
     assert!(printed.starts_with("right\n"), "{printed}");
     assert_eq!(printed.matches("cudaLogsCurrent is not supported (log callbacks)").count(), 1);
 }

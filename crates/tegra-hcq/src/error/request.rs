@@ -284,8 +284,8 @@ pub enum RangeError {
         address: u64,
     },
 
-    /// A buffer for output or a heap of kernels is too large.
-    #[error("{bytes} bytes are too many for the output or the heap of kernels; at most {limit}")]
+    /// A buffer for output, a heap or a stack of kernels is too large.
+    #[error("{bytes} bytes are too many for the output, the heap or the stack of kernels; at most {limit}")]
     RunTime {
         /// Requested size in bytes.
         bytes: u64,

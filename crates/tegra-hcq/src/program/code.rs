@@ -102,7 +102,7 @@ impl KernelCode {
     pub(super) fn prepare(
         kernel: &cubin::Kernel,
         instructions: &[u8],
-        (sm, image_va): (u32, u64),
+        (sm, image_va, stack_limit): (u32, u64, u32),
         runtime: Option<runtime::Needs>,
         properties: &Properties,
         encodings: &Encodings,
@@ -110,7 +110,7 @@ impl KernelCode {
         let chip = encodings.chip();
         let code_va = image_va + kernel.code_offset;
         let registers = kernel.registers.max(runtime.map_or(0, |runtime| runtime.registers));
-        let stack = kernel.stack_bytes(cubin::Kernel::DEFAULT_STACK_LIMIT);
+        let stack = kernel.stack_bytes(stack_limit);
         let stack = stack.saturating_add(runtime.map_or(0, |runtime| runtime.stack_bytes));
         // The descriptor refuses a size that does not fit its field.
         let local_bytes = stack.saturating_add(chip.local.stack_reserve);

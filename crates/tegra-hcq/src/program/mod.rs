@@ -94,7 +94,10 @@ impl Program {
         };
 
         // The size of the image includes the bytes that the instruction prefetcher reads after the code.
-        let memory = shared.allocate(cubin.image_bytes(), MemoryUse::Device, Content::Program)?;
+        // Variables that the host uses by their addresses need memory that both see there.
+        let is_managed = cubin.globals().iter().any(|global| global.managed);
+        let purpose = if is_managed { MemoryUse::Unified } else { MemoryUse::Device };
+        let memory = shared.allocate(cubin.image_bytes(), purpose, Content::Program)?;
         if let Some(observer) = shared.heap().observer() {
             observer.loaded(memory.gpu_va(), file);
         }
@@ -109,12 +112,13 @@ impl Program {
             volatile::fill(image.add(front.len()), 0, zeros);
         }
 
+        let stack = shared.runtime_sizes().stack;
         let kernels = cubin
             .kernels()
             .iter()
             .map(|kernel| {
                 let code = code_of(kernel, &front);
-                let image = (cubin.sm(), memory.gpu_va());
+                let image = (cubin.sm(), memory.gpu_va(), stack);
                 KernelCode::prepare(kernel, code, image, needs, properties, shared.encodings())
             })
             .collect::<Result<Arc<[_]>>>()?;

@@ -59,12 +59,14 @@ type Sink = dyn FnMut(OutputStream, &[u8]) + Send;
 pub(crate) struct Sizes {
     pub(crate) printf: u64,
     pub(crate) heap: u64,
+    /// Of a thread whose kernel may need any.
+    pub(crate) stack: u32,
 }
 
 /// CUDA's defaults.
 impl Default for Sizes {
     fn default() -> Self {
-        Self { printf: 1 << 20, heap: 8 << 20 }
+        Self { printf: 1 << 20, heap: 8 << 20, stack: cubin::Kernel::DEFAULT_STACK_LIMIT }
     }
 }
 
