@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 
 use parking_lot::Mutex;
+use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
@@ -27,6 +28,7 @@ use crate::context::Context;
 use crate::driver::{Gpu, driver};
 use crate::event::Event;
 use crate::memory::{Allocation, Kind};
+use crate::pool::{Pool, Sharing};
 
 /// `CUipcMemHandle`, `CUipcEventHandle`.
 pub type Handle = [u64; 8];
@@ -40,7 +42,7 @@ const WAITING: i32 = 64;
 
 /// An object of a process: the process' number, a number that no other process has, and that of the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Name {
+pub struct Name {
     process: u32,
     nonce: u64,
     id: u64,
@@ -51,6 +53,7 @@ pub(crate) struct Name {
 pub(crate) enum What {
     Memory = 1,
     Event = 2,
+    Pool = 3,
 }
 
 /// The place of an object: a file, its first byte there, and its size in bytes.
@@ -288,6 +291,81 @@ pub fn export_event(context: &Context, event: &Arc<Event>) -> Result<Handle> {
     Ok(name.write(What::Event, context.gpu))
 }
 
+/// A file that names a pool whose memory other processes may import.
+///
+/// # Errors
+///
+/// [`Code::InvalidValue`] for other pools.
+pub fn export_pool(pool: &Pool) -> Result<OwnedFd> {
+    if pool.sharing != Sharing::Exported {
+        return Err(Failure::invalid("the pool was not created for other processes"));
+    }
+    let server = Server::get()?;
+    let name = Name { process: server.process, nonce: server.nonce, id: pool.handle() };
+    let file = rustix::fs::memfd_create("cuda-pool", MemfdFlags::CLOEXEC).map_err(refused("memfd_create"))?;
+    let bytes: Vec<_> = name.write(What::Pool, pool.gpu).into_iter().flat_map(u64::to_le_bytes).collect();
+    rustix::io::pwrite(&file, &bytes, 0).map_err(refused("pwrite"))?;
+    Ok(file)
+}
+
+/// The pool of another process that a file of [`export_pool`] names.
+///
+/// # Errors
+///
+/// [`Code::InvalidValue`] if the file names none; otherwise as [`open_memory`].
+pub fn import_pool(gpu: &'static Gpu, file: &OwnedFd) -> Result<Arc<Pool>> {
+    let mut bytes = [0; size_of::<Handle>()];
+    if rustix::io::pread(file, &mut bytes, 0) != Ok(bytes.len()) {
+        return Err(Failure::invalid("the file names no pool"));
+    }
+    let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|byte| bytes[8 * at + byte]));
+    let name = Name::read(&core::array::from_fn(word), What::Pool, gpu)?;
+    Pool::create(gpu, Sharing::Imported(name))
+}
+
+/// A handle of memory of a pool that was created for other processes, for [`import_pointer`].
+///
+/// # Errors
+///
+/// [`Code::InvalidValue`] for other memory; [`Code::NotSupported`] if the driver has no file of it.
+pub fn export_pointer(context: &Context, address: u64) -> Result<Handle> {
+    let found = context.gpu.memory.find(address);
+    let pool = found.as_ref().and_then(|found| driver().ok()?.objects.get::<Pool>(found.pool).ok());
+    let shared = found.filter(|_| pool.is_some_and(|pool| pool.sharing == Sharing::Exported));
+    let found = shared.ok_or_else(|| {
+        Failure::invalid(format!("{address:#x} is in no memory of a pool for other processes"))
+    })?;
+    found.place()?;
+    let name = Server::get()?.export(What::Memory, found.id, Exported::Memory(Arc::downgrade(&found)));
+    Ok(name.write(What::Memory, context.gpu))
+}
+
+/// Opens memory of a pool of another process. [`free_imported`] closes it.
+///
+/// # Errors
+///
+/// [`Code::InvalidValue`] if the memory is not of the pool's process; otherwise as [`open_memory`].
+pub fn import_pointer(context: &Context, pool: &Pool, handle: &Handle) -> Result<Arc<Allocation>> {
+    let name = Name::read(handle, What::Memory, context.gpu)?;
+    match pool.sharing {
+        Sharing::Imported(Name { process, nonce, .. }) if (process, nonce) == (name.process, name.nonce) => {
+            open(context, handle, pool.handle())
+        }
+        _ => Err(Failure::invalid("the memory is of another process than the pool")),
+    }
+}
+
+/// Closes memory of a pool of another process; `None` if none begins at the address.
+///
+/// # Errors
+///
+/// As [`close_memory`].
+pub fn free_imported(context: &Context, address: u64) -> Option<Result<()>> {
+    let found = context.gpu.memory.find(address)?;
+    let is_pooled = found.kind == Kind::Imported && found.pool != 0 && found.base == address;
+    is_pooled.then(|| close(context, address, true))
+}
+
 /// Memory of another process that this one has opened.
 #[derive(Debug)]
 struct Opened {
@@ -316,6 +394,11 @@ impl Imports {
 /// opened it in another context; [`Code::PeerAccessUnsupported`] for memory of another GPU; [`Code::MapFailed`] if the
 /// process has ended or freed the memory, or belongs to another user.
 pub fn open_memory(context: &Context, handle: &Handle) -> Result<Arc<Allocation>> {
+    open(context, handle, 0)
+}
+
+/// Opens memory of another process, of a pool if there is one.
+fn open(context: &Context, handle: &Handle, pool: u64) -> Result<Arc<Allocation>> {
     let name = Name::read(handle, What::Memory, context.gpu)?;
     let memory = &context.gpu.memory;
     let mut opened = memory.imports.0.lock();
@@ -330,7 +413,7 @@ pub fn open_memory(context: &Context, handle: &Handle) -> Result<Arc<Allocation>
     let end = offset.checked_add(bytes).ok_or(Code::MapFailed)?;
     let buffer = context.device.import_file::<u8>(&file, offset..end);
     let buffer = buffer.map_err(|error| Failure::new(Code::MapFailed, error.to_string()))?;
-    let allocation = memory.enter_imported(context.handle, buffer);
+    let allocation = memory.enter_imported(context.handle, buffer, pool);
     opened.push(Opened { name, allocation: Arc::clone(&allocation), times: 1 });
     Ok(allocation)
 }
@@ -342,8 +425,13 @@ pub fn open_memory(context: &Context, handle: &Handle) -> Result<Arc<Allocation>
 ///
 /// [`Code::InvalidValue`] if no such memory begins at the address; the fault of the context's work.
 pub fn close_memory(context: &Context, address: u64) -> Result<()> {
+    close(context, address, false)
+}
+
+fn close(context: &Context, address: u64, pooled: bool) -> Result<()> {
     let mut opened = context.gpu.memory.imports.0.lock();
-    let at = opened.iter().position(|opened| opened.allocation.base == address);
+    let is_meant = |allocation: &Allocation| allocation.base == address && (allocation.pool != 0) == pooled;
+    let at = opened.iter().position(|opened| is_meant(&opened.allocation));
     let at =
         at.ok_or_else(|| Failure::invalid(format!("no memory of another process begins at {address:#x}")))?;
     opened[at].times -= 1;

@@ -5,11 +5,11 @@
 //!   [`Kind`].
 //! - Results: [`Code`], [`Failure`], [`Result`].
 //! - Contexts: [`Context`], and each thread's stack of them in [`context`].
-//! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`LaunchSize`], [`Parameters`],
-//!   [`MemoryCopy`], [`Side`], [`Fill`], [`HostCall`], [`Words`], [`WordStep`]; what a thread's last calls named:
-//!   [`with_target`], [`Target`], [`record`], [`query_recorded`], [`Recording`], [`Names`]; graphs: [`Graph`],
-//!   [`Node`],
-//!   [`Executable`], [`Mismatch`], [`Attribute`], [`GraphMemory`], [`Capture`], [`Mode`], [`UserObject`], [`Users`].
+//! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`LaunchSize`],
+//!   [`Parameters`], [`MemoryCopy`], [`Side`], [`Fill`], [`HostCall`], [`Words`], [`WordStep`]; what a thread's last
+//!   calls named: [`with_target`], [`Target`], [`record`], [`query_recorded`], [`Recording`], [`Names`]; graphs:
+//!   [`Graph`], [`Node`], [`Executable`], [`Mismatch`], [`Attribute`], [`GraphMemory`], [`Capture`], [`Mode`],
+//!   [`UserObject`], [`Users`].
 //! - Memory: [`memory`], [`pool`], [`Pool`]; virtual memory: [`mapped`]; arrays and textures: [`mod@array`],
 //!   [`texture`]; memory and events of other processes: [`ipc`]; hints of managed memory: [`hints`].
 //! - Checks: `findings`, with the feature `sim`.

@@ -36,7 +36,7 @@ pub enum Kind {
     Graph,
     /// `cuMemMap`, with access.
     Mapped,
-    /// `cuIpcOpenMemHandle`.
+    /// `cuIpcOpenMemHandle`, `cuMemPoolImportPointer`.
     Imported,
 }
 
@@ -203,7 +203,12 @@ impl Memory {
     }
 
     /// Enters memory of another process.
-    pub(crate) fn enter_imported(&self, context: u64, buffer: SharedBuffer<u8>) -> Arc<Allocation> {
+    pub(crate) fn enter_imported(
+        &self,
+        context: u64,
+        buffer: SharedBuffer<u8>,
+        pool: u64,
+    ) -> Arc<Allocation> {
         let allocation = Arc::new(Allocation {
             base: buffer.gpu_va(),
             bytes: buffer.len(),
@@ -212,7 +217,7 @@ impl Memory {
             context,
             flags: 0,
             host: 0,
-            pool: 0,
+            pool,
             owner: Owner::Imported(buffer),
         });
         self.by_address.write().insert(allocation.base, Arc::clone(&allocation));

@@ -12,6 +12,7 @@ use tegra_hcq::{Buffer, Fence};
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::{Gpu, driver};
+use crate::ipc::Name;
 use crate::memory::{self, Allocation, Owner};
 use crate::objects::Kind;
 use crate::stream::Stream;
@@ -19,12 +20,25 @@ use crate::stream::Stream;
 /// Bytes of freed blocks that a pool keeps, if its threshold is lower.
 const KEPT: u64 = 64 << 20;
 
+/// Which processes have memory of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// This one.
+    Own,
+    /// Others may import what this one allocates.
+    Exported,
+    /// This one imports what another allocates.
+    Imported(Name),
+}
+
 /// A pool.
 #[derive(Debug)]
 pub struct Pool {
     handle: u64,
     /// The GPU that it allocates on.
     pub gpu: &'static Gpu,
+    /// Which processes have its memory.
+    pub sharing: Sharing,
     state: Mutex<State>,
 }
 
@@ -67,8 +81,8 @@ impl Pool {
     /// # Errors
     ///
     /// [`Code::NotInitialized`].
-    pub fn create(gpu: &'static Gpu) -> Result<Arc<Self>> {
-        driver()?.objects.insert(|handle| Ok(Self { handle, gpu, state: Mutex::default() }))
+    pub fn create(gpu: &'static Gpu, sharing: Sharing) -> Result<Arc<Self>> {
+        driver()?.objects.insert(|handle| Ok(Self { handle, gpu, sharing, state: Mutex::default() }))
     }
 
     /// Its handle.
@@ -90,15 +104,15 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Code::InvalidValue`] for no bytes, [`Code::OutOfMemory`].
+    /// [`Code::InvalidValue`] for no bytes or a pool of another process, [`Code::OutOfMemory`].
     pub fn allocate(
         self: &Arc<Self>,
         context: &Context,
         stream: &Stream,
         bytes: usize,
     ) -> Result<Arc<Allocation>> {
-        if bytes == 0 {
-            return Err(Failure::invalid("no bytes are asked for"));
+        if bytes == 0 || matches!(self.sharing, Sharing::Imported(_)) {
+            return Err(Failure::invalid("no bytes are asked for, or a pool of another process"));
         }
         // Blocks are reused for the same size only, so that the checks of the software Orin know it exactly.
         let size = bytes;
@@ -208,7 +222,7 @@ pub fn default_of(gpu: &'static Gpu) -> Result<Arc<Pool>> {
     let pool = &mut pools.entry(gpu.ordinal).or_default().default;
     match pool {
         Some(pool) => Ok(Arc::clone(pool)),
-        None => Ok(Arc::clone(pool.insert(Pool::create(gpu)?))),
+        None => Ok(Arc::clone(pool.insert(Pool::create(gpu, Sharing::Own)?))),
     }
 }
 
@@ -227,18 +241,19 @@ pub fn choose(gpu: &Gpu, pool: Option<Arc<Pool>>) {
     POOLS.lock().entry(gpu.ordinal).or_default().chosen = pool;
 }
 
-/// Refuses what pools cannot do.
+/// Whether properties ask for a pool that other processes may import, by file descriptors.
 ///
 /// # Errors
 ///
-/// [`Code::NotSupported`] for pools of other processes or of host memory.
-pub fn check_place(kind: u32, handles: u32) -> Result<()> {
+/// [`Code::NotSupported`] for other types of handles.
+pub fn check_place(kind: u32, handles: u32) -> Result<bool> {
     // CU_MEM_ALLOCATION_TYPE_PINNED; CU_MEM_HANDLE_TYPE_NONE.
     if kind != 1 {
         return Err(Failure::invalid(format!("allocation type {kind}")));
     }
-    if handles != 0 {
-        return Err(Failure::new(Code::NotSupported, "pools for other processes"));
+    // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.
+    if handles > 1 {
+        return Err(Failure::new(Code::NotSupported, format!("handle types {handles:#x} of a pool")));
     }
-    Ok(())
+    Ok(handles == 1)
 }

@@ -1,15 +1,29 @@
-//! Memory and events of other processes.
+//! Memory, pools and events of other processes.
+
+use core::ffi::c_int;
+use std::os::fd::IntoRawFd as _;
 
 use orin_cuda_core::context::current;
-use orin_cuda_core::{Event, Failure, driver, ipc};
+use orin_cuda_core::mapped::file_of;
+use orin_cuda_core::{Code, Event, Failure, Pool, Result, driver, ipc};
 
-use crate::abi::{Address, Handle, Out};
+use crate::abi::{Address, Handle, In, Out};
 use crate::call::api;
 
 /// `CUipcMemHandle`, `CUipcEventHandle`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct IpcHandle(ipc::Handle);
+
+/// Refuses handles of pools that are no files.
+fn files_only(kind: u32, flags: u64) -> Result<()> {
+    match (kind, flags) {
+        // CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR.
+        (1, 0) => Ok(()),
+        (_, 0) => Err(Failure::new(Code::NotSupported, format!("handle type {kind:#x} of a pool"))),
+        _ => Err(Failure::invalid(format!("flags {flags:#x}"))),
+    }
+}
 
 api! {
     memory_handle(place: Out<ipc::Handle>, address: Address) [cuIpcGetMemHandle Legacy] {
@@ -44,6 +58,39 @@ api! {
     open_event(place: Out<Handle>, handle: IpcHandle) [cuIpcOpenEventHandle Legacy] {
         let place = place.need("the place for the event")?;
         place.set(ipc::open_event(&*current()?, &handle.0)?.handle());
+        Ok(())
+    }
+
+    export_pool(place: Out<c_int>, pool: Handle, kind: u32, flags: u64)
+    [cuMemPoolExportToShareableHandle Legacy] {
+        let place = place.need("the place for the file")?;
+        let pool = driver()?.objects.get::<Pool>(pool)?;
+        files_only(kind, flags)?;
+        place.set(ipc::export_pool(&pool)?.into_raw_fd());
+        Ok(())
+    }
+
+    import_pool(place: Out<Handle>, file: usize, kind: u32, flags: u64) [cuMemPoolImportFromShareableHandle Legacy] {
+        let place = place.need("the place for the pool")?;
+        files_only(kind, flags)?;
+        // CAST: the descriptor is passed as a pointer.
+        let file = file_of(c_int::try_from(file).unwrap_or(-1))?;
+        place.set(ipc::import_pool(current()?.gpu, &file)?.handle());
+        Ok(())
+    }
+
+    export_pointer(place: Out<ipc::Handle>, address: Address) [cuMemPoolExportPointer Legacy] {
+        let place = place.need("the place for the data")?;
+        place.set(ipc::export_pointer(&*current()?, address)?);
+        Ok(())
+    }
+
+    import_pointer(place: Out<Address>, pool: Handle, data: In<ipc::Handle>) [cuMemPoolImportPointer Legacy] {
+        let place = place.need("the place for the address")?;
+        let data = data.read("the data")?;
+        let context = current()?;
+        let pool = driver()?.objects.get::<Pool>(pool)?;
+        place.set(ipc::import_pointer(&context, &pool, &data)?.base);
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use core::ptr::NonNull;
 use std::sync::Arc;
 
 use orin_cuda_core::context::current;
+use orin_cuda_core::ipc::free_imported;
 use orin_cuda_core::memory::{Allocation, Kind};
 use orin_cuda_core::{Code, Context, Failure, Pool, Result, driver};
 
@@ -121,6 +122,9 @@ api! {
         }
         if let Some(done) = context.gpu.memory.free_for_graph(address) {
             context.settle()?;
+            return done;
+        }
+        if let Some(done) = free_imported(&context, address) {
             return done;
         }
         let kinds = [Kind::Device, Kind::Managed, Kind::Pooled];

@@ -128,7 +128,9 @@ fn allocation(node: In<AllocationNode>) -> Result<Work> {
     // Type and handle types, location.
     let [kind, handles] = [words[0] as u32, (words[0] >> 32) as u32];
     let [location, device] = [words[1] as u32, (words[1] >> 32) as u32];
-    orin_cuda_core::pool::check_place(kind, handles)?;
+    if orin_cuda_core::pool::check_place(kind, handles)? {
+        return Err(Failure::new(Code::NotSupported, "memory of graphs for other processes"));
+    }
     let context = current()?;
     // CU_MEM_LOCATION_TYPE_DEVICE.
     if location != 1 || device as usize != context.gpu.ordinal {

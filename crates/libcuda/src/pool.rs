@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use orin_cuda_core::ipc::free_imported;
 use orin_cuda_core::memory::Kind;
-use orin_cuda_core::pool::{check_place, choose, current_of, default_of};
+use orin_cuda_core::pool::{Sharing, check_place, choose, current_of, default_of};
 use orin_cuda_core::{Code, Failure, GraphMemory, Pool, Result, Work, driver};
 
 use crate::abi::{Address, Handle, In, Ordinal, Out};
@@ -68,6 +69,9 @@ api! {
         if let Some(done) = context.gpu.memory.free_for_graph(address) {
             return done;
         }
+        if let Some(done) = free_imported(&context, address) {
+            return done;
+        }
         let allocation = context.gpu.memory.remove(address, &[Kind::Pooled, Kind::Device])?;
         // Memory of cuMemAlloc, or of a pool that is gone: the buffer waits for all queues by itself.
         if let Ok(pool) = pool_of(allocation.pool) {
@@ -79,12 +83,12 @@ api! {
     create(place: Out<Handle>, properties: In<Properties>) [cuMemPoolCreate Legacy] {
         let place = place.need("the place for the pool")?;
         let [kind, handles, location, device] = properties.read("the properties")?;
-        check_place(kind, handles)?;
+        let sharing = if check_place(kind, handles)? { Sharing::Exported } else { Sharing::Own };
         // CU_MEM_LOCATION_TYPE_DEVICE.
         if location != 1 {
             return Err(Failure::invalid(format!("location type {location}")));
         }
-        place.set(Pool::create(driver()?.gpu(device.cast_signed())?)?.handle());
+        place.set(Pool::create(driver()?.gpu(device.cast_signed())?, sharing)?.handle());
         Ok(())
     }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::support::*;
-use crate::sweep::{call, make};
+use crate::sweep::{call, make, pool_properties};
 
 /// A handle, which is passed by value.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -208,4 +208,57 @@ fn wrong_handles_are_refused() {
     let place = (&raw mut node).expose_provenance() as u64;
     gives(call("cuGraphAddEventRecordNode", [place, graph, 0, 0, shared as u64]), 801);
     drop(setup);
+}
+
+#[test]
+fn memory_of_a_pool_is_imported_by_another_process() {
+    let test = "ipc::memory_of_a_pool_is_imported_by_another_process";
+    if env::var_os(HANDLES).is_some() {
+        in_child(test, &[], || {
+            let _setup = Setup::new();
+            let [mut data, mut other] = passed::<2>();
+            let file: u64 = env::var(GO).expect("the parent passes a file").parse().expect("a number");
+            let pool = make("cuMemPoolImportFromShareableHandle", [file, 1, 0]);
+            let memory = make("cuMemPoolImportPointer", [pool, place(&mut data)]);
+            assert_eq!(download::<u32>(memory, 64), [3; 64]);
+            ok(call("cuMemsetD32_v2", [memory, 4, 64]));
+            let mut address = 0_u64;
+            let at = place(&mut address);
+            gives(call("cuMemPoolImportPointer", [at, pool, place(&mut other)]), 205);
+            gives(call("cuMemAllocFromPoolAsync", [at, 64, pool, 0]), 1);
+            gives(call("cuIpcCloseMemHandle", [memory]), 1);
+            ok(call("cuMemFreeAsync", [memory, 0]));
+            gives(call("cuMemFreeAsync", [memory, 0]), 1);
+            ok(call("cuMemFree_v2", [make("cuMemPoolImportPointer", [pool, place(&mut data)])]));
+            let own = make("cuMemPoolCreate", [pool_properties().as_ptr().expose_provenance() as u64]);
+            gives(call("cuMemPoolImportPointer", [at, own, place(&mut data)]), 1);
+            gives(call("cuMemPoolExportToShareableHandle", [at, own, 1, 0]), 1);
+            ok(call("cuMemPoolDestroy", [pool]));
+        });
+        return;
+    }
+    let _setup = Setup::new();
+    let mut properties = pool_properties();
+    properties[1] = 1;
+    let pool = make("cuMemPoolCreate", [properties.as_ptr().expose_provenance() as u64]);
+    let [memory, freed] = [(); 2].map(|()| make("cuMemAllocFromPoolAsync", [256, pool, 0]));
+    ok(call("cuMemsetD32_v2", [memory, 3, 64]));
+    let [data, gone] = [memory, freed].map(|address| {
+        let mut data = IpcHandle::default();
+        ok(call("cuMemPoolExportPointer", [place(&mut data), address]));
+        data
+    });
+    ok(call("cuMemFreeAsync", [freed, 0]));
+    let mut file = -1_i32;
+    ok(call("cuMemPoolExportToShareableHandle", [place(&mut file), pool, 1, 0]));
+    gives(call("cuMemPoolExportToShareableHandle", [place(&mut file), pool, 2, 0]), 801);
+    let mut data_of_others = IpcHandle::default();
+    gives(call("cuMemPoolExportPointer", [place(&mut data_of_others), upload(&[0.0])]), 1);
+    // SAFETY: the descriptor is this test's, and the child inherits it.
+    assert_eq!(unsafe { libc::fcntl(file, libc::F_SETFD, 0) }, 0);
+    let (handles, number) = (text_of(&[data, gone]), file.to_string());
+    in_child(test, &[("ORIN_CUDA_DEVICE", "sim"), (HANDLES, &handles), (GO, &number)], || ());
+    assert_eq!(download::<u32>(memory, 64), [4; 64]);
+    // SAFETY: as above.
+    assert_eq!(unsafe { libc::close(file) }, 0);
 }
