@@ -9,6 +9,7 @@ use orin_cuda_core::{Code, Failure, Result, driver};
 
 use crate::abi::{Handle, In, Ordinal, Out};
 use crate::call::api;
+use crate::descriptors::Descriptor3d;
 
 /// `CUDA_ARRAY_DESCRIPTOR`.
 #[derive(Clone, Copy, Debug)]
@@ -18,18 +19,6 @@ pub struct Descriptor {
     height: usize,
     format: u32,
     channels: u32,
-}
-
-/// `CUDA_ARRAY3D_DESCRIPTOR`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct Descriptor3d {
-    width: usize,
-    height: usize,
-    depth: usize,
-    format: u32,
-    channels: u32,
-    flags: u32,
 }
 
 /// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.

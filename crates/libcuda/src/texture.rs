@@ -8,6 +8,7 @@ use orin_cuda_core::{Failure, Result};
 use crate::abi::{Address, Handle, In, Out};
 use crate::array::{array_of, mipmapped_of};
 use crate::call::api;
+use crate::descriptors::TextureDescriptor;
 
 /// `CUDA_RESOURCE_DESC`: the kind, 16 double words whose meaning depends on it, flags.
 #[derive(Clone, Copy, Debug)]
@@ -18,22 +19,6 @@ pub struct ResourceDescriptor {
     words: [u64; 16],
     flags: u32,
     rest: u32,
-}
-
-/// `CUDA_TEXTURE_DESC`.
-#[derive(Clone, Copy, Debug)]
-#[repr(C)]
-pub struct TextureDescriptor {
-    addressing: [u32; 3],
-    filter: u32,
-    flags: u32,
-    anisotropy: u32,
-    level_filter: u32,
-    bias: f32,
-    min_level: f32,
-    max_level: f32,
-    border: [f32; 4],
-    reserved: [u32; 12],
 }
 
 /// `CUDA_RESOURCE_VIEW_DESC`.

@@ -1,6 +1,7 @@
 //! Arrays, with levels or without.
 
 use crate::call::{api, read, write};
+use crate::descriptors::Descriptor3d;
 use crate::device::primary;
 use crate::driver::cu;
 use crate::error::{Error, Result};
@@ -12,18 +13,6 @@ use crate::memory::Extent;
 pub struct Channels {
     bits: [i32; 4],
     kind: u32,
-}
-
-/// `CUDA_ARRAY3D_DESCRIPTOR`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-struct Descriptor {
-    width: usize,
-    height: usize,
-    depth: usize,
-    format: u32,
-    channels: u32,
-    flags: u32,
 }
 
 impl Channels {
@@ -75,7 +64,7 @@ impl Channels {
     }
 }
 
-impl Descriptor {
+impl Descriptor3d {
     fn of(array: usize) -> Result<Self> {
         let mut descriptor = Self::default();
         cu!(cuArray3DGetDescriptor_v2, &raw mut descriptor, array)?;
@@ -85,14 +74,14 @@ impl Descriptor {
 
 /// Bytes of an array's element.
 pub(crate) fn element_bytes(array: usize) -> Result<usize> {
-    let Descriptor { format, channels, .. } = Descriptor::of(array)?;
+    let Descriptor3d { format, channels, .. } = Descriptor3d::of(array)?;
     // CAST: 8 to 32.
     Ok(Channels::of(format, channels).bits.iter().sum::<i32>() as usize / 8)
 }
 
 /// Bytes of an array's row.
 pub(crate) fn row_bytes(array: usize) -> Result<usize> {
-    Ok(Descriptor::of(array)?.width * element_bytes(array)?)
+    Ok(Descriptor3d::of(array)?.width * element_bytes(array)?)
 }
 
 /// Handles of arrays are null or the program's.
@@ -100,10 +89,10 @@ fn handle(array: usize) -> Result<usize> {
     if array == 0 { Err(Error::INVALID_HANDLE) } else { Ok(array) }
 }
 
-fn descriptor(channels: *const Channels, extent: Extent, flags: u32) -> Result<Descriptor> {
+fn descriptor(channels: *const Channels, extent: Extent, flags: u32) -> Result<Descriptor3d> {
     let (format, channels) = read(channels)?.element()?;
     let Extent { width, height, depth } = extent;
-    Ok(Descriptor { width, height, depth, format, channels, flags })
+    Ok(Descriptor3d { width, height, depth, format, channels, flags })
 }
 
 fn create(place: *mut usize, channels: *const Channels, extent: Extent, flags: u32) -> Result {
@@ -138,7 +127,7 @@ api! {
 
     array_information(channels: *mut Channels, extent: *mut Extent, flags: *mut u32, array: usize)
     [cudaArrayGetInfo Legacy] {
-        let found = Descriptor::of(handle(array)?)?;
+        let found = Descriptor3d::of(handle(array)?)?;
         // Each place is optional.
         if !channels.is_null() {
             write(channels, Channels::of(found.format, found.channels))?;
@@ -150,7 +139,7 @@ api! {
     }
 
     array_channels(channels: *mut Channels, array: usize) [cudaGetChannelDesc Legacy] {
-        let found = Descriptor::of(handle(array)?)?;
+        let found = Descriptor3d::of(handle(array)?)?;
         write(channels, Channels::of(found.format, found.channels))
     }
 

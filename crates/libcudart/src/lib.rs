@@ -5,6 +5,7 @@
 mod array;
 mod call;
 mod copy;
+mod descriptors;
 mod device;
 mod driver;
 mod error;
@@ -17,6 +18,7 @@ mod texture;
 
 pub use array::*;
 pub use copy::*;
+pub use descriptors::*;
 pub use device::*;
 pub use error::*;
 pub use graph::*;

@@ -2,6 +2,7 @@
 
 use crate::array::Channels;
 use crate::call::{api, read, write};
+use crate::descriptors::TextureDescriptor;
 use crate::device::primary;
 use crate::driver::cu;
 use crate::error::{Error, Result, is_13};
@@ -45,22 +46,6 @@ pub struct Texture {
     max_level: f32,
     no_trilinear: i32,
     seamless: i32,
-}
-
-/// `CUDA_TEXTURE_DESC`.
-#[derive(Clone, Copy, Debug, Default)]
-#[repr(C)]
-struct DriverTexture {
-    addressing: [u32; 3],
-    filter: u32,
-    flags: u32,
-    anisotropy: u32,
-    level_filter: u32,
-    bias: f32,
-    min_level: f32,
-    max_level: f32,
-    border: [f32; 4],
-    reserved: [u32; 12],
 }
 
 /// `cudaResourceViewDesc` without the reserved words that CUDA 13 has.
@@ -113,7 +98,7 @@ impl Resource {
 }
 
 impl Texture {
-    fn driver(self) -> Result<DriverTexture> {
+    fn driver(self) -> Result<TextureDescriptor> {
         // cudaReadModeElementType, cudaReadModeNormalizedFloat.
         if self.read_mode > 1 {
             return Err(Error::INVALID_VALUE);
@@ -126,7 +111,7 @@ impl Texture {
             self.seamless != 0,
         ];
         let flags = FLAGS.iter().zip(set).filter(|(_, set)| *set).fold(0, |flags, (flag, _)| flags | flag);
-        Ok(DriverTexture {
+        Ok(TextureDescriptor {
             addressing: self.addressing,
             filter: self.filter,
             flags,
@@ -140,7 +125,7 @@ impl Texture {
         })
     }
 
-    fn of(driver: &DriverTexture) -> Self {
+    fn of(driver: &TextureDescriptor) -> Self {
         let [integers, normalized, srgb, no_trilinear, seamless] =
             FLAGS.map(|flag| i32::from(driver.flags & flag != 0));
         Self {
@@ -195,7 +180,7 @@ api! {
     }
 
     texture_descriptor(place: *mut Texture, texture: usize) [cudaGetTextureObjectTextureDesc Legacy] {
-        let mut driver = DriverTexture::default();
+        let mut driver = TextureDescriptor::default();
         cu!(cuTexObjectGetTextureDesc, &raw mut driver, texture)?;
         write(place, Texture::of(&driver))
     }

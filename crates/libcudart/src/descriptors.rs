@@ -1,0 +1,1 @@
+../../libcuda/src/descriptors.rs
