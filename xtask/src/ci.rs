@@ -1,6 +1,7 @@
 //! `cargo xtask ci`: the steps of continuous integration, in groups that can run on machines of their own.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
+use std::env;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
@@ -55,8 +56,9 @@ const TESTS: &str = "tests";
 /// Programs that take longest: they begin first, so that none of them runs alone at the end.
 const LONG: [&str; 6] = ["infer", "stack", "programs", "suites", "commands", "language"];
 
-/// First word of a step that runs programs that the step `tests` has built; their names follow, then `--` and their
-/// arguments. Cargo would build a part of the workspace again, with the features that this part alone needs.
+/// First word of a step that runs programs that the step `tests` has built; their names follow, with `:` and a filter of
+/// tests, then `--` and their arguments. Cargo would build a part of the workspace again, with the features that this
+/// part alone needs.
 const BUILT: &str = "built";
 
 /// What depends on the kernel's release, on the newest one; the step `tests` runs it on the oldest one. Long modules
@@ -67,29 +69,25 @@ const NEWEST_KERNEL: &[&str] = &[
     BUILT,
     "suites",
     "stack",
+    "programs:bring_up",
     "--",
     "--skip=models",
     "--skip=soak",
     "--skip=stress",
 ];
-const NEWEST_BRING_UP: &[&str] = &["ORIN_SIM_KERNEL=r39.2", BUILT, "programs", "--", "bring_up"];
 
-/// In order of cost: cheap checks fail first. The tests are those of the README's command, with the default features;
-/// the lints compile all features, as the documentation does, and the benchmarks. The main job is a program that the
-/// tests have built: an optimised build takes minutes more and checks nothing new. Scripts install what cargo does not.
+/// In order of cost: cheap checks fail first. The tests are those of the README's command, with the default features.
+/// `.ci/run` has all compilations linted; the lints are for what the tests do not compile: all features, which the
+/// documentation needs as well, and the benchmarks. The main job is a program that the tests have built: an optimised
+/// build takes minutes more and checks nothing new. Scripts install what cargo does not.
 const STEPS: &[Step] = &[
     (Group::Host, "format", &["fmt", "--all", "--check"]),
     (Group::Host, "line width, panics and examples", &["xtask", "check-source"]),
     (Group::Host, "import circles", &["xtask", "import-graph"]),
     (Group::Host, "generated command tables", &["xtask", "gen-classes", "--check"]),
-    (
-        Group::Host,
-        "lints",
-        &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"],
-    ),
+    (Group::Host, "lints", &["check", "--workspace", "--lib", "--bins", "--bench", "*", "--all-features"]),
     (Group::Host, "tests", &[TESTS]),
-    (Group::Host, "stack and suites on the newest kernel", NEWEST_KERNEL),
-    (Group::Host, "bring-up on the newest kernel", NEWEST_BRING_UP),
+    (Group::Host, "stack, suites and bring-up on the newest kernel", NEWEST_KERNEL),
     (Group::Host, "kernels match their sources", &[BUILT, "orin-dev", "--", "kernels", "--check"]),
     (Group::Host, "documentation", &["doc", "--workspace", "--no-deps", "--all-features"]),
     (Group::Host, "main job", &[BUILT, "vector_add"]),
@@ -109,6 +107,7 @@ const STEPS: &[Step] = &[
 /// run together if the tests have built what they use: most of them use one processor, or wait for a network.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let (root, begin) = (workspace::root()?, Instant::now());
+    ensure!(env::var_os("CLIPPY_ARGS").is_some(), "start .ci/run instead, which has all compilations linted");
     let is_asked = |group: Group| {
         options.groups.contains(&group) || options.groups.is_empty() && group != Group::EachFeature
     };
@@ -289,21 +288,26 @@ fn tests(root: &Path) -> Result<Vec<Command>> {
 
 /// The commands that run programs of `cargo test --workspace`, as cargo runs them, with the arguments after `--`. Of a
 /// program and its own tests, which have one name, the program.
-fn built_programs(root: &Path, words: &[&str]) -> Result<Vec<Command>> {
+fn built_programs(root: &Path, words: &[&'static str]) -> Result<Vec<Command>> {
     let mut parts = words.split(|word| *word == "--");
     let (names, arguments) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let mut commands = Vec::new();
-    let mut missing = names.to_vec();
-    let mut artifacts = built(root)?;
-    artifacts.retain(|artifact| artifact.executable.is_some() && names.contains(&&*artifact.target.name));
+    let split = |name: &&'static str| match name.split_once(':') {
+        Some((name, filter)) => (name, Some(filter)),
+        None => (*name, None),
+    };
+    let wanted: BTreeMap<&str, Option<&str>> = names.iter().map(split).collect();
+    let (mut missing, mut artifacts): (Vec<&str>, _) = (wanted.keys().copied().collect(), built(root)?);
+    artifacts.retain(|artifact| artifact.executable.is_some() && wanted.contains_key(&*artifact.target.name));
     let is_program = |artifact: &&Artifact| !artifact.profile.test;
     let programs: Vec<String> =
         artifacts.iter().filter(is_program).map(|artifact| artifact.target.name.clone()).collect();
     artifacts.retain(|artifact| !artifact.profile.test || !programs.contains(&artifact.target.name));
+    let mut commands = Vec::new();
     for artifact in artifacts {
         let Some(mut command) = artifact.command() else { continue };
-        missing.retain(|name| *name != artifact.target.name);
-        command.args(arguments);
+        let name = &*artifact.target.name;
+        missing.retain(|wanted| *wanted != name);
+        command.args(wanted.get(name).copied().flatten()).args(arguments);
         commands.push(command);
     }
     ensure!(missing.is_empty(), "cargo test --workspace builds no program {}", missing.join(", "));

@@ -297,6 +297,8 @@ impl Compute {
                 shadow.get::<class::SetTexSamplerPoolB>().offset_lower,
                 shadow.get::<class::SetTexSamplerPoolC>().maximum_index,
             ),
+            // The descriptor of each launch says it.
+            sampler_by_header: false,
         }
     }
 

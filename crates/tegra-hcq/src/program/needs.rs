@@ -30,9 +30,10 @@ impl Needs {
     }
 }
 
-/// Whether kernels of a chip can use textures: their headers are those of the SMs 8.x.
+/// Whether kernels of a chip can use textures. Hopper GPUs read the headers of the SMs 8.x unless
+/// SET_TEXTURE_HEADER_VERSION says otherwise (H100, driver 580).
 pub(crate) fn has_textures(chip: &Chip) -> bool {
-    chip.sm_version.0 == 8
+    [8, 9].contains(&chip.sm_version.0)
 }
 
 /// Whether an instruction has one of the two words at offset `at` of constant bank 0 as an operand.

@@ -304,7 +304,10 @@ impl Fields<'_> {
             shared_window: self.environment.shared_window,
             local_window: self.environment.local_window,
             sm_count: self.environment.sm_count,
-            textures: self.environment.textures,
+            textures: Tables {
+                sampler_by_header: self.get(q::SAMPLER_INDEX) == q::SAMPLER_INDEX_VIA_HEADER_INDEX,
+                ..self.environment.textures
+            },
         };
         launch.local_bytes = self.local_memory(&launch)?;
         Ok(Grid {

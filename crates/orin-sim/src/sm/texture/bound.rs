@@ -104,7 +104,8 @@ impl Bound {
     fn read(tables: &Tables, port: &mut Port, handle: Handle) -> Result<Self, Failure> {
         let words = entry(port, tables.headers, handle.header(), "texture header")?;
         let header = Header::decode(&words).map_err(refusal)?;
-        let sampler = match entry(port, tables.samplers, handle.sampler(), "sampler") {
+        let sampler = if tables.sampler_by_header { handle.header() } else { handle.sampler() };
+        let sampler = match entry(port, tables.samplers, sampler, "sampler") {
             Ok(words) => Sampler::decode(&words).map_err(refusal),
             Err(Failure::Refused(refusal)) => Err(refusal),
             Err(fault) => return Err(fault),

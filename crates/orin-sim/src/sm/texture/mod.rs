@@ -33,6 +33,9 @@ pub struct Tables {
     pub headers: Option<Table>,
     /// Samplers.
     pub samplers: Option<Table>,
+    /// Whether a lookup uses the sampler with the number of its header, whatever its handle says (SAMPLER_INDEX of the
+    /// launch descriptor).
+    pub sampler_by_header: bool,
 }
 
 /// Why a texture or surface cannot be used.
