@@ -288,10 +288,10 @@ fn tests(root: &Path) -> Result<Vec<Command>> {
 
 /// The commands that run programs of `cargo test --workspace`, as cargo runs them, with the arguments after `--`. Of a
 /// program and its own tests, which have one name, the program.
-fn built_programs(root: &Path, words: &[&'static str]) -> Result<Vec<Command>> {
+fn built_programs<'a>(root: &Path, words: &[&'a str]) -> Result<Vec<Command>> {
     let mut parts = words.split(|word| *word == "--");
     let (names, arguments) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
-    let split = |name: &&'static str| match name.split_once(':') {
+    let split = |name: &&'a str| match name.split_once(':') {
         Some((name, filter)) => (name, Some(filter)),
         None => (*name, None),
     };
