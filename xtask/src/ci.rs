@@ -56,9 +56,9 @@ const TESTS: &str = "tests";
 /// Programs that take longest: they begin first, so that none of them runs alone at the end.
 const LONG: [&str; 6] = ["infer", "stack", "programs", "suites", "commands", "language"];
 
-/// First word of a step that runs programs that the step `tests` has built; their names follow, with `:` and a filter of
-/// tests, then `--` and their arguments. Cargo would build a part of the workspace again, with the features that this
-/// part alone needs.
+/// First word of a step that runs programs that the step `tests` has built; their names follow, each with `:` and a
+/// filter of tests or without, then `--` and their arguments. Cargo would build a part of the workspace again, with the
+/// features that this part alone needs.
 const BUILT: &str = "built";
 
 /// What depends on the kernel's release, on the newest one; the step `tests` runs it on the oldest one. Long modules

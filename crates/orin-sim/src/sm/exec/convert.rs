@@ -58,6 +58,17 @@ impl Kind {
     }
 }
 
+/// The rounding of a conversion of binary32 to a signed word; `None` for other instructions. Whether denormal numbers
+/// are flushed makes no difference to the nearest integer and the next one towards 0.
+pub(super) fn float_to_word(i: &Instruction) -> Option<Rounding> {
+    match Kind::of(i)? {
+        Kind::ToInteger(Float::F32, Integer { bits: 32, signed: true }) if i.bits(field::SLOT_PART) == 0 => {
+            Some(Rounding::from_field(i.bits(field::ROUND)))
+        }
+        _ => None,
+    }
+}
+
 /// F2I, I2F, F2F and FRND.
 pub(super) fn between(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let kind = Kind::of(i).ok_or_else(|| unmodelled(i))?;

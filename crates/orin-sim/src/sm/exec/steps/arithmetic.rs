@@ -24,6 +24,8 @@ pub(super) enum Lanewise {
     FloatMinMax,
     FromSigned,
     FromUnsigned,
+    ToSigned,
+    ToSignedTruncated,
     FloatEqual,
     FloatLess,
     FloatAtMost,
@@ -53,6 +55,7 @@ pub(super) enum Lanewise {
     Below,
     IntegerMinMax,
     Permute,
+    Dot,
 }
 
 /// What an operation reads and writes.
@@ -97,6 +100,7 @@ impl Lanewise {
             Self::ShiftLeft => (true, false, false),
             Self::ShiftRight | Self::ShiftRightSigned | Self::Copy => (false, true, false),
             Self::FromSigned | Self::FromUnsigned => (false, true, false),
+            Self::ToSigned | Self::ToSignedTruncated => (false, true, false),
             Self::Permute | Self::Funnel => (true, false, true),
             Self::Fadd | Self::FaddSaturated | Self::Fmul => (true, true, false),
             Self::FloatEqual | Self::FloatLess | Self::FloatAtMost => (true, true, false),
@@ -146,6 +150,8 @@ impl Lanewise {
                     (b.shift_right(16).signed_to_float(), b.and(V::splat(0xffff)).signed_to_float());
                 value(high.fma(V::splat(0x4780_0000), low))
             }
+            Self::ToSigned => value(to_signed(s, signed(s, 0, b), false)),
+            Self::ToSignedTruncated => value(to_signed(s, signed(s, 0, b), true)),
             Self::FloatEqual => compared(s, x, a.equal_float(b)),
             Self::FloatLess => compared(s, x, a.less_float(b)),
             Self::FloatAtMost => compared(s, x, a.at_most_float(b)),
@@ -200,6 +206,11 @@ impl Lanewise {
             }
             // The bytes of A, and those of C.
             Self::Permute => value(a.bytes(s.extra[0]).or(c.bytes(s.extra[1]))),
+            // Fields 0 and 1 say whether the bytes of A and B have signs.
+            Self::Dot => {
+                let ([a, x], [b, y]) = (bytes_in_halves(a, s.extra[0]), bytes_in_halves(b, s.extra[1]));
+                value(a.mul_halves(b).add(x.mul_halves(y)).add(c))
+            }
         }
     }
 }
@@ -241,6 +252,24 @@ fn canonical<V: Lanes>(x: V) -> V {
 fn saturated<V: Lanes>(x: V) -> V {
     // Patterns of positive numbers are ordered like integers.
     x.is_nan().or(x.shift_right_signed(31)).select(V::splat(0), x).min(V::splat(0x3f80_0000))
+}
+
+/// A float as an integer within its range. Field 2 of the step says whether NaN becomes 0 instead of the least one.
+#[inline(always)]
+fn to_signed<V: Lanes>(s: &Step, x: V, towards_zero: bool) -> V {
+    let above = V::splat(single::TWO_TO_31).at_most_float(x);
+    let converted = above.select(V::splat(0x7fff_ffff), x.float_to_signed(towards_zero));
+    if s.extra[2] == 0 { converted } else { x.is_nan().select(V::splat(0), converted) }
+}
+
+/// The even and the odd bytes, each in a half. `signed` is 0 for bytes without sign.
+#[inline(always)]
+fn bytes_in_halves<V: Lanes>(x: V, signed: u32) -> [V; 2] {
+    if signed == 0 {
+        let low = V::splat(0x00ff_00ff);
+        return [x.and(low), x.shift_right(8).and(low)];
+    }
+    [x.shift_left(8).halves_right_signed(8), x.halves_right_signed(8)]
 }
 
 /// The lesser of two floats in the lanes of `least`, else the greater; a number instead of NaN.

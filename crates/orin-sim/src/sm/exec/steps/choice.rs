@@ -6,7 +6,7 @@ use super::Step;
 use super::arithmetic::{Lanewise, NEVER, packed};
 use super::operands::Sources;
 use crate::sm::exec::float::{self, SignMask};
-use crate::sm::exec::{half, integer};
+use crate::sm::exec::{convert, half, integer};
 use crate::sm::numeric::Rounding;
 use crate::sm::warp::Warp;
 
@@ -22,6 +22,17 @@ pub(super) fn lanewise(i: &Instruction, step: &mut Step, sources: &mut dyn Sourc
         Op::I2fp if Rounding::from_field(i.bits(field::ROUND)) == Rounding::Nearest => {
             step.b = sources.operand(i.b)?;
             Some(if i.bit(field::FROM_SIGNED) { Lanewise::FromSigned } else { Lanewise::FromUnsigned })
+        }
+        Op::F2i => {
+            let towards_zero = match convert::float_to_word(i)? {
+                Rounding::Nearest => false,
+                Rounding::Zero => true,
+                _ => return None,
+            };
+            let (b, SignMask(kept, flipped)) = sources.signed(i.b, SignMask::of(i.b_sign))?;
+            step.b = b;
+            step.extra = [kept, flipped, u32::from(i.bit(field::NAN_TO_ZERO)), 0, 0, 0];
+            Some(if towards_zero { Lanewise::ToSignedTruncated } else { Lanewise::ToSigned })
         }
         _ => of_integers(i, step, sources),
     }
@@ -119,6 +130,11 @@ fn of_integers(i: &Instruction, step: &mut Step, sources: &mut dyn Sources) -> O
             }
             (step.b, step.c) = (sources.operand(i.b)?, sources.operand(i.c)?);
             Some(Lanewise::Imad)
+        }
+        Op::Idp if i.join(&[field::DOT_TWO, field::DOT_HIGH]) == 0 && !i.bit(field::UPPER_NEGATE) => {
+            (step.b, step.c) = (sources.operand(i.b)?, sources.operand(i.c)?);
+            step.extra = [u32::from(i.bit(field::SIGNED)), u32::from(i.bit(field::DOT_B_SIGNED)), 0, 0, 0, 0];
+            Some(Lanewise::Dot)
         }
         Op::ImadWide if !extended && !i.c_sign.negate && i.target_predicate(field::TARGET) == PT => {
             step.b = sources.operand(i.b)?;

@@ -37,6 +37,12 @@ pub(super) trait Lanes: Copy {
     fn fma_down(self, other: Self, third: Self) -> Self;
     /// Floats from signed words, rounded to nearest.
     fn signed_to_float(self) -> Self;
+    /// The nearest integer, or the next one towards 0; `1 << 31` for NaN and what is outside of the range.
+    fn float_to_signed(self, towards_zero: bool) -> Self;
+    /// Shifts each half.
+    fn halves_right_signed(self, amount: u32) -> Self;
+    /// The sum of the products of the halves, which have a sign.
+    fn mul_halves(self, other: Self) -> Self;
     fn is_nan(self) -> Self;
     fn equal_float(self, other: Self) -> Self;
     fn less_float(self, other: Self) -> Self;
@@ -126,6 +132,14 @@ fn ones(holds: bool) -> u32 {
 #[inline(always)]
 fn float(bits: u32) -> f32 {
     f32::from_bits(bits)
+}
+
+/// The lower and the upper half.
+// CAST: halves of a word, reinterpreted as signed.
+#[cfg(any(test, not(target_arch = "x86_64")))]
+#[inline(always)]
+fn halves(word: u32) -> [i16; 2] {
+    [word as i16, (word >> 16) as i16]
 }
 
 // CAST: in the functions below, reinterprets words as signed and back, or takes halves of products.
@@ -225,6 +239,28 @@ impl Lanes for Part {
     #[inline(always)]
     fn signed_to_float(self) -> Self {
         each(|lane| (self[lane] as i32 as f32).to_bits())
+    }
+    #[inline(always)]
+    fn float_to_signed(self, towards_zero: bool) -> Self {
+        each(|lane| {
+            let x = float(self[lane]);
+            let x = if towards_zero { x.trunc() } else { x.round_ties_even() };
+            if (-2147483648.0..2147483648.0).contains(&x) { x as i32 as u32 } else { 1 << 31 }
+        })
+    }
+    #[inline(always)]
+    fn halves_right_signed(self, amount: u32) -> Self {
+        each(|lane| {
+            let [low, high] = halves(self[lane]).map(|half| u32::from((half >> amount) as u16));
+            high << 16 | low
+        })
+    }
+    #[inline(always)]
+    fn mul_halves(self, other: Self) -> Self {
+        each(|lane| {
+            let ([a, b], [c, d]) = (halves(self[lane]), halves(other[lane]));
+            (i32::from(a) * i32::from(c)).wrapping_add(i32::from(b) * i32::from(d)) as u32
+        })
     }
     #[inline(always)]
     fn is_nan(self) -> Self {
@@ -421,6 +457,22 @@ mod avx2 {
             vector!(_mm256_castps_si256(_mm256_cvtepi32_ps(self.0)))
         }
         #[inline(always)]
+        fn float_to_signed(self, towards_zero: bool) -> Self {
+            if towards_zero {
+                vector!(_mm256_cvttps_epi32(_mm256_castsi256_ps(self.0)))
+            } else {
+                vector!(_mm256_cvtps_epi32(_mm256_castsi256_ps(self.0)))
+            }
+        }
+        #[inline(always)]
+        fn halves_right_signed(self, amount: u32) -> Self {
+            vector!(_mm256_sra_epi16(self.0, _mm_cvtsi32_si128(amount as i32)))
+        }
+        #[inline(always)]
+        fn mul_halves(self, other: Self) -> Self {
+            vector!(_mm256_madd_epi16(self.0, other.0))
+        }
+        #[inline(always)]
         fn is_nan(self) -> Self {
             floats!(_mm256_cmp_ps::<_CMP_UNORD_Q>, self, self)
         }
@@ -514,6 +566,10 @@ mod tests {
             canonical(a.fma(b, c)),
             canonical(a.fma_down(b, c)),
             a.signed_to_float(),
+            a.float_to_signed(false),
+            a.float_to_signed(true),
+            a.halves_right_signed(8),
+            a.mul_halves(b),
             a.is_nan(),
             a.equal_float(b),
             a.less_float(b),

@@ -85,6 +85,8 @@ handlers! {
     PrmtAny: |m, _s| interpret!(m, integer::prmt),
     HalfAny: |m, _s| interpret!(m, half::arithmetic),
     PackAny: |m, _s| interpret!(m, convert::pack),
+    ConvertAny: |m, _s| interpret!(m, convert::between),
+    TernaryAny: |m, _s| interpret!(m, integer::ternary),
     Lds1: |m, s| access::lds::<V, 1>(m, s) || m.lds(),
     Lds2: |m, s| access::lds::<V, 2>(m, s) || m.lds(),
     Lds4: |m, s| access::lds::<V, 4>(m, s) || m.lds(),
@@ -128,6 +130,8 @@ handlers! {
         FloatMinMax,
         FromSigned,
         FromUnsigned,
+        ToSigned,
+        ToSignedTruncated,
         FloatEqual,
         FloatLess,
         FloatAtMost,
@@ -157,6 +161,7 @@ handlers! {
         Below,
         IntegerMinMax,
         Permute,
+        Dot,
     }
 }
 
@@ -263,6 +268,8 @@ fn general(i: &Instruction) -> Option<Kind> {
         Op::Prmt => Kind::PrmtAny,
         Op::Hadd2 | Op::Hmul2 | Op::Hfma2 | Op::Hmnmx2 | Op::Hset2 => Kind::HalfAny,
         Op::F2fp | Op::F2ip => Kind::PackAny,
+        Op::F2i | Op::I2f | Op::F2f | Op::Frnd => Kind::ConvertAny,
+        Op::Idp | Op::Vabsdiff | Op::Vabsdiff4 | Op::I2ip => Kind::TernaryAny,
         Op::Lds => Kind::LdsAny,
         Op::Sts => Kind::StsAny,
         Op::Ldg => Kind::LdgAny,

@@ -382,7 +382,7 @@ impl Emitter<'_> {
             let shift = match operation {
                 Operation::ShiftLeft(_) => Some(6),
                 Operation::ShiftRight(_) | Operation::Upper => Some(2),
-                Operation::ShiftRightSigned(_) => Some(4),
+                Operation::ShiftRightSigned(_) | Operation::HalvesRightSigned(_) => Some(4),
                 _ => None,
             };
             let a = if shift.is_some() || matches!(operation, Operation::Bytes(_)) {
@@ -534,6 +534,10 @@ fn encoding(operation: Operation) -> (Opcode, Option<u8>) {
     let opcode = match operation {
         Operation::Copy => LOAD,
         Operation::FromSigned => Opcode(1, 0, 0x5b),
+        Operation::ToSigned => Opcode(1, 1, 0x5b),
+        Operation::ToSignedTruncated => Opcode(1, 2, 0x5b),
+        Operation::HalvesRightSigned(amount) => return (Opcode(1, 1, 0x71), Some(amount)),
+        Operation::MultiplyHalves => Opcode(1, 1, 0xf5),
         Operation::And => Opcode(1, 1, 0xdb),
         Operation::Or => Opcode(1, 1, 0xeb),
         Operation::Xor => Opcode(1, 1, 0xef),

@@ -79,6 +79,13 @@ pub(super) enum Operation {
     FmaDown,
     /// A float from a signed word.
     FromSigned,
+    /// A signed word from a float: the nearest one, the next one towards 0.
+    ToSigned,
+    ToSignedTruncated,
+    /// Shifts each half.
+    HalvesRightSigned(u8),
+    /// The sum of the products of the halves.
+    MultiplyHalves,
     /// Whether A or B is NaN.
     Unordered,
     EqualFloat,
@@ -98,6 +105,7 @@ impl Operation {
             Self::Constant { .. } | Self::Uniform(_) | Self::Loaded(_) => 0,
             Self::Barrier(_) | Self::Thread(_) | Self::Block(_) | Self::Number | Self::Mask => 0,
             Self::Copy | Self::Upper | Self::Bytes(_) | Self::FromSigned => 1,
+            Self::ToSigned | Self::ToSignedTruncated | Self::HalvesRightSigned(_) => 1,
             Self::ShiftLeft(_) | Self::ShiftRight(_) | Self::ShiftRightSigned(_) => 1,
             Self::Fma | Self::FmaDown | Self::Select => 3,
             _ => 2,
@@ -108,7 +116,8 @@ impl Operation {
     pub(super) fn commutes(self) -> bool {
         match self {
             Self::And | Self::Or | Self::Xor | Self::Add | Self::Multiply | Self::Equal | Self::Fma => true,
-            Self::MultiplyEven | Self::MultiplyEvenSigned | Self::Min | Self::Max => true,
+            Self::MultiplyEven | Self::MultiplyEvenSigned | Self::MultiplyHalves => true,
+            Self::Min | Self::Max => true,
             // Of two NaN operands the first is the result, but which NaN it is never matters.
             Self::AddFloat | Self::MultiplyFloat | Self::Unordered | Self::EqualFloat => true,
             _ => false,
@@ -382,6 +391,19 @@ impl Lanes for Node {
 
     fn signed_to_float(self) -> Self {
         unary(Operation::FromSigned, self)
+    }
+
+    fn float_to_signed(self, towards_zero: bool) -> Self {
+        unary(if towards_zero { Operation::ToSignedTruncated } else { Operation::ToSigned }, raw(self))
+    }
+
+    fn halves_right_signed(self, amount: u32) -> Self {
+        unary(Operation::HalvesRightSigned(amount as u8), self)
+    }
+
+    fn mul_halves(self, other: Self) -> Self {
+        let (a, b) = ordered(self, other);
+        binary(Operation::MultiplyHalves, a, b)
     }
 
     fn is_nan(self) -> Self {
