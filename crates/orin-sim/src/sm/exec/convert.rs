@@ -58,12 +58,12 @@ impl Kind {
     }
 }
 
-/// The rounding of a conversion of binary32 to a signed word; `None` for other instructions. Whether denormal numbers
-/// are flushed makes no difference to the nearest integer and the next one towards 0.
-pub(super) fn float_to_word(i: &Instruction) -> Option<Rounding> {
+/// The rounding of a conversion of binary32 to a word, and whether that has a sign; `None` for other instructions.
+/// Whether denormal numbers are flushed makes no difference to the nearest integer and the next one towards 0.
+pub(super) fn float_to_word(i: &Instruction) -> Option<(Rounding, bool)> {
     match Kind::of(i)? {
-        Kind::ToInteger(Float::F32, Integer { bits: 32, signed: true }) if i.bits(field::SLOT_PART) == 0 => {
-            Some(Rounding::from_field(i.bits(field::ROUND)))
+        Kind::ToInteger(Float::F32, Integer { bits: 32, signed }) if i.bits(field::SLOT_PART) == 0 => {
+            Some((Rounding::from_field(i.bits(field::ROUND)), signed))
         }
         _ => None,
     }

@@ -167,6 +167,18 @@ pub(super) fn constant(i: &Instruction) -> Option<u32> {
     Some(f16::pack([0, 1].map(|half| f16::fma(kind(i), a[half], b[half], c[half], false))))
 }
 
+/// The half that `HADD2.F32 d, -RZ, x`, the conversion of a half to binary32, reads; `None` for other instructions.
+pub(super) fn widened(i: &Instruction) -> Option<Swizzle> {
+    let modified = [field::FTZ, field::SATURATE].into_iter().any(|at| i.bit(at));
+    if i.op != Op::Hadd2 || !i.bit(field::HALF_TO_SINGLE) || i.a != RZ || modified || kind(i) != Half::F16 {
+        return None;
+    }
+    let [a, b, _] = places(i, false);
+    let is_conversion =
+        a.negate && !a.absolute && !b.negate && !b.absolute && matches!(i.b, Source::Register(_));
+    (is_conversion && matches!(b.swizzle, Swizzle::H0H0 | Swizzle::H1H1)).then_some(b.swizzle)
+}
+
 /// HADD2, HMUL2, HFMA2, HMNMX2 and HSET2.
 #[inline(always)]
 pub(super) fn arithmetic(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {

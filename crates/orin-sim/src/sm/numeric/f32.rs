@@ -16,6 +16,8 @@ pub(crate) const NAN: u32 = 0x7fff_ffff;
 pub(crate) const ONE: u32 = 0x3f80_0000;
 /// 2^31, the least number above all signed words.
 pub(crate) const TWO_TO_31: u32 = 0x4f00_0000;
+/// Added to the pattern of a normal number, doubles it.
+pub(crate) const DOUBLE: u32 = 1 << 23;
 
 const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7f80_0000;

@@ -25,7 +25,8 @@ pub(super) enum Lanewise {
     FromSigned,
     FromUnsigned,
     ToSigned,
-    ToSignedTruncated,
+    ToUnsigned,
+    Widen,
     FloatEqual,
     FloatLess,
     FloatAtMost,
@@ -100,7 +101,7 @@ impl Lanewise {
             Self::ShiftLeft => (true, false, false),
             Self::ShiftRight | Self::ShiftRightSigned | Self::Copy => (false, true, false),
             Self::FromSigned | Self::FromUnsigned => (false, true, false),
-            Self::ToSigned | Self::ToSignedTruncated => (false, true, false),
+            Self::ToSigned | Self::ToUnsigned | Self::Widen => (false, true, false),
             Self::Permute | Self::Funnel => (true, false, true),
             Self::Fadd | Self::FaddSaturated | Self::Fmul => (true, true, false),
             Self::FloatEqual | Self::FloatLess | Self::FloatAtMost => (true, true, false),
@@ -150,8 +151,10 @@ impl Lanewise {
                     (b.shift_right(16).signed_to_float(), b.and(V::splat(0xffff)).signed_to_float());
                 value(high.fma(V::splat(0x4780_0000), low))
             }
-            Self::ToSigned => value(to_signed(s, signed(s, 0, b), false)),
-            Self::ToSignedTruncated => value(to_signed(s, signed(s, 0, b), true)),
+            Self::ToSigned => value(to_signed(s, signed(s, 0, b))),
+            Self::ToUnsigned => value(to_unsigned(s, signed(s, 0, b))),
+            // Field 0 says whether the half is the lower one.
+            Self::Widen => value(widen(if s.extra[0] == 0 { b } else { b.shift_left(16) })),
             Self::FloatEqual => compared(s, x, a.equal_float(b)),
             Self::FloatLess => compared(s, x, a.less_float(b)),
             Self::FloatAtMost => compared(s, x, a.at_most_float(b)),
@@ -254,12 +257,38 @@ fn saturated<V: Lanes>(x: V) -> V {
     x.is_nan().or(x.shift_right_signed(31)).select(V::splat(0), x).min(V::splat(0x3f80_0000))
 }
 
-/// A float as an integer within its range. Field 2 of the step says whether NaN becomes 0 instead of the least one.
+/// A float as an integer within its range. Field 2 of the step says whether NaN becomes 0 instead of `1 << 31`, field 3
+/// whether the integer is the next one towards 0.
 #[inline(always)]
-fn to_signed<V: Lanes>(s: &Step, x: V, towards_zero: bool) -> V {
+fn to_signed<V: Lanes>(s: &Step, x: V) -> V {
     let above = V::splat(single::TWO_TO_31).at_most_float(x);
-    let converted = above.select(V::splat(0x7fff_ffff), x.float_to_signed(towards_zero));
+    let converted = above.select(V::splat(0x7fff_ffff), x.float_to_signed(s.extra[3] != 0));
     if s.extra[2] == 0 { converted } else { x.is_nan().select(V::splat(0), converted) }
+}
+
+/// As [`to_signed`], without sign.
+#[inline(always)]
+fn to_unsigned<V: Lanes>(s: &Step, x: V) -> V {
+    let [zero, top] = [V::splat(0), V::splat(1 << 31)];
+    // The upper half of the range is exact, and converted without its first bit.
+    let (upper, above) = (
+        V::splat(single::TWO_TO_31).at_most_float(x),
+        V::splat(single::TWO_TO_31 + single::DOUBLE).at_most_float(x),
+    );
+    let rest = upper.select(x.add_float(V::splat(single::TWO_TO_31 | 1 << 31)), x);
+    let converted = rest.float_to_signed(s.extra[3] != 0).xor(upper.and(top));
+    let converted = x.less_float(zero).select(zero, above.select(V::splat(!0), converted));
+    if s.extra[2] == 0 { converted } else { x.is_nan().select(zero, converted) }
+}
+
+/// The half in the upper bits, as binary32.
+#[inline(always)]
+fn widen<V: Lanes>(half: V) -> V {
+    let (sign, magnitude) = (half.and(V::splat(1 << 31)), half.shift_right(3).and(V::splat(0x0fff_e000)));
+    // The exponents differ by 112. The largest one of a half stands for infinity and NaN.
+    let number = magnitude.mul_float(V::splat(single::ONE + 112 * single::DOUBLE));
+    let special = V::splat(0x0f7f_ffff).below(magnitude);
+    canonical(number.or(special.and(V::splat(0x7f80_0000))).or(sign))
 }
 
 /// The even and the odd bytes, each in a half. `signed` is 0 for bytes without sign.

@@ -8,6 +8,7 @@ use super::operands::Sources;
 use crate::sm::exec::float::{self, SignMask};
 use crate::sm::exec::{convert, half, integer};
 use crate::sm::numeric::Rounding;
+use crate::sm::numeric::f16::Swizzle;
 use crate::sm::warp::Warp;
 
 /// Returns the operation that an instruction is, and fills in its operands; `None` if only the interpreter has its
@@ -24,15 +25,19 @@ pub(super) fn lanewise(i: &Instruction, step: &mut Step, sources: &mut dyn Sourc
             Some(if i.bit(field::FROM_SIGNED) { Lanewise::FromSigned } else { Lanewise::FromUnsigned })
         }
         Op::F2i => {
-            let towards_zero = match convert::float_to_word(i)? {
-                Rounding::Nearest => false,
-                Rounding::Zero => true,
-                _ => return None,
-            };
+            let (rounding, has_sign) = convert::float_to_word(i)?;
             let (b, SignMask(kept, flipped)) = sources.signed(i.b, SignMask::of(i.b_sign))?;
             step.b = b;
-            step.extra = [kept, flipped, u32::from(i.bit(field::NAN_TO_ZERO)), 0, 0, 0];
-            Some(if towards_zero { Lanewise::ToSignedTruncated } else { Lanewise::ToSigned })
+            let nan_to_zero = u32::from(i.bit(field::NAN_TO_ZERO));
+            step.extra = [kept, flipped, nan_to_zero, u32::from(rounding == Rounding::Zero), 0, 0];
+            let kind = if has_sign { Lanewise::ToSigned } else { Lanewise::ToUnsigned };
+            matches!(rounding, Rounding::Nearest | Rounding::Zero).then_some(kind)
+        }
+        Op::Hadd2 => {
+            let swizzle = half::widened(i)?;
+            step.b = sources.operand(i.b)?;
+            step.extra[0] = u32::from(swizzle == Swizzle::H0H0);
+            Some(Lanewise::Widen)
         }
         _ => of_integers(i, step, sources),
     }

@@ -128,7 +128,12 @@ impl Numbers {
         let lower = u32::from(base) | u32::from(form) << 9 | register(self) << 16 | register(self) << 24;
         let guard = if self.next().is_multiple_of(2) { 7 } else { self.next() & 15 };
         // The slot of SHFL has its mode and immediates.
-        let slot = if matches!(form, 2..=5) || base == 0x189 { slot } else { register(self) };
+        let slot = match base {
+            _ if matches!(form, 2..=5) || base == 0x189 => slot,
+            // The half that HADD2 reads.
+            0x030 => register(self) | 0x3000_0000 & self.next(),
+            _ => register(self),
+        };
         let upper = if self.next().is_multiple_of(8) { upper ^ modifiers } else { upper | modifiers };
         let uniform = if matches!(form, 6 | 7) { 1 << 27 } else { 0 };
         // Predicates: none, PT, or any.
@@ -172,10 +177,14 @@ const OPERATIONS: &[(u16, &[u16], u32)] = &[
     (0x189, &[4, 7], 0x0e00_00ff),
     (0x01c, &[4], 0x0380_0000),
     (0x045, &[1, 4, 5, 6], 0),
-    // F2I of binary32 to signed words: nearest, towards 0, with NaN as 0; IDP.4A of bytes with and without signs.
+    // F2I of binary32 to words: nearest, towards 0, with NaN as 0; HADD2.F32 of -RZ and a half; IDP.4A of bytes with
+    // and without signs.
     (0x105, &[1, 4, 5, 6], 0x0020_1100),
     (0x105, &[1, 4, 5, 6], 0x0020_d100),
     (0x105, &[1, 4, 5, 6], 0x0020_f100),
+    (0x105, &[1, 4, 5, 6], 0x0020_1000),
+    (0x105, &[1, 4, 5, 6], 0x0020_f000),
+    (0x030, &[1, 4, 5, 6], 0x0000_4100),
     (0x026, &[1, 4, 5, 6], 0),
     (0x026, &[1, 4, 5, 6], 0x0000_0600),
     (0x119, &[4], 0x0000_2100),
