@@ -1,8 +1,13 @@
 //! The results of CUDA's driver API, and failures with their reason.
 
 use core::fmt;
+use core::time::Duration;
 
 use tegra_hcq::CompileError;
+
+/// Longest wait for work, after which it fails with [`Code::LaunchTimeout`]. CUDA has no limit; a kernel that runs
+/// longer hangs.
+pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
 
 /// Declares [`Code`] with each result's number, name and text in one table.
 macro_rules! codes {

@@ -9,8 +9,8 @@ use tegra_hcq::{Fence, Queue, Signal};
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::driver;
+use crate::exports::{Export, Place};
 use crate::graph::Capture;
-use crate::ipc::Place;
 use crate::lock::QuickMutex;
 use crate::objects::Kind;
 use crate::shared_event::SharedEvent;
@@ -53,6 +53,16 @@ impl Kind for Event {
     const REMEMBERED: bool = true;
 }
 
+impl Export for Event {
+    fn place(&self) -> Result<Place> {
+        let shared = self.shared.as_ref().ok_or_else(|| {
+            Failure::new(Code::InvalidHandle, "the event was not created for other processes")
+        })?;
+        let (file, bytes) = shared.0.export()?;
+        Ok(Place { file, offset: 0, bytes })
+    }
+}
+
 impl Event {
     /// Creates an event.
     ///
@@ -80,15 +90,6 @@ impl Event {
             let (state, version) = (QuickMutex::default(), AtomicU64::new(0));
             Ok(Self { handle, context: context.handle, signal, shared, state, version })
         })
-    }
-
-    /// Where other processes find it.
-    pub(crate) fn place(&self) -> Result<Place> {
-        let shared = self.shared.as_ref().ok_or_else(|| {
-            Failure::new(Code::InvalidHandle, "the event was not created for other processes")
-        })?;
-        let (file, bytes) = shared.0.export()?;
-        Ok(Place { file, offset: 0, bytes })
     }
 
     /// Whether it was created for other processes, or by one.
@@ -149,8 +150,8 @@ impl Event {
         let value = match (&self.signal, &self.shared) {
             (Some(_), _) => stream.work(context, |queue| self.encode(queue))?,
             (None, Some((shared, own))) => {
-                let (number, value) =
-                    shared.record(context, |encode| stream.work(context, |queue| encode(queue)))?;
+                let (number, value) = shared
+                    .record(&|| context.check(), |encode| stream.work(context, |queue| encode(queue)))?;
                 own.store(number, Ordering::Release);
                 value
             }
@@ -244,7 +245,7 @@ impl Event {
     /// The fault of the work.
     pub fn synchronize(&self, context: &Context) -> Result<()> {
         if let Some((shared, number)) = self.elsewhere() {
-            return shared.wait(context, number);
+            return shared.wait(&|| context.check(), number);
         }
         self.fence()?.map_or(Ok(()), |fence| wait(context, &fence))
     }

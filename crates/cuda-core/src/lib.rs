@@ -24,6 +24,7 @@ pub mod context;
 mod device;
 mod driver;
 mod event;
+mod exports;
 mod graph;
 mod graph_memory;
 pub mod hints;

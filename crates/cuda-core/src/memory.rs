@@ -12,9 +12,9 @@ use parking_lot::{Mutex, RwLock};
 use tegra_hcq::{Buffer, Device, Program, SharedBuffer};
 
 use crate::code::{Code, Failure, Result};
+use crate::exports::{Export, Name, Place};
 use crate::hints::Hints;
 use crate::ids::next_id;
-use crate::ipc::{Imports, Place};
 use crate::mapped::Ranges;
 
 /// How memory was allocated.
@@ -69,9 +69,10 @@ impl Allocation {
         let on_gpu = address.wrapping_sub(self.base);
         if on_gpu < self.bytes.max(1) as u64 { on_gpu } else { address.wrapping_sub(self.host as u64) }
     }
+}
 
-    /// Where other processes find it.
-    pub(crate) fn place(&self) -> Result<Place> {
+impl Export for Allocation {
+    fn place(&self) -> Result<Place> {
         let Owner::Buffer(buffer) = &self.owner else {
             return Err(Failure::invalid("other processes cannot have this kind of memory"));
         };
@@ -114,6 +115,26 @@ pub struct GraphFigures {
     pub reserved: u64,
     /// The most of it so far.
     pub reserved_high: u64,
+}
+
+/// Memory of another process that this one has opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) name: Name,
+    pub(crate) allocation: Arc<Allocation>,
+    /// How often.
+    pub(crate) times: usize,
+}
+
+/// The memory of other processes that this one has opened on a GPU.
+#[derive(Debug, Default)]
+pub(crate) struct Imports(pub(crate) Mutex<Vec<Opened>>);
+
+impl Imports {
+    /// Forgets what a context has opened.
+    pub(crate) fn free_of(&self, context: u64) {
+        self.0.lock().retain(|opened| opened.allocation.context != context);
+    }
 }
 
 /// The allocations of a GPU.

@@ -12,7 +12,7 @@ use tegra_hcq::{Buffer, Fence};
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::{Gpu, driver};
-use crate::ipc::Name;
+use crate::exports::Name;
 use crate::memory::{self, Allocation, Owner};
 use crate::objects::Kind;
 use crate::stream::Stream;

@@ -12,9 +12,7 @@ use std::time::{Duration, Instant};
 
 use tegra_hcq::{AcquireCondition, Buffer, Device, FileAccess, Payload, Queue};
 
-use crate::code::{Code, Failure, Result};
-use crate::context::Context;
-use crate::stream::LONGEST;
+use crate::code::{Code, Failure, LONGEST, Result};
 
 /// The word with the number that the next record gets, less one.
 const NEXT: usize = 0;
@@ -86,15 +84,15 @@ impl SharedEvent {
         self.word(LATEST).load(Ordering::Acquire)
     }
 
-    /// Waits until the work before a record has ended.
+    /// Waits until the work before a record has ended, and asks `check` meanwhile.
     ///
     /// # Errors
     ///
-    /// [`Code::LaunchTimeout`] after an hour; the state of the context meanwhile.
-    pub(crate) fn wait(&self, context: &Context, number: u64) -> Result<()> {
+    /// [`Code::LaunchTimeout`] after [`LONGEST`]; those of `check`.
+    pub(crate) fn wait(&self, check: &dyn Fn() -> Result<()>, number: u64) -> Result<()> {
         let start = Instant::now();
         while !self.is_done(number) {
-            context.check()?;
+            check()?;
             if start.elapsed() > LONGEST {
                 return Err(Failure::new(Code::LaunchTimeout, "another process does not end its work"));
             }
@@ -111,12 +109,12 @@ impl SharedEvent {
     /// Those of [`SharedEvent::wait`] and `submit`.
     pub(crate) fn record<R>(
         &self,
-        context: &Context,
+        check: &dyn Fn() -> Result<()>,
         submit: impl FnOnce(&dyn Fn(&mut Queue) -> Result<()>) -> Result<R>,
     ) -> Result<(u64, R)> {
         let number = self.word(NEXT).fetch_add(1, Ordering::AcqRel) + 1;
         let place = Self::place(number);
-        let submitted = self.wait(context, number.saturating_sub(PLACES)).and_then(|()| {
+        let submitted = self.wait(check, number.saturating_sub(PLACES)).and_then(|()| {
             // SAFETY: queues keep memory that is dropped until their work has ended.
             let write =
                 |queue: &mut Queue| unsafe { queue.write_raw(self.va(place), Payload::Bits64(number)) };

@@ -6,12 +6,11 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use tegra_hcq::{Fence, Queue};
 
-use crate::code::{Code, Failure, Result};
+use crate::code::{Code, Failure, LONGEST, Result};
 use crate::context::Context;
 use crate::driver::driver;
 use crate::event::Event;
@@ -24,8 +23,6 @@ use crate::work::{Launch, LaunchSize, Parameters, Work};
 
 /// CU_STREAM_NON_BLOCKING.
 const NON_BLOCKING: u32 = 1;
-/// Longest wait for work. CUDA has no limit; a kernel that runs longer hangs.
-pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
 /// Priorities that streams may have, from the lowest to the highest. The GPU's queues have one priority.
 pub const PRIORITIES: (i32, i32) = (0, -5);
 
