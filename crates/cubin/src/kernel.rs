@@ -77,6 +77,20 @@ pub struct Kernel {
     pub code_bytes: u64,
     /// Constant banks from 2 on, in ascending order.
     pub constants: Vec<ConstantBank>,
+    /// Texture and surface references, in the order of their places.
+    pub references: Vec<Reference>,
+}
+
+/// A texture or surface reference (`texture<>`, `surface<>`, up to CUDA 11): a launch writes the number of the texture
+/// or surface that is bound to it to a word of constant bank 0, behind the parameters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// Name in the symbol table.
+    pub name: String,
+    /// Offset of the word in constant bank 0, in bytes.
+    pub offset: u32,
+    /// Whether it is one of a surface.
+    pub surface: bool,
 }
 
 impl Kernel {

@@ -2,7 +2,7 @@
 //! # Where to find what
 //!
 //! - Loading: [`Cubin`]; alignment and slack of its image: [`CONSTANT_ALIGN`], [`PREFETCH_SLACK_BYTES`].
-//! - Functions: [`Function`]. Kernels: [`Kernel`], [`Param`], [`ConstantBank`].
+//! - Functions: [`Function`]. Kernels: [`Kernel`], [`Param`], [`ConstantBank`], [`Reference`].
 //! - Variables: [`Global`], [`Space`].
 //! - Inspection: [`Contents`], [`Section`], [`Symbol`], [`Attribute`], [`Relocation`].
 //! - Fat binaries: [`fatbin`]. Length of an image in memory: [`Extent`].
@@ -35,7 +35,7 @@ pub use error::Error;
 pub use extent::Extent;
 pub use file_kind::FileKind;
 pub use image::{CONSTANT_ALIGN, PREFETCH_SLACK_BYTES};
-pub use kernel::{ConstantBank, Kernel, Param};
+pub use kernel::{ConstantBank, Kernel, Param, Reference};
 
 use image::Image;
 

@@ -21,7 +21,7 @@ use crate::elf::{self, Elf, Section, Symbol, u64_at};
 use crate::error::Error;
 use crate::image::{Class, Field, Image, Relocation, Target};
 use crate::info::{self, attributes};
-use crate::kernel::{ConstantBank, Kernel, Param};
+use crate::kernel::{ConstantBank, Kernel, Param, Reference};
 use crate::{Cubin, Function, Global, Space, callgraph, frames};
 
 /// Largest constant bank, in bytes.
@@ -100,6 +100,10 @@ fn relocations(elf: &Elf<'_>, places: &[Option<u64>], image: &mut Image) -> Resu
             return Err(table.bad("it relocates a section that does not exist"));
         };
         let section = &elf.sections[target];
+        if section.name.starts_with(CONSTANT0) {
+            // Read with its kernel.
+            continue;
+        }
         let Some(place) = places[target] else {
             if section.flags & elf::SHF_ALLOC != 0 && !table.data.is_empty() {
                 return Err(table.bad("it relocates a section that is not loaded"));
@@ -417,6 +421,9 @@ fn kernels(elf: &Elf<'_>, places: &[Option<u64>], facts: &Facts) -> Result<Vec<K
         if let Some(section) = owned[at].info {
             launch_attributes(&mut kernel, section)?;
         }
+        if let Some(constant0) = owned[at].constant0 {
+            references(&mut kernel, elf, constant0)?;
+        }
         check_params(&kernel)?;
         kernels.push(kernel);
     }
@@ -453,7 +460,50 @@ fn code_of(symbol: &Symbol<'_>, section: &Section<'_>, place: u64) -> Option<Ker
         code_offset: place + symbol.value,
         code_bytes: symbol.bytes,
         constants: Vec::new(),
+        references: Vec::new(),
     })
+}
+
+/// Name of constant bank 0 of a kernel, up to the kernel's name.
+const CONSTANT0: &str = ".nv.constant0.";
+
+/// The texture and surface references of a kernel: relocations of its constant bank 0.
+fn references(kernel: &mut Kernel, elf: &Elf<'_>, constant0: &Section<'_>) -> Result<(), Error> {
+    let is_own = |table: &&Section<'_>| {
+        let target = usize::try_from(table.info).ok().and_then(|target| elf.sections.get(target));
+        matches!(table.kind, elf::SHT_REL | elf::SHT_RELA)
+            && target.is_some_and(|target| target.name == constant0.name)
+    };
+    for table in elf.sections.iter().filter(is_own) {
+        if table.kind != elf::SHT_REL || !table.data.len().is_multiple_of(16) {
+            return Err(table.bad("its entries are not those of a constant bank 0"));
+        }
+        for entry in table.data.chunks_exact(16) {
+            // PANIC: an entry has 16 bytes.
+            let (offset, info) = u64_at(entry, 0).zip(u64_at(entry, 8)).expect("inside of the entry");
+            let section = || constant0.name.to_string();
+            // CAST: the two halves of r_info.
+            let (kind, symbol) = (info as u32, (info >> 32) as usize);
+            // R_CUDA_TEX_HEADER_INDEX, R_CUDA_SURF_HEADER_INDEX.
+            if !matches!(kind, 6 | 52) {
+                return Err(Error::UnknownRelocation { section: section(), offset, kind });
+            }
+            let place = u32::try_from(offset).ok().filter(|at| {
+                at.is_multiple_of(4) && at.checked_add(4).is_some_and(|end| end <= kernel.constant0_bytes)
+            });
+            let (Some(offset), Some(symbol)) = (place, elf.symbols.get(symbol)) else {
+                let reason = "it lies outside of the section, or names no symbol";
+                return Err(Error::BadRelocation { section: section(), offset, reason });
+            };
+            kernel.references.push(Reference { name: symbol.name.to_string(), offset, surface: kind == 52 });
+        }
+    }
+    kernel.references.sort_by_key(|reference| reference.offset);
+    if let Some(first) = kernel.references.first() {
+        // A kernel without parameters.
+        kernel.param_base = kernel.param_base.min(first.offset);
+    }
+    Ok(())
 }
 
 /// Stack size. The compiler marks a stack of unknown size with a minimum stack of all ones. If functions are compiled

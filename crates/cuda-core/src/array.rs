@@ -290,7 +290,7 @@ impl Array {
     }
 
     /// Whether kernels may write it as a surface.
-    pub(crate) fn is_surface(&self) -> bool {
+    pub fn is_surface(&self) -> bool {
         self.shape.flags & SURFACE != 0
     }
 

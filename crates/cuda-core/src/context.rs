@@ -20,6 +20,7 @@ use crate::graph::{Executable, Graph};
 use crate::ids::next_id;
 use crate::module::{Library, Module};
 use crate::objects::Kind;
+use crate::reference::Reference;
 use crate::stream::{self, Stream};
 
 /// Scheduling flags that `cuCtxCreate` takes: the kind of wait (7), mapped host memory (8), unlimited local memory
@@ -379,7 +380,7 @@ impl Context {
                 }
             )*};
         }
-        remove!(Stream, Event, Executable);
+        remove!(Stream, Event, Executable, Reference);
         self.gpu.textures.free_of(self.handle);
         let _ = array::free_of(objects, self.handle);
         self.gpu.memory.free_of(self.handle);

@@ -11,7 +11,7 @@
 //!   [`Graph`], [`Node`], [`Executable`], [`Mismatch`], [`Attribute`], [`GraphMemory`], [`Capture`], [`Mode`],
 //!   [`UserObject`], [`Users`].
 //! - Memory: [`memory`], [`pool`], [`Pool`]; virtual memory: [`mapped`]; arrays and textures: [`mod@array`],
-//!   [`texture`]; memory and events of other processes: [`ipc`]; hints of managed memory: [`hints`].
+//!   [`texture`], [`reference`]; memory and events of other processes: [`ipc`]; hints of managed memory: [`hints`].
 //! - Checks: `findings`, with the feature `sim`.
 //! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`],
 //!   [`OldLaunch`].
@@ -39,6 +39,7 @@ mod module;
 mod objects;
 pub mod pool;
 mod recent;
+pub mod reference;
 mod shared_event;
 mod stream;
 pub mod texture;

@@ -14,6 +14,7 @@ use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::driver;
 use crate::objects::Kind;
+use crate::reference::Reference;
 
 /// Bytes of dynamic shared memory that a launch may have without `cuFuncSetAttribute`, static memory included.
 const USUAL_SHARED: u32 = 48 << 10;
@@ -26,6 +27,8 @@ pub struct Module {
     /// The program.
     pub program: Program,
     functions: Mutex<BTreeMap<String, Arc<Function>>>,
+    /// Texture and surface references, by name.
+    references: BTreeMap<String, Arc<Reference>>,
 }
 
 /// What the program has set of a function for launches as before CUDA 4.
@@ -57,6 +60,8 @@ pub struct Function {
     pub parameter_bytes: usize,
     max_dynamic_shared: AtomicU32,
     carveout: AtomicU32,
+    /// Offsets of its texture and surface references in the parameter block.
+    pub(crate) references: Vec<(usize, Arc<Reference>)>,
     /// For launches as before CUDA 4.
     pub old_launch: Mutex<OldLaunch>,
     /// Its name, with a zero byte at the end for C.
@@ -74,8 +79,15 @@ impl Module {
     pub fn load(context: &Context, cubin: &[u8]) -> Result<Arc<Self>> {
         let program = Program::load(&context.device, cubin)?;
         context.gpu.memory.enter_variables(context.handle, &program)?;
+        let mut references = BTreeMap::new();
+        for (name, surface) in program.reference_names() {
+            if !references.contains_key(name) {
+                let reference = Reference::create(context.gpu, context.owner()?, surface, true)?;
+                references.insert(name.to_owned(), reference);
+            }
+        }
         driver()?.objects.insert(|handle| {
-            Ok(Self { handle, context: context.handle, program, functions: Mutex::default() })
+            Ok(Self { handle, context: context.handle, program, functions: Mutex::default(), references })
         })
     }
 
@@ -128,6 +140,16 @@ impl Module {
         Ok((variable.gpu_va(), variable.len()))
     }
 
+    /// The texture or surface reference with a name.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::NotFound`] if there is none.
+    pub fn reference(&self, name: &str, surface: bool) -> Result<Arc<Reference>> {
+        let found = self.references.get(name).filter(|reference| reference.surface == surface);
+        found.cloned().ok_or_else(|| Failure::new(Code::NotFound, format!("no reference {name}")))
+    }
+
     /// Unloads the module.
     ///
     /// # Errors
@@ -138,6 +160,10 @@ impl Module {
         objects.remove::<Self>(self.handle)?;
         for function in self.functions.lock().values() {
             objects.remove::<Function>(function.handle)?;
+        }
+        for reference in self.references.values() {
+            reference.change(|state| state.bound = None)?;
+            objects.remove::<Reference>(reference.handle())?;
         }
         context.gpu.memory.leave_variables(&self.program);
         Ok(())
@@ -152,6 +178,9 @@ impl Function {
     fn of(handle: u64, module: &Module, kernel: Kernel) -> Result<Self> {
         let attributes = kernel.attributes();
         let parameters: Vec<_> = kernel.parameter_offsets().zip(kernel.parameter_sizes()).collect();
+        let references =
+            kernel.references().map(|(name, offset, surface)| Ok((offset, module.reference(name, surface)?)));
+        let references = references.collect::<Result<_>>()?;
         let c_name = std::ffi::CString::new(kernel.name()).map_err(|_| Code::InvalidImage)?;
         Ok(Self {
             handle,
@@ -163,6 +192,7 @@ impl Function {
             kernel,
             max_dynamic_shared: AtomicU32::new(USUAL_SHARED.saturating_sub(attributes.static_shared_bytes)),
             carveout: AtomicU32::new(u32::MAX),
+            references,
             old_launch: Mutex::default(),
             c_name,
         })

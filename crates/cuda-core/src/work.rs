@@ -424,6 +424,18 @@ impl LaunchSize {
     /// Adds the launch to a queue. Whoever calls it promises that the kernel may run with these parameters.
     pub(crate) fn encode(self, function: &Function, parameters: &[u8], queue: &mut Queue) -> Result<()> {
         let Self { grid, block, shared_bytes } = self;
+        if !function.references.is_empty() {
+            let mut whole = parameters.to_vec();
+            whole.resize(function.kernel.block_bytes(), 0);
+            for (offset, reference) in &function.references {
+                // CAST: kernels use the lower half.
+                let number = reference.number()? as u32;
+                whole[*offset..offset + 4].copy_from_slice(&number.to_le_bytes());
+            }
+            // SAFETY: the caller's promise.
+            unsafe { queue.launch_raw(&function.kernel, grid, block, shared_bytes, &whole)? };
+            return Ok(());
+        }
         // SAFETY: the caller's promise.
         unsafe { queue.launch_raw(&function.kernel, grid, block, shared_bytes, parameters)? };
         Ok(())

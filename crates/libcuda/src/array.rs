@@ -15,10 +15,10 @@ use crate::descriptors::Descriptor3d;
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Descriptor {
-    width: usize,
-    height: usize,
-    format: u32,
-    channels: u32,
+    pub(crate) width: usize,
+    pub(crate) height: usize,
+    pub(crate) format: u32,
+    pub(crate) channels: u32,
 }
 
 /// `CUDA_ARRAY_MEMORY_REQUIREMENTS`.

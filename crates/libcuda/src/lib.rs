@@ -23,6 +23,7 @@ mod old_launch;
 mod pool;
 #[cfg(feature = "sim")]
 mod python;
+mod reference;
 mod stream;
 mod table;
 mod texture;
@@ -46,6 +47,7 @@ pub use module::*;
 pub use node::*;
 pub use old_launch::*;
 pub use pool::*;
+pub use reference::*;
 pub use stream::*;
 pub use table::*;
 pub use texture::*;

@@ -96,7 +96,7 @@ impl ResourceDescriptor {
 }
 
 /// The address on the GPU of that many bytes of memory of this library.
-fn memory(address: Address, bytes: usize) -> Result<Address> {
+pub(crate) fn memory(address: Address, bytes: usize) -> Result<Address> {
     let context = current()?;
     let found = crate::memory::find(&context, address)
         .ok_or_else(|| Failure::invalid(format!("{address:#x} is in no memory of this library")))?;

@@ -131,7 +131,6 @@ unsafe extern "C" {
         stream: Handle,
         parameters: *mut *mut c_void,
     ) -> u32;
-    pub(crate) fn cuTexRefCreate(reference: *mut Handle) -> u32;
 }
 
 /// Name of a result.
@@ -171,6 +170,9 @@ pub(crate) fn place<T: ?Sized>(value: &mut T) -> u64 {
 
 /// A cubin with the kernel `vector_add`.
 pub(crate) const IMAGE: &[u8] = include_bytes!("../../../tegra-hcq/kernels/vector_add.cubin");
+
+/// A cubin with the texture references `picture` and `line`, the surface reference `counts`, and the kernel `look`.
+pub(crate) const REFERENCES: &[u8] = include_bytes!("../references.cubin");
 
 /// Variable that names the test that a child process does.
 const CHILD: &str = "ORIN_TEST_CHILD";

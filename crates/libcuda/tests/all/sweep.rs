@@ -100,10 +100,14 @@ impl World {
         let at = |words: &[u64]| words.as_ptr().expose_provenance() as u64;
         let array = make("cuArray3DCreate_v2", [at(&description)]);
         let resource: [u64; 18] = core::array::from_fn(|word| if word == 1 { array } else { 0 });
+        let at_text = |text: &core::ffi::CStr| text.as_ptr().expose_provenance() as u64;
+        let references = make("cuModuleLoadData", [REFERENCES.as_ptr().expose_provenance() as u64]);
         let memory = make("cuMemAlloc_v2", [4096]);
         // The usual number, for which streams wait there.
         ok(call("cuMemcpyHtoD_v2", [memory, at(&[1]), 8]));
         let objects = [
+            ('y', make("cuModuleGetTexRef", [references, at_text(c"picture")])),
+            ('z', make("cuModuleGetSurfRef", [references, at_text(c"counts")])),
             ('r', array),
             ('q', make("cuMipmappedArrayCreate", [at(&description), 2])),
             ('t', make("cuTexObjectCreate", [at(&resource), at(&[0; 13]), 0])),
@@ -210,6 +214,8 @@ const MAY_BE_NULL: &[(&str, &[usize])] = &[
     ("cuStreamGetCtx_v2", &[2]),
     ("cuStreamUpdateCaptureDependencies_v2", &[2]),
     ("cuTexObjectCreate", &[3]),
+    ("cuTexRefGetFormat", &[0, 1]),
+    ("cuTexRefSetAddress", &[0]),
     ("cuUserObjectCreate", &[1]),
 ];
 
@@ -333,7 +339,7 @@ fn no_function_works_before_cuinit() {
             assert_eq!(call(entry.symbol, []), 3, "{}", entry.symbol);
         }
         // Also with arguments that would be right.
-        let objects = "csemflkgnxpjauvrqtw".chars().map(|kind| (kind, 0x1_0000_0001));
+        let objects = "csemflkgnxpjauvrqtwyz".chars().map(|kind| (kind, 0x1_0000_0001));
         let world = World { setup: None, number: 1, objects: objects.collect() };
         for (symbol, _, code) in call_all(&world).filter(|(symbol, ..)| !EARLY.contains(symbol)) {
             assert_eq!(code, 3, "{symbol}");
@@ -343,7 +349,7 @@ fn no_function_works_before_cuinit() {
 }
 
 /// Kinds of objects that live in a context.
-const OF_CONTEXTS: &str = "csemfgnxarqtw";
+const OF_CONTEXTS: &str = "csemfgnxarqtwyz";
 
 /// Checks that functions refuse objects of a context that has ended.
 fn check_stale(world: &World) {

@@ -176,3 +176,84 @@ fn what_is_no_array_or_texture_is_refused() {
     }
     gives(call("cuTexObjectCreate", [into(&mut place), at(&resource(77)), at(&sampler(0, 0, 0)), 0]), 400);
 }
+
+#[test]
+fn references_are_bound_before_launches() {
+    let _setup = Setup::new();
+    let text = |text: &core::ffi::CStr| text.as_ptr().expose_provenance() as u64;
+    let module = make("cuModuleLoadData", [REFERENCES.as_ptr().expose_provenance() as u64]);
+    let look = make("cuModuleGetFunction", [module, text(c"look")]);
+    let [picture, line] = [c"picture", c"line"].map(|name| make("cuModuleGetTexRef", [module, text(name)]));
+    let counts = make("cuModuleGetSurfRef", [module, text(c"counts")]);
+    let mut out = upload(&[0.0; 32]);
+    let mut width = 8_i32;
+    let mut pointers = [place(&mut out), place(&mut width)];
+    let pointers = place(&mut pointers);
+    let launch = || call("cuLaunchKernel", [look, 4, 1, 1, 8, 1, 1, 0, 0, pointers, 0]);
+    gives(launch(), 1);
+    // CUDA_ARRAY3D_DESCRIPTOR: 8 by 4 floats; integers, for surfaces.
+    let array = |format: u64, flags: u64| {
+        let mut words = [8_u64, 4, 0, 1 << 32 | format, flags];
+        make("cuArray3DCreate_v2", [place(&mut words)])
+    };
+    let (floats, integers) = (array(0x20, 0), array(10, 2));
+    let texels: Vec<f32> = (0..32).map(|index| index as f32).collect();
+    let fill = |array: u64, bytes: &[f32]| {
+        // CUDA_MEMCPY2D: rows of 32 bytes, from the host to an array.
+        let from = bytes.as_ptr().expose_provenance() as u64;
+        let mut copy = [0, 0, 1, from, 0, 0, 32, 0, 0, 3, 0, 0, array, 0, 32, 4_u64];
+        ok(call("cuMemcpy2D_v2", [place(&mut copy)]));
+    };
+    fill(floats, &texels);
+    fill(integers, &[0.0; 32]);
+    ok(call("cuTexRefSetArray", [picture, floats, 1]));
+    let bytes = upload(&[f32::from_bits(0xff00_ff00); 2]);
+    let mut offset = 9_u64;
+    ok(call("cuTexRefSetFormat", [line, 1, 1]));
+    ok(call("cuTexRefSetAddress_v2", [place(&mut offset), line, bytes, 8]));
+    assert_eq!(offset, 0);
+    ok(call("cuSurfRefSetArray", [counts, integers, 0]));
+    ok(call("cuParamSetTexRef", [look, u64::from(u32::MAX), picture]));
+    for _ in 0..2 {
+        ok(launch());
+        let found = download::<f32>(out, 32);
+        assert!(found.iter().zip(0..).all(|(value, at)| *value == (at + at % 2) as f32), "{found:?}");
+    }
+    // A reference takes another address mode, and memory in lines.
+    let lines = upload(&[&texels[..], &[7.0; 96]].concat());
+    let mut rows = [8_u64, 4, 1 << 32 | 0x20];
+    ok(call("cuTexRefSetAddress2D_v3", [picture, place(&mut rows), lines, 128]));
+    ok(launch());
+    // The second line is behind the picture's elements.
+    assert_eq!(download::<f32>(out, 12), [0.0, 2.0, 2.0, 4.0, 4.0, 6.0, 6.0, 8.0, 7.0, 8.0, 7.0, 8.0]);
+    let mut value = [9_u32; 2];
+    for (symbol, answer) in [
+        ("cuTexRefGetFlags", 0),
+        ("cuTexRefGetFilterMode", 0),
+        ("cuTexRefGetMaxAnisotropy", 0),
+        ("cuTexRefGetMipmapFilterMode", 0),
+    ] {
+        ok(call(symbol, [place(&mut value), picture]));
+        assert_eq!(value[0], answer, "{symbol}");
+    }
+    ok(call("cuTexRefSetAddressMode", [line, 0, 3]));
+    ok(call("cuTexRefGetAddressMode", [place(&mut value), line, 0]));
+    assert_eq!(value[0], 3);
+    ok(call("cuTexRefGetAddress_v2", [place(&mut offset), picture]));
+    assert_eq!(offset, lines);
+    ok(call("cuSurfRefGetArray", [place(&mut offset), counts]));
+    assert_eq!(offset, integers);
+    gives(call("cuTexRefGetArray", [place(&mut offset), picture]), 1);
+    gives(call("cuTexRefSetArray", [picture, floats, 0]), 1);
+    gives(call("cuTexRefSetArray", [counts, floats, 1]), 400);
+    gives(call("cuSurfRefSetArray", [counts, floats, 0]), 1);
+    gives(call("cuTexRefSetAddressMode", [line, 3, 0]), 1);
+    gives(call("cuTexRefSetFormat", [line, 1, 3]), 1);
+    gives(call("cuTexRefDestroy", [line]), 1);
+    gives(call("cuModuleGetTexRef", [place(&mut offset), module, text(c"counts")]), 500);
+    let own = make("cuTexRefCreate", []);
+    ok(call("cuTexRefDestroy", [own]));
+    gives(call("cuTexRefDestroy", [own]), 400);
+    ok(call("cuModuleUnload", [module]));
+    gives(call("cuTexRefSetFlags", [picture, 0]), 400);
+}

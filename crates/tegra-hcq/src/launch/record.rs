@@ -76,7 +76,7 @@ impl<'a> Parameters<'a> {
 #[inline]
 fn check_block(device: DeviceId, kernel: &Kernel, block: &[u8]) -> Result<()> {
     check_kernel(device, kernel)?;
-    let size = kernel.parameter_bytes();
+    let size = kernel.block_bytes();
     if block.len() != size {
         let reason = format!("the parameter block has {} bytes, the parameters have {size}", block.len());
         return Err(Error::Arguments { kernel: kernel.name().to_owned(), reason });
@@ -101,6 +101,10 @@ pub(crate) fn check_arguments(
     let params = &kernel.code().params;
     if params.len() != arguments.len() {
         return Err(wrong_count(kernel, arguments.len()));
+    }
+    if !kernel.code().references.is_empty() {
+        let reason = "it has texture or surface references, which only raw launches set".to_owned();
+        return Err(Error::Arguments { kernel: kernel.name().to_owned(), reason });
     }
     let mut foreign = None;
     for (index, (param, argument)) in params.iter().zip(arguments).enumerate() {

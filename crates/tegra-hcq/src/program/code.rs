@@ -27,6 +27,8 @@ pub(crate) struct KernelCode {
     /// Template of constant bank 0: driver words and zeroed parameters.
     pub(crate) bank0: Vec<u8>,
     pub(crate) params: Vec<ParamSlot>,
+    /// Texture and surface references.
+    pub(crate) references: Vec<cubin::Reference>,
     /// Offset of the parameters in constant bank 0, in bytes.
     pub(crate) param_base: usize,
     pub(crate) local_bytes: u32,
@@ -149,6 +151,7 @@ impl KernelCode {
             qmd,
             bank0,
             params,
+            references: kernel.references.clone(),
             param_base: kernel.param_base as usize,
             local_bytes,
             static_shared: kernel.shared_bytes,

@@ -148,6 +148,13 @@ impl Program {
         self.code.kernels.iter().map(|kernel| kernel.name.as_str())
     }
 
+    /// Names of the texture and surface references of all kernels, each once per kernel, and whether it is one of a
+    /// surface: see [`Kernel::references`].
+    pub fn reference_names(&self) -> impl Iterator<Item = (&str, bool)> {
+        let all = self.code.kernels.iter().flat_map(|kernel| &kernel.references);
+        all.map(|reference| (&*reference.name, reference.surface))
+    }
+
     /// The kernel named `name`.
     ///
     /// # Errors
@@ -229,6 +236,24 @@ impl Kernel {
     pub fn parameter_bytes(&self) -> usize {
         let code = self.code();
         code.params.last().map_or(0, |param| param.offset + param.size - code.param_base)
+    }
+
+    /// Texture and surface references (`texture<>`, `surface<>`, up to CUDA 11): the name, the offset in the block of
+    /// [`Queue::launch_raw`](crate::Queue::launch_raw) of the number of a [`Texture`](crate::Texture), 32 bits wide,
+    /// and whether it is one of a surface. Only raw launches set them.
+    pub fn references(&self) -> impl Iterator<Item = (&str, usize, bool)> {
+        let code = self.code();
+        let of = |reference: &cubin::Reference| reference.offset as usize - code.param_base;
+        code.references.iter().map(move |reference| (&*reference.name, of(reference), reference.surface))
+    }
+
+    /// Size in bytes of the block of [`Queue::launch_raw`](crate::Queue::launch_raw): [`Kernel::parameter_bytes`], or
+    /// the end of the last reference.
+    #[inline]
+    pub fn block_bytes(&self) -> usize {
+        let code = self.code();
+        let last = code.references.last();
+        last.map_or(0, |last| last.offset as usize + 4 - code.param_base).max(self.parameter_bytes())
     }
 
     /// Largest number of threads per block with which the kernel can run.

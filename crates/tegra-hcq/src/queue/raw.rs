@@ -111,7 +111,7 @@ impl Queue {
     ///
     /// # Errors
     ///
-    /// [`Error::Arguments`](crate::Error::Arguments) if the block does not have [`Kernel::parameter_bytes`] bytes.
+    /// [`Error::Arguments`](crate::Error::Arguments) if the block does not have [`Kernel::block_bytes`] bytes.
     /// Otherwise as [`Queue::launch`].
     ///
     /// # Safety
