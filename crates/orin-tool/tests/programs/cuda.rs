@@ -184,14 +184,17 @@ fn functions_that_are_missing_are_counted() {
     let line = [program.to_str().unwrap(), CUBIN, "1000", "missing"];
     let output = cuda(&["--device", "sim"], &line);
     let errors = text(&output.stderr);
-    assert!(errors.ends_with("cuTexRefCreate is not supported (texture references): 3 calls\n"), "{errors}");
+    assert!(
+        errors.ends_with("cuCtxRecordEvent is not supported (events of contexts): 3 calls\n"),
+        "{errors}"
+    );
     assert_eq!(output.status.code(), Some(0), "{errors}");
     // Of two processes.
     let shell = ["sh", "-c", "\"$@\" > /dev/null && \"$@\" > /dev/null; exit 7", "sh"];
     let output = cuda(&["--device", "sim", "--json"], &[&shell[..], &line].concat());
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
     let unsupported =
-        serde_json::json!([{ "function": "cuTexRefCreate", "reason": "texture references", "calls": 6 }]);
+        serde_json::json!([{ "function": "cuCtxRecordEvent", "reason": "events of contexts", "calls": 6 }]);
     assert_eq!((&report["unsupported"], output.status.code()), (&unsupported, Some(7)));
 }
 
