@@ -11,7 +11,8 @@
 //!   [`Graph`], [`Node`], [`Executable`], [`Mismatch`], [`Attribute`], [`GraphMemory`], [`Capture`], [`Mode`],
 //!   [`UserObject`], [`Users`].
 //! - Memory: [`memory`], [`pool`], [`Pool`]; virtual memory: [`mapped`]; arrays and textures: [`mod@array`],
-//!   [`texture`], [`reference`]; memory and events of other processes: [`ipc`]; hints of managed memory: [`hints`].
+//!   [`texture`], [`reference`](mod@reference); memory and events of other processes: [`ipc`]; hints of managed memory:
+//!   [`hints`].
 //! - Checks: `findings`, with the feature `sim`.
 //! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`],
 //!   [`OldLaunch`].
