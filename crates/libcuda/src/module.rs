@@ -134,6 +134,23 @@ fn parameter_of(function: &Function, index: usize, offset: Out<usize>, size: Out
     Ok(())
 }
 
+/// Returns the address and the size of a variable that `find` finds by its name. One of the places may be NULL.
+fn put_variable(
+    address: Out<Address>,
+    bytes: Out<usize>,
+    name: Text,
+    find: impl FnOnce(&str) -> Result<(u64, usize)>,
+) -> Result<()> {
+    let name = name.get("the name")?;
+    if address.is_null() && bytes.is_null() {
+        return Err(Failure::invalid("both places are NULL"));
+    }
+    let (at, size) = find(name)?;
+    address.set(at);
+    bytes.set(size);
+    Ok(())
+}
+
 fn cache_preference(preference: u32) -> Result<()> {
     // A hint; the driver chooses by the launches.
     if preference > 3 { Err(Failure::invalid(format!("preference {preference}"))) } else { Ok(()) }
@@ -199,15 +216,10 @@ api! {
     }
 
     global(address: Out<Address>, bytes: Out<usize>, module: Handle, name: Text) [cuModuleGetGlobal_v2 Legacy] {
-        let name = name.get("the name")?;
-        if address.is_null() && bytes.is_null() {
-            return Err(Failure::invalid("both places are NULL"));
-        }
-        current()?;
-        let (at, size) = module_of(module)?.variable(name)?;
-        address.set(at);
-        bytes.set(size);
-        Ok(())
+        put_variable(address, bytes, name, |name| {
+            current()?;
+            module_of(module)?.variable(name)
+        })
     }
 
     attribute(value: Out<c_int>, attribute: u32, handle: Handle) [cuFuncGetAttribute Legacy] {
@@ -339,28 +351,18 @@ api! {
 
     library_global(address: Out<Address>, bytes: Out<usize>, library: Handle, name: Text)
     [cuLibraryGetGlobal Legacy] {
-        let name = name.get("the name")?;
-        if address.is_null() && bytes.is_null() {
-            return Err(Failure::invalid("both places are NULL"));
-        }
-        let context = current()?;
-        let (at, size) = library_of(library)?.module(&context)?.variable(name)?;
-        address.set(at);
-        bytes.set(size);
-        Ok(())
+        put_variable(address, bytes, name, |name| {
+            let context = current()?;
+            library_of(library)?.module(&context)?.variable(name)
+        })
     }
 
     library_managed(address: Out<Address>, bytes: Out<usize>, library: Handle, name: Text)
     [cuLibraryGetManaged Legacy] {
-        let name = name.get("the name")?;
-        if address.is_null() && bytes.is_null() {
-            return Err(Failure::invalid("both places are NULL"));
-        }
-        let context = current()?;
-        let (at, size) = library_of(library)?.module(&context)?.managed(name)?;
-        address.set(at);
-        bytes.set(size);
-        Ok(())
+        put_variable(address, bytes, name, |name| {
+            let context = current()?;
+            library_of(library)?.module(&context)?.managed(name)
+        })
     }
 
     kernel_function(place: Out<Handle>, kernel: Handle) [cuKernelGetFunction Legacy] {

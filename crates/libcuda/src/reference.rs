@@ -27,6 +27,11 @@ fn change(handle: Handle, change: impl FnOnce(&mut State)) -> Result<()> {
     reference_of(handle, false)?.change(change)
 }
 
+/// Binds texels to a reference of a texture.
+fn bind(handle: Handle, element: Element, bound: Bound) -> Result<()> {
+    change(handle, |state| (state.element, state.bound) = (element, Some(bound)))
+}
+
 /// Writes something of a texture reference.
 fn answer<T: Copy>(place: Out<T>, handle: Handle, of: impl FnOnce(State) -> Result<T>) -> Result<()> {
     let place = place.need("the place for the answer")?;
@@ -59,10 +64,7 @@ fn set_lines(handle: Handle, descriptor: In<Descriptor>, address: Address, pitch
     let element = Element::check(format, channels)?;
     let bytes = pitch.checked_mul(height).ok_or_else(|| Failure::invalid("the pitch is too large"))?;
     let address = memory(address, bytes)?;
-    change(handle, |state| {
-        state.element = element;
-        state.bound = Some(Bound::Pitch(address, [width, height, pitch]));
-    })
+    bind(handle, element, Bound::Pitch(address, [width, height, pitch]))
 }
 
 api! {
@@ -93,19 +95,13 @@ api! {
     set_array(handle: Handle, array: Handle, flags: c_uint) [cuTexRefSetArray Legacy] {
         override_format(flags)?;
         let array = array_of(array)?;
-        change(handle, |state| {
-            state.element = array.shape.element;
-            state.bound = Some(Bound::Array(array));
-        })
+        bind(handle, array.shape.element, Bound::Array(array))
     }
 
     set_mipmapped(handle: Handle, array: Handle, flags: c_uint) [cuTexRefSetMipmappedArray Legacy] {
         override_format(flags)?;
         let array = mipmapped_of(array)?;
-        change(handle, |state| {
-            state.element = array.shape.element;
-            state.bound = Some(Bound::Mipmapped(array));
-        })
+        bind(handle, array.shape.element, Bound::Mipmapped(array))
     }
 
     set_address(offset: Out<usize>, handle: Handle, address: Address, bytes: usize)

@@ -127,80 +127,62 @@ fn is_in_bytes(i: &Instruction) -> bool {
     i.bit(SURFACE_BYTES) && i.bits(DIMENSIONS) != 1
 }
 
+/// A lookup, with what all of them refuse.
+const fn lookup(row: Row) -> Row {
+    row.refuses(TEXTURE_PRECISION).refuses(TEXTURE_OFFSET).drops(TARGET).sized(lookup_sizes)
+}
+
+/// A lookup whose other flags are refused as well.
+const fn plain_lookup(row: Row) -> Row {
+    lookup(row).refuses(TEXTURE_FLAGS[0]).refuses(TEXTURE_FLAGS[1])
+}
+
 /// Textures and surfaces.
 pub(super) const ROWS: &[Row] = &[
-    row(0x160, f(5), "TEX", Op::Tex, Own, [1, 1, 1, 1])
-        .name(&[SCORED, BOUND, PRECISION, LEVELS, OFFSETS, EVICTION, NDV, DC, NO_DEPENDENCY])
-        .operands(texture!(SAMPLED, bound))
-        .refuses(TEXTURE_PRECISION)
-        .refuses(TEXTURE_OFFSET)
-        .refuses(TEXTURE_FLAGS[0])
-        .refuses(TEXTURE_FLAGS[1])
-        .drops(TARGET)
-        .only(|i| matches!(i.bits(TEXTURE_LEVEL), 1 | 3))
-        .sized(lookup_sizes),
-    row(0x161, f(1), "TEX", Op::Tex, Own, [1, 1, 1, 1])
-        .name(&[SCORED, UNBOUND, PRECISION, LEVELS, OFFSETS, EVICTION, NDV, DC, NO_DEPENDENCY])
-        .operands(texture!(SAMPLED, unbound))
-        .refuses(TEXTURE_PRECISION)
-        .refuses(TEXTURE_OFFSET)
-        .refuses(TEXTURE_FLAGS[0])
-        .refuses(TEXTURE_FLAGS[1])
-        .drops(TARGET)
-        .only(|i| matches!(i.bits(TEXTURE_LEVEL), 1 | 3))
-        .sized(lookup_sizes),
-    row(0x163, f(5), "TLD4", Op::Tld4, Own, [1, 1, 1, 1])
-        .name(&[SCORED, COMPONENT, BOUND, PRECISION, OFFSETS, EVICTION, PTP, DC, NO_DEPENDENCY])
-        .operands(texture!(GATHERED, bound))
-        .refuses(TEXTURE_PRECISION)
-        .refuses(TEXTURE_OFFSET)
-        .refuses(TEXTURE_FLAGS[0])
-        .refuses(TEXTURE_FLAGS[1])
-        .drops(TARGET)
-        .sized(lookup_sizes),
-    row(0x164, f(1), "TLD4", Op::Tld4, Own, [1, 1, 1, 1])
-        .name(&[SCORED, COMPONENT, UNBOUND, PRECISION, OFFSETS, EVICTION, PTP, DC, NO_DEPENDENCY])
-        .operands(texture!(GATHERED, unbound))
-        .refuses(TEXTURE_PRECISION)
-        .refuses(TEXTURE_OFFSET)
-        .refuses(TEXTURE_FLAGS[0])
-        .refuses(TEXTURE_FLAGS[1])
-        .drops(TARGET)
-        .sized(lookup_sizes),
-    row(0x166, f(5), "TLD", Op::Tld, Own, [1, 1, 1, 1])
-        .name(&[SCORED, BOUND, PRECISION, FETCH_LEVELS, OFFSETS, EVICTION, CL, MS, NO_DEPENDENCY])
-        .operands(texture!(FETCHED, LEVEL, Hex(BANK), Hex(HANDLE_OFFSET)))
-        .refuses(TEXTURE_PRECISION)
-        .refuses(TEXTURE_OFFSET)
-        .refuses(TEXTURE_FLAGS[0])
-        .refuses(TEXTURE_FLAGS[1])
-        .drops(TARGET)
-        .sized(lookup_sizes),
-    row(0x167, f(1), "TLD", Op::Tld, Own, [1, 1, 1, 1])
-        .name(&[SCORED, UNBOUND, PRECISION, FETCH_LEVELS, OFFSETS, EVICTION, CL, MS, NO_DEPENDENCY])
-        .operands(texture!(FETCHED, unbound))
-        .refuses(TEXTURE_PRECISION)
-        .refuses(TEXTURE_OFFSET)
-        .refuses(TEXTURE_FLAGS[0])
-        .refuses(TEXTURE_FLAGS[1])
-        .drops(TARGET)
-        .sized(lookup_sizes),
-    row(0x16c, f(5), "TXD", Op::Txd, Own, [1, 1, 1, 1])
-        .name(&[BOUND, PRECISION, CLAMPED, OFFSETS, EVICTION, NO_DEPENDENCY])
-        .operands(texture!(DERIVED, bound))
-        .refuses(TEXTURE_PRECISION)
-        .refuses(TEXTURE_CLAMP)
-        .refuses(TEXTURE_OFFSET)
-        .drops(TARGET)
-        .sized(lookup_sizes),
-    row(0x16d, f(1), "TXD", Op::Txd, Own, [1, 1, 1, 1])
-        .name(&[UNBOUND, PRECISION, CLAMPED, OFFSETS, EVICTION, NO_DEPENDENCY])
-        .operands(texture!(DERIVED, unbound))
-        .refuses(TEXTURE_PRECISION)
-        .refuses(TEXTURE_CLAMP)
-        .refuses(TEXTURE_OFFSET)
-        .drops(TARGET)
-        .sized(lookup_sizes),
+    plain_lookup(
+        row(0x160, f(5), "TEX", Op::Tex, Own, [1, 1, 1, 1])
+            .name(&[SCORED, BOUND, PRECISION, LEVELS, OFFSETS, EVICTION, NDV, DC, NO_DEPENDENCY])
+            .operands(texture!(SAMPLED, bound))
+            .only(|i| matches!(i.bits(TEXTURE_LEVEL), 1 | 3)),
+    ),
+    plain_lookup(
+        row(0x161, f(1), "TEX", Op::Tex, Own, [1, 1, 1, 1])
+            .name(&[SCORED, UNBOUND, PRECISION, LEVELS, OFFSETS, EVICTION, NDV, DC, NO_DEPENDENCY])
+            .operands(texture!(SAMPLED, unbound))
+            .only(|i| matches!(i.bits(TEXTURE_LEVEL), 1 | 3)),
+    ),
+    plain_lookup(
+        row(0x163, f(5), "TLD4", Op::Tld4, Own, [1, 1, 1, 1])
+            .name(&[SCORED, COMPONENT, BOUND, PRECISION, OFFSETS, EVICTION, PTP, DC, NO_DEPENDENCY])
+            .operands(texture!(GATHERED, bound)),
+    ),
+    plain_lookup(
+        row(0x164, f(1), "TLD4", Op::Tld4, Own, [1, 1, 1, 1])
+            .name(&[SCORED, COMPONENT, UNBOUND, PRECISION, OFFSETS, EVICTION, PTP, DC, NO_DEPENDENCY])
+            .operands(texture!(GATHERED, unbound)),
+    ),
+    plain_lookup(
+        row(0x166, f(5), "TLD", Op::Tld, Own, [1, 1, 1, 1])
+            .name(&[SCORED, BOUND, PRECISION, FETCH_LEVELS, OFFSETS, EVICTION, CL, MS, NO_DEPENDENCY])
+            .operands(texture!(FETCHED, LEVEL, Hex(BANK), Hex(HANDLE_OFFSET))),
+    ),
+    plain_lookup(
+        row(0x167, f(1), "TLD", Op::Tld, Own, [1, 1, 1, 1])
+            .name(&[SCORED, UNBOUND, PRECISION, FETCH_LEVELS, OFFSETS, EVICTION, CL, MS, NO_DEPENDENCY])
+            .operands(texture!(FETCHED, unbound)),
+    ),
+    lookup(
+        row(0x16c, f(5), "TXD", Op::Txd, Own, [1, 1, 1, 1])
+            .name(&[BOUND, PRECISION, CLAMPED, OFFSETS, EVICTION, NO_DEPENDENCY])
+            .operands(texture!(DERIVED, bound)),
+    )
+    .refuses(TEXTURE_CLAMP),
+    lookup(
+        row(0x16d, f(1), "TXD", Op::Txd, Own, [1, 1, 1, 1])
+            .name(&[UNBOUND, PRECISION, CLAMPED, OFFSETS, EVICTION, NO_DEPENDENCY])
+            .operands(texture!(DERIVED, unbound)),
+    )
+    .refuses(TEXTURE_CLAMP),
     row(0x16f, f(5), "TXQ", Op::Txq, Own, [1, 1, 1, 1])
         .name(&[BOUND, NO_DEPENDENCY])
         .operands(&[Register(UPPER), D, A, Named(QUERY, QUERIED), Hex(BANK), Hex(HANDLE_OFFSET), MASK])
