@@ -93,7 +93,7 @@ fn moved(header: &Header, base: u64) -> (Header, u64) {
 }
 
 impl Device {
-    /// Whether kernels of this device can use textures: on GPUs of SM 8.x.
+    /// Whether kernels of this device can use textures: on GPUs of SM 8.x and 9.x.
     pub fn has_textures(&self) -> bool {
         self.shared().has_textures()
     }

@@ -160,7 +160,7 @@ impl Program {
     /// # Errors
     ///
     /// Returns an error if there is no such kernel; the error lists the existing ones. [`Error::TexturesAbsent`] if the
-    /// kernel uses textures or surfaces, and the GPU is not of SM 8.x.
+    /// kernel uses textures or surfaces, and the GPU is not of SM 8.x or 9.x.
     pub fn kernel(&self, name: &str) -> Result<Kernel> {
         let index = self.code.kernels.iter().position(|kernel| kernel.name == name).ok_or_else(|| {
             let available = self.kernel_names().map(str::to_owned).collect();
