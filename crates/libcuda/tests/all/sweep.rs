@@ -22,10 +22,19 @@ static FUNCTIONS: LazyLock<HashMap<&str, Function>> = LazyLock::new(|| {
     TABLE.iter().map(|entry| (entry.symbol, of(entry.address()))).collect()
 });
 
+/// The functions of `parameters.txt` with the kinds of their parameters.
+fn parameters() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = include_str!("../parameters.txt").lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split_once(' ').unwrap_or((line, "")))
+}
+
+/// The functions that take a handle of another process, and the place of the handle.
+static HANDLES: LazyLock<HashMap<&str, usize>> =
+    LazyLock::new(|| parameters().filter_map(|(symbol, kinds)| Some((symbol, kinds.find('V')?))).collect());
+
 /// The implemented functions, with the kinds of their parameters (`parameters.txt` explains the letters).
 pub(crate) fn implemented() -> Vec<(&'static str, &'static str)> {
-    let lines = include_str!("../parameters.txt").lines().filter(|line| !line.starts_with('#'));
-    let kinds: HashMap<_, _> = lines.map(|line| line.split_once(' ').unwrap_or((line, ""))).collect();
+    let kinds: HashMap<_, _> = parameters().collect();
     // Not the one that writes a file.
     let implemented =
         TABLE.iter().filter(|entry| entry.missing.is_none() && entry.symbol != "cuGraphDebugDotPrint");
@@ -38,6 +47,13 @@ pub(crate) fn implemented() -> Vec<(&'static str, &'static str)> {
 pub(crate) fn call<const N: usize>(symbol: &str, words: [u64; N]) -> u32 {
     let mut all = [0; 12];
     all[..N].copy_from_slice(&words);
+    // x86-64 passes it on the stack, arm64 by its address, which is never null.
+    if cfg!(target_arch = "aarch64")
+        && let Some(at) = HANDLES.get(symbol)
+    {
+        static HANDLE: [u64; 8] = [0; 8];
+        all[*at] = HANDLE.as_ptr().expose_provenance() as u64;
+    }
     let [a, b, c, d, e, f, g, h, i, j, k, l] = all;
     // SAFETY: pointers among the words are null or valid for what the function reads and writes.
     let code = unsafe { FUNCTIONS[symbol](a, b, c, d, e, f, g, h, i, j, k, l) };
