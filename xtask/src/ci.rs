@@ -69,7 +69,7 @@ const NEWEST_KERNEL: &[&str] = &[
     BUILT,
     "suites",
     "stack",
-    "programs:bring_up",
+    "programs:bring_up::all_stages",
     "--",
     "--skip=models",
     "--skip=soak",
