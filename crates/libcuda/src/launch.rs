@@ -301,8 +301,8 @@ api! {
         if !fits(0) {
             return Err(wrong());
         }
-        // The largest size with which the blocks fit.
-        let (mut low, mut high) = (0, function.attributes.max_dynamic_shared_bytes + 1);
+        // The largest size with which the blocks fit, up to what a launch may have.
+        let (mut low, mut high) = (0, function.max_dynamic_shared() + 1);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             if fits(middle) { low = middle } else { high = middle }

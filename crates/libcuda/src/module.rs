@@ -37,6 +37,15 @@ fn function_of_kernel(handle: Handle) -> Result<Arc<Function>> {
     kernel_of(handle)?.function(&*current()?)
 }
 
+/// The place for the name of a function. CUDA calls NULL as the function a wrong value here.
+fn named(place: Out<*const c_char>, function: Handle) -> Result<Out<*const c_char>> {
+    if function == 0 {
+        Err(Failure::invalid("the function is NULL"))
+    } else {
+        place.need("the place for the name")
+    }
+}
+
 /// The bytes of an image.
 pub(crate) fn image_at<'a>(image: *const c_void) -> Result<&'a [u8]> {
     if image.is_null() {
@@ -244,7 +253,7 @@ api! {
     }
 
     name(place: Out<*const c_char>, handle: Handle) [cuFuncGetName Legacy] {
-        let place = place.need("the place for the name")?;
+        let place = named(place, handle)?;
         place.set(function_of(handle)?.c_name.as_ptr());
         Ok(())
     }
@@ -378,7 +387,7 @@ api! {
     }
 
     kernel_name(place: Out<*const c_char>, kernel: Handle) [cuKernelGetName Legacy] {
-        let place = place.need("the place for the name")?;
+        let place = named(place, kernel)?;
         place.set(function_of_kernel(kernel)?.c_name.as_ptr());
         Ok(())
     }

@@ -131,3 +131,23 @@ fn recursion_may_be_as_deep_as_the_limit_of_the_stack_permits() {
         gives(call("cuCtxSetLimit", [0, (512 << 10) + 1]), 1);
     });
 }
+
+#[test]
+fn shared_memory_that_is_available_is_what_a_launch_may_have() {
+    let setup = Setup::new();
+    let add = setup.add as u64;
+    let available = |blocks: u64| {
+        let mut bytes = 0_usize;
+        ok(call("cuOccupancyAvailableDynamicSMemPerBlock", [place(&mut bytes), add, blocks, 64]));
+        bytes
+    };
+    assert_eq!([available(1), available(2)], [48 << 10; 2]);
+    let four = available(4);
+    assert!((32 << 10..41 << 10).contains(&four), "{four} of 164 KiB in four blocks");
+    ok(call("cuFuncSetAttribute", [add, 8, 64 << 10]));
+    assert_eq!([available(1), available(2)], [64 << 10; 2]);
+    for symbol in ["cuFuncGetName", "cuKernelGetName"] {
+        gives(call(symbol, [place(&mut 0_u64), 0]), 1);
+        gives(call(symbol, [place(&mut 0_u64), 3]), 400);
+    }
+}
