@@ -241,8 +241,12 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// [`Code::InvalidValue`] if a node or a removed edge does not exist, or an added edge does.
+    /// [`Code::InvalidValue`] if a node or a removed edge does not exist, or an added edge does;
+    /// [`Code::NotSupported`] if edges are removed and nodes allocate or free memory.
     pub fn change_edges(&self, edges: &[(usize, usize)], add: bool) -> Result<()> {
+        if !add && !edges.is_empty() {
+            self.refuse_memory("removed edges of")?;
+        }
         let mut entries = self.entries.lock();
         for &(from, to) in edges {
             if entries.get(from).is_none_or(Option::is_none) || from == to {
@@ -276,15 +280,19 @@ impl Graph {
     ///
     /// [`Code::InvalidValue`] if the types differ or the node was removed.
     pub fn set_work(&self, index: usize, work: Work) -> Result<()> {
-        replace(&mut self.entries.lock(), index, work)
+        let old = replace(&mut self.entries.lock(), index, work)?;
+        end(old);
+        Ok(())
     }
 
     /// Removes a node and its edges.
     ///
     /// # Errors
     ///
-    /// [`Code::InvalidValue`] if it was removed already.
+    /// [`Code::InvalidValue`] if it was removed already; [`Code::NotSupported`] if nodes of the graph allocate or free
+    /// memory.
     pub fn remove(&self, index: usize) -> Result<()> {
+        self.refuse_memory("removed nodes of")?;
         let mut entries = self.entries.lock();
         let entry = entries.get_mut(index).and_then(Option::take);
         let entry = entry.ok_or_else(|| Failure::invalid("no such node"))?;
@@ -303,7 +311,7 @@ impl Graph {
     ///
     /// [`Code::NotSupported`] if it has nodes for memory.
     pub fn copy(&self) -> Result<Arc<Self>> {
-        self.refuse_memory()?;
+        self.refuse_memory("copies of")?;
         let entries = self.entries.lock().clone();
         let copy = Self::with(self.context, entries)?;
         copy.users.lock().share(&self.users.lock());
@@ -316,9 +324,10 @@ impl Graph {
         self.entries.lock().iter().flatten().any(is_memory)
     }
 
-    fn refuse_memory(&self) -> Result<()> {
+    fn refuse_memory(&self, what: &str) -> Result<()> {
         if self.has_memory() {
-            return Err(Failure::new(Code::NotSupported, "copies of graphs that allocate or free memory"));
+            let text = format!("{what} graphs that allocate or free memory");
+            return Err(Failure::new(Code::NotSupported, text));
         }
         Ok(())
     }
@@ -376,7 +385,8 @@ impl Graph {
     pub fn destroy(&self) -> Result<()> {
         let objects = &driver()?.objects;
         objects.remove::<Self>(self.handle)?;
-        for entry in core::mem::take(&mut *self.entries.lock()).into_iter().flatten() {
+        let entries = core::mem::take(&mut *self.entries.lock());
+        for entry in entries.into_iter().flatten() {
             let _ = objects.remove::<Node>(entry.handle);
             end(entry.work);
         }
@@ -399,14 +409,14 @@ fn kernel(entries: &mut [Option<Entry>], index: usize) -> Result<&mut Entry> {
     entry.ok_or_else(|| Failure::invalid("no such node of a kernel"))
 }
 
-fn replace(entries: &mut [Option<Entry>], index: usize, work: Work) -> Result<()> {
+/// Replaces the work of an entry; returns the old one, which ends without a lock.
+fn replace(entries: &mut [Option<Entry>], index: usize, work: Work) -> Result<Work> {
     let entry = entries.get_mut(index).and_then(Option::as_mut);
     let entry = entry.ok_or_else(|| Failure::invalid("no such node"))?;
     if !entry.work.is_like(&work) {
         return Err(Failure::invalid("the node is of another type"));
     }
-    end(core::mem::replace(&mut entry.work, work));
-    Ok(())
+    Ok(core::mem::replace(&mut entry.work, work))
 }
 
 /// The places of the entries, each after those that it depends on.
@@ -475,7 +485,7 @@ impl Executable {
         }
         let entries = fixed(graph)?;
         let order = sort(&entries)?;
-        let (entries, users) = (Mutex::new(entries), Mutex::new(graph.shared_users()));
+        let (entries, users) = (Mutex::new(entries), Mutex::new(Arc::new(graph.all_users())));
         let (context, id) = (graph.context, next_id());
         let made = driver()?
             .objects
@@ -502,7 +512,23 @@ impl Executable {
     ///
     /// As [`Graph::set_work`].
     pub fn set_work(&self, index: usize, work: Work) -> Result<()> {
-        replace(&mut self.entries.lock(), index, work.fixed()?)
+        let child = if let Work::Child(graph) = &work { Some(Arc::clone(graph)) } else { None };
+        let old = replace(&mut self.entries.lock(), index, work.fixed()?)?;
+        drop(old);
+        // What the executable graph does now lives as long as it, the graph of the node does not.
+        if let Some(child) = child {
+            let mut users = child.all_users();
+            users.share(&self.users.lock());
+            self.set_users(users);
+            end(Work::Child(child));
+        }
+        Ok(())
+    }
+
+    /// Replaces the user objects, and releases the old ones without a lock: that calls the program.
+    fn set_users(&self, users: Users) {
+        let old = core::mem::replace(&mut *self.users.lock(), Arc::new(users));
+        drop(old);
     }
 
     /// Whether the work of the node that was at a place is done.
@@ -556,9 +582,7 @@ impl Executable {
             old.work = new.work;
         }
         drop(entries);
-        let users = graph.shared_users();
-        let old = core::mem::replace(&mut *self.users.lock(), users);
-        drop(old);
+        self.set_users(graph.all_users());
         Ok(None)
     }
 
@@ -569,10 +593,10 @@ impl Executable {
     /// The errors of the work.
     pub fn launch(&self, context: &Context, stream: &Stream) -> Result<()> {
         let users = Arc::clone(&self.users.lock());
-        if let Some((capture, _)) = stream.captured()? {
-            capture.graph.users.lock().share(&users);
+        if stream.captured()?.is_some() {
             let child = Graph::with(self.context, self.entries.lock().clone())?;
-            child.refuse_memory()?;
+            child.refuse_memory("copies of")?;
+            child.users.lock().share(&users);
             return stream.run(context, Work::Child(child));
         }
         let entries = self.entries.lock();
@@ -621,11 +645,16 @@ impl Executable {
 }
 
 impl Graph {
-    /// Its user objects, with references of their own.
-    fn shared_users(&self) -> Arc<Users> {
+    /// The user objects of it and of the graphs of its nodes, with references of their own.
+    fn all_users(&self) -> Users {
         let mut users = Users::default();
         users.share(&self.users.lock());
-        Arc::new(users)
+        for entry in self.entries.lock().iter().flatten() {
+            if let Work::Child(graph) = &entry.work {
+                users.share(&graph.all_users());
+            }
+        }
+        users
     }
 
     /// A copy of the graph, for a child node of `parent`.
@@ -638,7 +667,6 @@ impl Graph {
             return Err(Failure::invalid("a graph is no child of itself"));
         }
         sort(&self.entries.lock())?;
-        parent.users.lock().share(&self.shared_users());
         Ok(Work::Child(self.copy()?))
     }
 

@@ -27,10 +27,16 @@ fn allocate(
     stream: Handle,
 ) -> Result<()> {
     let place = place.need("the place for the address")?;
-    if bytes == 0 {
-        return Err(Failure::invalid("no bytes are asked for"));
-    }
     let (context, stream) = stream_of(order, stream)?;
+    let pool = match pool {
+        Some(handle) => pool_of(handle)?,
+        None => current_of(context.gpu)?,
+    };
+    if bytes == 0 {
+        // No memory, which may be freed.
+        place.set(0);
+        return Ok(());
+    }
     if stream.captured()?.is_some() {
         // The node allocates for each launch of the graph.
         let memory = GraphMemory::create(context.gpu, context.handle, bytes)?;
@@ -39,10 +45,6 @@ fn allocate(
         place.set(address);
         return Ok(());
     }
-    let pool = match pool {
-        Some(handle) => pool_of(handle)?,
-        None => current_of(context.gpu)?,
-    };
     place.set(pool.allocate(&context, &stream, bytes)?.base);
     Ok(())
 }
@@ -60,11 +62,11 @@ api! {
 
     free_async(order @ address: Address, stream: Handle) [cuMemFreeAsync Legacy] [cuMemFreeAsync_ptsz PerThread] {
         let (context, stream) = stream_of(order, stream)?;
-        if stream.captured()?.is_some() {
-            return stream.run(&context, release(address)?);
-        }
         if address == 0 {
             return Ok(());
+        }
+        if stream.captured()?.is_some() {
+            return stream.run(&context, release(address)?);
         }
         if let Some(done) = context.gpu.memory.free_for_graph(address) {
             return done;

@@ -99,6 +99,9 @@ pub(crate) fn record_event(order: Order, event: Handle, handle: Handle) -> Resul
     })
 }
 
+/// Where the nodes go that the next one of a capture depends on, the data of their edges, and their number.
+type Dependencies = (Out<*const Handle>, Out<*const Handle>, Out<usize>);
+
 /// Answers the questions about a capture. `dependencies` is written to storage that lives as long as the thread.
 fn capture_info(
     order: Order,
@@ -106,7 +109,7 @@ fn capture_info(
     status: Out<u32>,
     id: Out<u64>,
     graph: Out<Handle>,
-    dependencies: Option<(Out<*const Handle>, Out<usize>)>,
+    dependencies: Option<Dependencies>,
 ) -> Result<()> {
     let status = status.need("the place for the status")?;
     let (_, stream) = stream_of(order, stream)?;
@@ -115,17 +118,22 @@ fn capture_info(
     let Some((capture, frontier)) = part else { return Ok(()) };
     id.set(capture.id);
     graph.set(capture.graph.handle());
-    if let Some((list, count)) = dependencies {
+    if let Some((list, data, count)) = dependencies {
         std::thread_local! {
             static NODES: core::cell::RefCell<Vec<Handle>> = const { core::cell::RefCell::new(Vec::new()) };
         }
-        let handles: Vec<_> = frontier.iter().map(|&node| capture.graph.node(node)).collect();
-        count.set(handles.len());
-        let stored = NODES.try_with(|nodes| {
-            *nodes.borrow_mut() = handles;
-            nodes.borrow().as_ptr()
+        let mut handles: Vec<_> = frontier.iter().map(|&node| capture.graph.node(node)).collect();
+        let nodes = handles.len();
+        count.set(nodes);
+        // All edges are plain ones, whose data is 8 bytes of zero, as many as a handle has.
+        handles.resize(2 * nodes, 0);
+        let stored = NODES.try_with(|stored| {
+            *stored.borrow_mut() = handles;
+            stored.borrow().as_ptr()
         });
-        list.set(stored.map_err(|_| Code::Deinitialized)?);
+        let stored = stored.map_err(|_| Code::Deinitialized)?;
+        list.set(stored);
+        data.set(stored.wrapping_add(nodes));
     }
     Ok(())
 }
@@ -412,7 +420,7 @@ api! {
         nodes: Out<*const Handle>,
         count: Out<usize>,
     ) [cuStreamGetCaptureInfo_v2 Legacy] [cuStreamGetCaptureInfo_v2_ptsz PerThread] {
-        capture_info(order, handle, status, id, graph, Some((nodes, count)))
+        capture_info(order, handle, status, id, graph, Some((nodes, Out::none(), count)))
     }
 
     capture_info_3(
@@ -421,12 +429,11 @@ api! {
         id: Out<u64>,
         graph: Out<Handle>,
         nodes: Out<*const Handle>,
-        edges: Out<*const c_void>,
+        edges: Out<*const Handle>,
         count: Out<usize>,
     ) [cuStreamGetCaptureInfo_v3 Legacy] [cuStreamGetCaptureInfo_v3_ptsz PerThread] {
-        // All edges are plain ones.
         edges.set(core::ptr::null());
-        capture_info(order, handle, status, id, graph, Some((nodes, count)))
+        capture_info(order, handle, status, id, graph, Some((nodes, edges, count)))
     }
 
     update_dependencies_1(order @ handle: Handle, nodes: In<Handle>, count: usize, flags: u32)

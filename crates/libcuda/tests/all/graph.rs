@@ -1,5 +1,7 @@
 //! Graphs: what nodes say of themselves, child graphs, memory, attributes, updates.
 
+use core::sync::atomic::{AtomicU32, Ordering};
+
 use crate::support::*;
 use crate::sweep::{call, make};
 
@@ -99,6 +101,40 @@ fn child_graphs_belong_to_their_node() {
     ok(call("cuGraphDestroy", [graph]));
 }
 
+/// The program's data of a graph is that of the copy in a node too, until the copy loses it or ends.
+#[test]
+fn child_graphs_have_user_objects_of_their_own() {
+    let _setup = Setup::new();
+    static DESTROYED: AtomicU32 = AtomicU32::new(0);
+    extern "C" fn destroy(_: *mut core::ffi::c_void) {
+        DESTROYED.fetch_add(1, Ordering::SeqCst);
+    }
+    let destroyed = || DESTROYED.load(Ordering::SeqCst);
+    let object = || make("cuUserObjectCreate", [0, destroy as *const () as u64, 1, 1]);
+    let [inner, outer] = [(); 2].map(|()| make("cuGraphCreate", [0]));
+    let [first, second, third] = [(); 3].map(|()| object());
+    for object in [first, second] {
+        ok(call("cuGraphRetainUserObject", [inner, object, 1, 1]));
+    }
+    let node = make("cuGraphAddChildGraphNode", [outer, 0, 0, inner]);
+    ok(call("cuGraphDestroy", [inner]));
+    let [child] = of::<1>("cuGraphChildGraphNodeGetGraph", node);
+    gives(call("cuGraphReleaseUserObject", [outer, first, 1]), 1);
+    ok(call("cuGraphReleaseUserObject", [child, first, 1]));
+    assert_eq!(destroyed(), 1);
+
+    // An executable graph has all, also those of a graph that replaces the node's.
+    let executable = make("cuGraphInstantiateWithFlags", [outer, 0]);
+    let other = make("cuGraphCreate", [0]);
+    ok(call("cuGraphRetainUserObject", [other, third, 1, 1]));
+    ok(call("cuGraphExecChildGraphNodeSetParams", [executable, node, other]));
+    ok(call("cuGraphDestroy", [other]));
+    ok(call("cuGraphDestroyNode", [node]));
+    assert_eq!(destroyed(), 1);
+    ok(call("cuGraphExecDestroy", [executable]));
+    assert_eq!(destroyed(), 3);
+}
+
 #[test]
 fn attributes_and_updates_of_kernels() {
     let setup = Setup::new();
@@ -155,8 +191,10 @@ fn graphs_allocate_memory() {
     allocation[13] = 0;
     gives(call("cuGraphAddMemAllocNode", [at(&mut 0_u64), graph, 0, 0, at(&mut allocation)]), 1);
     let mut fill = [address, 0, 0x4000_0000 | 4 << 32, 256, 1];
-    make("cuGraphAddMemsetNode", [graph, at(&mut { node }), 1, at(&mut fill), 0]);
+    let filling = make("cuGraphAddMemsetNode", [graph, at(&mut { node }), 1, at(&mut fill), 0]);
     gives(call("cuGraphClone", [at(&mut 0_u64), graph]), 801);
+    gives(call("cuGraphDestroyNode", [filling]), 801);
+    gives(call("cuGraphRemoveDependencies", [graph, at(&mut { node }), at(&mut { filling }), 1]), 801);
     gives(call("cuMemFree_v2", [address]), 1);
 
     let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
@@ -188,6 +226,8 @@ fn graphs_allocate_memory() {
     let stream = make("cuStreamCreate", [0]);
     ok(call("cuStreamBeginCapture_v2", [stream, 0]));
     let address = make("cuMemAllocAsync", [1024, stream]);
+    assert_eq!(make("cuMemAllocAsync", [0, stream]), 0, "no memory");
+    ok(call("cuMemFreeAsync", [0, stream]));
     ok(call("cuMemsetD32Async", [address, 7, 256, stream]));
     let row = upload(&[0.0; 256]);
     ok(call("cuMemcpyDtoDAsync_v2", [row, address, 1024, stream]));
@@ -224,6 +264,18 @@ fn captures_fork_and_join_through_events() {
         ok(call("cuStreamWaitEvent", [second, fork, 0]));
         // Both streams capture now, side by side.
         launch(&setup, [one, one, left], first);
+        let (mut status, mut list, mut data, mut count) = (0_u32, 0_usize, 0_usize, 0_u64);
+        let places = [at(&mut list), at(&mut data), at(&mut count)];
+        let words = [first, at(&mut status), 0, 0, places[0], places[1], places[2]];
+        ok(call("cuStreamGetCaptureInfo_v3", words));
+        let read = |address: usize| {
+            let word: *const u64 = core::ptr::with_exposed_provenance(address);
+            // SAFETY: the lists live until the next call that asks for them.
+            unsafe { word.read() }
+        };
+        assert_eq!((status, count), (1, 1));
+        assert_ne!(read(list), 0);
+        assert_eq!(read(data), 0);
         launch(&setup, [two, two, right], second);
         ok(call("cuEventRecord", [join, second]));
         // The other stream did not begin the capture.
