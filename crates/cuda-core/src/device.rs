@@ -8,8 +8,6 @@ use crate::driver::Gpu;
 
 /// The first number that is no device attribute in CUDA 13.
 const ATTRIBUTES: u32 = 162;
-/// CUDA's version of the interface that the library speaks: 12.6, that of JetPack 6.
-pub const VERSION: i32 = 12060;
 /// Size of constant memory in bytes, on every generation (CUDA C++ Programming Guide, "Technical Specifications per
 /// Compute Capability").
 const CONSTANT_BYTES: u32 = 64 << 10;

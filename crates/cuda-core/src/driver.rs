@@ -11,6 +11,7 @@ use crate::code::{Code, Failure, Result};
 use crate::memory::Memory;
 use crate::objects::Objects;
 use crate::texture::Textures;
+use crate::version::version;
 
 /// Environment variable that names the devices: `sim`, `nvgpu`, `nvrm:1`, several with commas.
 pub const DEVICES: &str = "ORIN_CUDA_DEVICE";
@@ -99,7 +100,7 @@ fn check_fork() -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Code::InvalidValue`] if `flags` is not 0, [`Code::NoDevice`] if there is no GPU or one cannot be opened,
+/// [`Code::InvalidValue`] if `flags` is not 0 or there is no [`version()`], [`Code::NoDevice`] if there is no GPU or one cannot be opened,
 /// [`Code::InvalidDevice`] if [`DEVICES`] names none.
 pub fn init(flags: u32) -> Result<()> {
     if flags != 0 {
@@ -114,6 +115,7 @@ pub fn init(flags: u32) -> Result<()> {
     });
     let _first = FIRST.lock();
     if DRIVER.get().is_none() {
+        version()?;
         let names = visible(names()?, env::var(VISIBLE).ok().as_deref());
         if names.is_empty() {
             return Err(Failure::new(Code::NoDevice, "no GPU is visible"));

@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 //! # Where to find what
 //!
-//! - The process: [`init`], [`driver`], [`Driver`], [`Gpu`], [`DEVICES`], [`VERSION`]; handles: [`Objects`],
-//!   [`Kind`].
+//! - The process: [`init`], [`driver`], [`Driver`], [`Gpu`], [`DEVICES`]; what version of CUDA it sees: [`version()`],
+//!   [`VERSION`]; handles: [`Objects`], [`Kind`].
 //! - Results: [`Code`], [`Failure`], [`Result`].
 //! - Contexts: [`Context`], and each thread's stack of them in [`context`].
 //! - Work: [`Stream`], [`StreamKind`], [`PRIORITIES`], [`Event`], [`Work`]: [`Launch`], [`LaunchSize`],
@@ -45,6 +45,7 @@ mod shared_event;
 mod stream;
 pub mod texture;
 mod user_object;
+mod version;
 mod words;
 mod work;
 
@@ -52,7 +53,6 @@ mod work;
 pub use check::findings;
 pub use code::{Code, Failure, Result};
 pub use context::Context;
-pub use device::VERSION;
 pub use driver::{DEVICES, Driver, Gpu, driver, init};
 pub use event::Event;
 pub use graph::{Attribute, Capture, Executable, Graph, Mismatch, Mode, Node};
@@ -64,5 +64,6 @@ pub use pool::Pool;
 pub use recent::{Names, Recording, Target, query_recorded, record, with_target};
 pub use stream::{Kind as StreamKind, PRIORITIES, Stream};
 pub use user_object::{UserObject, Users};
+pub use version::{VERSION, version};
 pub use words::{WordStep, Words};
 pub use work::{Fill, HostCall, Launch, LaunchSize, MemoryCopy, Parameters, Side, Work};

@@ -5,7 +5,7 @@ use core::ffi::{c_char, c_int, c_void};
 use std::ffi::CString;
 use std::sync::Once;
 
-use orin_cuda_core::{Code, Failure, VERSION, driver, init};
+use orin_cuda_core::{Code, Failure, driver, init};
 
 use crate::abi::{In, Out, Text};
 use crate::call::{Order, api, early_api, report};
@@ -19,7 +19,7 @@ early_api! {
     }
 
     version(version: Out<c_int>) [cuDriverGetVersion] {
-        version.need("the place for the version")?.set(VERSION);
+        version.need("the place for the version")?.set(orin_cuda_core::version()?);
         Ok(())
     }
 

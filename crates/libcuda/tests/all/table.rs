@@ -8,6 +8,7 @@ use std::path::Path;
 use cuda::TABLE;
 
 use crate::support::*;
+use crate::sweep::call;
 
 #[test]
 fn every_function_is_exported_once() {
@@ -67,6 +68,27 @@ fn the_run_time_library_is_told_that_it_does_not_work_here() {
     });
     let told = |text: String| text.matches("this program contains NVIDIA's CUDA runtime").count();
     assert_eq!(printed.map_or(1, told), 1);
+}
+
+#[test]
+fn the_version_is_that_of_a_variable() {
+    let test = "table::the_version_is_that_of_a_variable";
+    let variable = "ORIN_CUDA_VERSION";
+    let cases = [("", 12_060, 0), ("13.0", 13_000, 0), ("11.8", 0, 1)];
+    for (text, _, wanted) in cases {
+        let printed = in_child(test, &[("ORIN_CUDA_DEVICE", "sim"), (variable, text)], || {
+            let case = cases.iter().find(|case| std::env::var(variable).is_ok_and(|text| text == case.0));
+            let &(_, number, code) = case.expect("the parent has set the variable");
+            gives(call("cuInit", [0]), code);
+            let mut version = 0_i32;
+            gives(call("cuDriverGetVersion", [place(&mut version)]), code);
+            assert_eq!(version, number);
+        });
+        let Some(printed) = printed else { return };
+        let told = printed.matches("ORIN_CUDA_VERSION is \"11.8\"; it may be 12.0 to 12.9").count();
+        // CAST: 0 or 1.
+        assert_eq!(told, wanted as usize);
+    }
 }
 
 /// The list of what is missing, by reason.
