@@ -14,14 +14,14 @@ pub struct GraphMemory {
 }
 
 impl GraphMemory {
-    /// Allocates memory for a node of a context's graph.
+    /// Allocates memory for a node of a context's graph; if it is `managed`, the CPU sees it too.
     ///
     /// # Errors
     ///
     /// [`Code::InvalidValue`](crate::Code::InvalidValue) for no bytes,
     /// [`Code::OutOfMemory`](crate::Code::OutOfMemory).
-    pub fn create(gpu: &'static Gpu, context: u64, bytes: usize) -> Result<Arc<Self>> {
-        let allocation = gpu.memory.allocate_for_graph(context, &gpu.device()?, bytes)?;
+    pub fn create(gpu: &'static Gpu, context: u64, bytes: usize, managed: bool) -> Result<Arc<Self>> {
+        let allocation = gpu.memory.allocate_for_graph(context, &gpu.device()?, bytes, managed)?;
         Ok(Arc::new(Self { gpu, allocation }))
     }
 
@@ -33,6 +33,11 @@ impl GraphMemory {
     /// Its size in bytes.
     pub fn bytes(&self) -> usize {
         self.allocation.bytes
+    }
+
+    /// Whether the CPU sees it too.
+    pub fn is_managed(&self) -> bool {
+        self.allocation.is_managed()
     }
 
     /// Ordinal of its GPU.

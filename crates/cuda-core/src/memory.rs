@@ -64,6 +64,11 @@ pub struct Allocation {
 }
 
 impl Allocation {
+    /// Whether it is managed memory, also of a graph.
+    pub fn is_managed(&self) -> bool {
+        self.kind == Kind::Managed || self.kind == Kind::Graph && self.host != 0
+    }
+
     /// Offset of an address that it contains, on the GPU or the CPU, in bytes.
     pub fn offset(&self, address: u64) -> u64 {
         let on_gpu = address.wrapping_sub(self.base);
@@ -153,6 +158,11 @@ pub struct Memory {
     registered: RwLock<BTreeMap<u64, Arc<Allocation>>>,
 }
 
+/// Where the CPU sees a buffer; 0 if it does not.
+fn on_host(buffer: &Buffer<u8>) -> Result<usize> {
+    Ok(buffer.cpu_address()?.map_or(0, |address| address.as_ptr().expose_provenance()))
+}
+
 /// The allocation with the highest base up to `address`, if it contains the address.
 fn containing(map: &BTreeMap<u64, Arc<Allocation>>, address: u64) -> Option<Arc<Allocation>> {
     let (&base, allocation) = map.range(..=address).next_back()?;
@@ -171,9 +181,7 @@ impl Memory {
     ) -> Result<Arc<Allocation>> {
         let host = match kind {
             // The CPU's mapping, at the same address.
-            Kind::Host | Kind::Managed => {
-                buffer.cpu_address()?.map_or(0, |address| address.as_ptr().expose_provenance())
-            }
+            Kind::Host | Kind::Managed => on_host(&buffer)?,
             _ => 0,
         };
         let allocation = Arc::new(Allocation {
@@ -262,8 +270,11 @@ impl Memory {
         context: u64,
         device: &Device,
         bytes: usize,
+        managed: bool,
     ) -> Result<Arc<Allocation>> {
-        let buffer = device.alloc::<u8>(some(bytes)?)?;
+        let bytes = some(bytes)?;
+        let buffer = if managed { device.alloc_unified(bytes)? } else { device.alloc::<u8>(bytes)? };
+        let host = if managed { on_host(&buffer)? } else { 0 };
         let allocation = Arc::new(Allocation {
             base: buffer.gpu_va(),
             bytes,
@@ -271,7 +282,7 @@ impl Memory {
             id: next_id(),
             context,
             flags: 0,
-            host: 0,
+            host,
             pool: 0,
             owner: Owner::Graph { buffer, used: AtomicBool::new(false), left: AtomicBool::new(false) },
         });

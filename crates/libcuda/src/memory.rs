@@ -61,7 +61,7 @@ fn write_attribute(context: &Context, data: Out<u64>, attribute: u32, pointer: A
         4 => return Err(Failure::invalid("the CPU does not see the memory")),
         6 => data.cast::<u8>().set(1),
         7 | 20 => data.set(found.id),
-        8 => data.cast::<u8>().set((found.kind == Kind::Managed).into()),
+        8 => data.cast::<u8>().set(found.is_managed().into()),
         // CAST: a machine has few GPUs.
         9 => data.cast::<c_int>().set(context.gpu.ordinal as c_int),
         // IS_LEGACY_CUDA_IPC_CAPABLE.

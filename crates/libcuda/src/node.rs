@@ -128,7 +128,9 @@ fn allocation(node: In<AllocationNode>) -> Result<Work> {
     // Type and handle types, location.
     let [kind, handles] = [words[0] as u32, (words[0] >> 32) as u32];
     let [location, device] = [words[1] as u32, (words[1] >> 32) as u32];
-    if orin_cuda_core::pool::check_place(kind, handles)? {
+    // CU_MEM_ALLOCATION_TYPE_MANAGED, which has no handles.
+    let managed = kind == 2 && handles == 0;
+    if !managed && orin_cuda_core::pool::check_place(kind, handles)? {
         return Err(Failure::new(Code::NotSupported, "memory of graphs for other processes"));
     }
     let context = current()?;
@@ -137,7 +139,7 @@ fn allocation(node: In<AllocationNode>) -> Result<Work> {
         return Err(Failure::invalid(format!("memory of a graph at location {location}, {device}")));
     }
     let bytes = usize::try_from(words[13]).map_err(|_| Failure::invalid("the size"))?;
-    let made = GraphMemory::create(context.gpu, context.handle, bytes)?;
+    let made = GraphMemory::create(context.gpu, context.handle, bytes, managed)?;
     words[14] = made.address();
     node.writable().set(words);
     Ok(Work::Allocate(made))
@@ -146,8 +148,8 @@ fn allocation(node: In<AllocationNode>) -> Result<Work> {
 fn allocation_of(work: &Work) -> Option<AllocationNode> {
     let Work::Allocate(memory) = work else { return None };
     let mut words = [0; 15];
-    // CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE with its device.
-    words[..2].copy_from_slice(&[1, 1 | (memory.device() as u64) << 32]);
+    // CU_MEM_ALLOCATION_TYPE_PINNED, _MANAGED, CU_MEM_LOCATION_TYPE_DEVICE with its device.
+    words[..2].copy_from_slice(&[1 + u64::from(memory.is_managed()), 1 | (memory.device() as u64) << 32]);
     words[13..].copy_from_slice(&[memory.bytes() as u64, memory.address()]);
     Some(words)
 }

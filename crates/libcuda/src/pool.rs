@@ -39,7 +39,7 @@ fn allocate(
     }
     if stream.captured()?.is_some() {
         // The node allocates for each launch of the graph.
-        let memory = GraphMemory::create(context.gpu, context.handle, bytes)?;
+        let memory = GraphMemory::create(context.gpu, context.handle, bytes, false)?;
         let address = memory.address();
         stream.run(&context, Work::Allocate(memory))?;
         place.set(address);

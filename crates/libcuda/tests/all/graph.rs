@@ -222,6 +222,27 @@ fn graphs_allocate_memory() {
     gives(call("cuMemFree_v2", [address]), 1);
     gives(call("cuGraphAddMemFreeNode", [at(&mut 0_u64), freeing, 0, 0, address]), 1);
 
+    // Managed memory, which the CPU sees.
+    let graph = make("cuGraphCreate", [0]);
+    (allocation[0], allocation[13]) = (2, 1024);
+    let node = make("cuGraphAddMemAllocNode", [graph, 0, 0, at(&mut allocation)]);
+    let address = allocation[14];
+    assert_eq!(of::<15>("cuGraphMemAllocNodeGetParams", node), allocation);
+    fill[0] = address;
+    make("cuGraphAddMemsetNode", [graph, at(&mut { node }), 1, at(&mut fill), 0]);
+    let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    ok(call("cuGraphLaunch", [executable, 0]));
+    ok(call("cuCtxSynchronize", []));
+    let first: *const f32 = core::ptr::with_exposed_provenance(address as usize);
+    // SAFETY: the memory of the launch, whose work has ended.
+    assert_eq!(unsafe { first.read_volatile() }, 2.0);
+    let mut managed = 0_u8;
+    ok(call("cuPointerGetAttribute", [at(&mut managed), 8, address]));
+    assert_eq!(managed, 1);
+    ok(call("cuMemFreeAsync", [address, 0]));
+    allocation[0] = 2 | 1 << 32;
+    gives(call("cuGraphAddMemAllocNode", [at(&mut 0_u64), graph, 0, 0, at(&mut allocation)]), 1);
+
     // Captured, and freed by the same graph: launched as often as wanted.
     let stream = make("cuStreamCreate", [0]);
     ok(call("cuStreamBeginCapture_v2", [stream, 0]));
