@@ -100,8 +100,8 @@ fn check_fork() -> Result<()> {
 ///
 /// # Errors
 ///
-/// [`Code::InvalidValue`] if `flags` is not 0 or there is no [`version()`], [`Code::NoDevice`] if there is no GPU or one
-/// cannot be opened, [`Code::InvalidDevice`] if [`DEVICES`] names none.
+/// [`Code::InvalidValue`] if `flags` is not 0 or there is no [`version()`], [`Code::NoDevice`] if there is no GPU or
+/// one cannot be opened, [`Code::InvalidDevice`] if [`DEVICES`] names none.
 pub fn init(flags: u32) -> Result<()> {
     if flags != 0 {
         return Err(Failure::invalid(format!("cuInit takes the flags 0, not {flags}")));

@@ -612,7 +612,7 @@ impl Executable {
         Ok(())
     }
 
-    /// Does what a launch does to the memory of nodes that the graph allocates and does not free, or frees only.
+    /// Does what a launch does to the memory of nodes that allocate or free.
     fn allocate(&self, context: &Context, entries: &[Option<Entry>]) -> Result<()> {
         let works = || entries.iter().flatten().map(|entry| &entry.work);
         let frees = |address| works().any(|work| matches!(work, Work::Free(freed) if *freed == address));
@@ -620,7 +620,7 @@ impl Executable {
         let free_earlier = self.flags & 1 != 0;
         for work in works() {
             match work {
-                Work::Allocate(memory) if !frees(memory.address()) => memory.take(free_earlier)?,
+                Work::Allocate(memory) => memory.launch(!frees(memory.address()), free_earlier)?,
                 Work::Free(address) => {
                     let own =
                         |work: &Work| matches!(work, Work::Allocate(memory) if memory.address() == *address);

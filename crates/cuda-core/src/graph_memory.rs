@@ -45,9 +45,13 @@ impl GraphMemory {
         self.gpu.ordinal
     }
 
-    /// A launch allocates it, for a graph that does not free it.
-    pub(crate) fn take(&self, free_earlier: bool) -> Result<()> {
-        self.gpu.memory.take_for_graph(&self.allocation, free_earlier)
+    /// A launch allocates it; if the graph does not free it, it is `taken` until something does.
+    pub(crate) fn launch(&self, taken: bool, free_earlier: bool) -> Result<()> {
+        if taken {
+            self.gpu.memory.take_for_graph(&self.allocation, free_earlier)?;
+        }
+        self.gpu.memory.count_for_graph(&self.allocation);
+        Ok(())
     }
 }
 

@@ -59,6 +59,9 @@ pub struct Allocation {
     pub host: usize,
     /// Handle of the pool that it returns to; 0 without.
     pub pool: u64,
+    /// Whether the program wants each call that copies it to wait (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`). All do that
+    /// must anyway, so that it is only kept.
+    pub synchronous: AtomicBool,
     /// What keeps it allocated.
     pub(crate) owner: Owner,
 }
@@ -98,6 +101,8 @@ pub(crate) enum Owner {
         buffer: Buffer<u8>,
         /// Whether a launch has allocated it, and nothing has freed it since.
         used: AtomicBool,
+        /// Whether a launch ever has used it.
+        counted: AtomicBool,
         /// Whether the node and its executable graphs are gone.
         left: AtomicBool,
     },
@@ -112,7 +117,7 @@ pub(crate) enum Owner {
 /// What the graphs of a GPU use, in bytes (`CUgraphMem_attribute`).
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GraphFigures {
-    /// Memory that launches have allocated.
+    /// Memory of nodes whose graphs were launched.
     pub used: u64,
     /// The most of it so far.
     pub used_high: u64,
@@ -193,6 +198,7 @@ impl Memory {
             flags,
             host,
             pool,
+            synchronous: AtomicBool::default(),
             owner: Owner::Buffer(buffer),
         });
         self.by_address.write().insert(allocation.base, Arc::clone(&allocation));
@@ -247,6 +253,7 @@ impl Memory {
             flags: 0,
             host: 0,
             pool,
+            synchronous: AtomicBool::default(),
             owner: Owner::Imported(buffer),
         });
         self.by_address.write().insert(allocation.base, Arc::clone(&allocation));
@@ -284,7 +291,13 @@ impl Memory {
             flags: 0,
             host,
             pool: 0,
-            owner: Owner::Graph { buffer, used: AtomicBool::new(false), left: AtomicBool::new(false) },
+            synchronous: AtomicBool::default(),
+            owner: Owner::Graph {
+                buffer,
+                used: AtomicBool::default(),
+                counted: AtomicBool::default(),
+                left: AtomicBool::default(),
+            },
         });
         self.by_address.write().insert(allocation.base, Arc::clone(&allocation));
         let mut figures = self.graphs.lock();
@@ -300,14 +313,20 @@ impl Memory {
     /// [`Code::InvalidValue`] if an earlier launch has, and it was not freed; not with `free_earlier`.
     pub(crate) fn take_for_graph(&self, allocation: &Allocation, free_earlier: bool) -> Result<()> {
         let Owner::Graph { used, .. } = &allocation.owner else { return Ok(()) };
-        if !used.swap(true, Ordering::AcqRel) {
-            let mut figures = self.graphs.lock();
-            figures.used += allocation.bytes as u64;
-            figures.used_high = figures.used_high.max(figures.used);
-        } else if !free_earlier {
+        if used.swap(true, Ordering::AcqRel) && !free_earlier {
             return Err(Failure::invalid("the memory of an earlier launch was not freed"));
         }
         Ok(())
+    }
+
+    /// Counts memory of a node whose graph is launched.
+    pub(crate) fn count_for_graph(&self, allocation: &Allocation) {
+        let Owner::Graph { counted, .. } = &allocation.owner else { return };
+        if !counted.swap(true, Ordering::AcqRel) {
+            let mut figures = self.graphs.lock();
+            figures.used += allocation.bytes as u64;
+            figures.used_high = figures.used_high.max(figures.used);
+        }
     }
 
     /// Frees memory that a launch of a graph has allocated. `None` if other memory, or none, begins at the address.
@@ -321,7 +340,6 @@ impl Memory {
         if !used.swap(false, Ordering::AcqRel) {
             return Some(Err(Failure::invalid("no launch has allocated the memory of the graph")));
         }
-        self.graphs.lock().used -= found.bytes as u64;
         if left.load(Ordering::Acquire) {
             self.forget_graph(&found);
         }
@@ -340,7 +358,12 @@ impl Memory {
 
     fn forget_graph(&self, allocation: &Arc<Allocation>) {
         self.leave(allocation);
-        self.graphs.lock().reserved -= allocation.bytes as u64;
+        let Owner::Graph { counted, .. } = &allocation.owner else { return };
+        let mut figures = self.graphs.lock();
+        figures.reserved -= allocation.bytes as u64;
+        if counted.load(Ordering::Acquire) {
+            figures.used -= allocation.bytes as u64;
+        }
     }
 
     /// Maps host memory for the GPU.
@@ -391,6 +414,7 @@ impl Memory {
             flags,
             host,
             pool: 0,
+            synchronous: AtomicBool::default(),
             owner: Owner::Buffer(buffer),
         });
         registered.insert(host as u64, Arc::clone(&allocation));
@@ -453,6 +477,7 @@ impl Memory {
                 flags: 0,
                 host,
                 pool: 0,
+                synchronous: AtomicBool::default(),
                 owner: Owner::Program(program.clone()),
             };
             self.by_address.write().insert(allocation.base, Arc::new(allocation));

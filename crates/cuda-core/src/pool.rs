@@ -49,7 +49,7 @@ struct State {
     figures: Figures,
 }
 
-/// Sizes in bytes, as `cuMemPoolGetAttribute` reports them.
+/// Sizes in bytes, and permissions, as `cuMemPoolGetAttribute` reports them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Figures {
     /// Kept when a context synchronises.
@@ -62,6 +62,9 @@ pub struct Figures {
     pub used: u64,
     /// Most that was in use.
     pub used_high: u64,
+    /// Which permissions to reuse freed memory earlier the program has taken away. The pool makes no use of them: what
+    /// it does is always right.
+    pub refused: [bool; 3],
 }
 
 #[derive(Debug)]

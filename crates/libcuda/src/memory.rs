@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 use core::ptr::NonNull;
+use core::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use orin_cuda_core::context::current;
@@ -59,7 +60,7 @@ fn write_attribute(context: &Context, data: Out<u64>, attribute: u32, pointer: A
         3 => data.set(found.base + offset),
         4 if found.host != 0 => data.set(found.host as u64 + offset),
         4 => return Err(Failure::invalid("the CPU does not see the memory")),
-        6 => data.cast::<u8>().set(1),
+        6 => data.cast::<u8>().set(found.synchronous.load(Ordering::Relaxed).into()),
         7 | 20 => data.set(found.id),
         8 => data.cast::<u8>().set(found.is_managed().into()),
         // CAST: a machine has few GPUs.
@@ -255,11 +256,14 @@ api! {
     }
 
     set_pointer_attribute(value: In<u32>, attribute: u32, pointer: Address) [cuPointerSetAttribute Legacy] {
-        value.read("the attribute")?;
-        let context = current()?;
-        known(&context, pointer)?;
-        // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS: copies are always synchronous enough.
-        if attribute == 6 { Ok(()) } else { Err(Failure::invalid(format!("attribute {attribute} cannot be set"))) }
+        let value = value.read("the attribute")?;
+        let found = known(&*current()?, pointer)?;
+        // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS.
+        if attribute != 6 {
+            return Err(Failure::invalid(format!("attribute {attribute} cannot be set")));
+        }
+        found.synchronous.store(value != 0, Ordering::Relaxed);
+        Ok(())
     }
 
 }

@@ -135,8 +135,7 @@ api! {
         let value = value.need("the place for the attribute")?;
         let figures = pool_of(pool)?.figures();
         match attribute {
-            // Reuse across streams follows the order of their work.
-            1..=3 => value.cast::<u32>().set(1),
+            1..=3 => value.cast::<u32>().set((!figures.refused[attribute as usize - 1]).into()),
             4 => value.set(figures.threshold),
             5 => value.set(figures.reserved),
             6 => value.set(figures.reserved_high),
@@ -150,8 +149,9 @@ api! {
     set_attribute(pool: Handle, attribute: u32, value: In<u64>) [cuMemPoolSetAttribute Legacy] {
         let pool = pool_of(pool)?;
         if matches!(attribute, 1..=3) {
-            // Permissions to reuse memory earlier; not reusing is always right.
-            return if value.is_null() { Err(Failure::invalid("the attribute is NULL")) } else { Ok(()) };
+            let refused = value.within::<u32>(0).read("the attribute")? == 0;
+            pool.change(|figures| figures.refused[attribute as usize - 1] = refused);
+            return Ok(());
         }
         let value = value.read("the attribute")?;
         match (attribute, value) {

@@ -257,10 +257,15 @@ fn graphs_allocate_memory() {
     let mut graph = 0_u64;
     ok(call("cuStreamEndCapture", [stream, at(&mut graph)]));
     let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    let before = figure(0);
     ok(call("cuGraphLaunch", [executable, stream]));
     ok(call("cuGraphLaunch", [executable, stream]));
+    assert_eq!(figure(0), before + 1024, "memory counts while its graph is there");
     ok(call("cuStreamSynchronize", [stream]));
     assert_eq!(download::<u32>(row, 256), [7; 256]);
+    ok(call("cuGraphExecDestroy", [executable]));
+    ok(call("cuGraphDestroy", [graph]));
+    assert_eq!(figure(0), before);
     drop(setup);
 }
 

@@ -9,6 +9,7 @@ mod hostile;
 mod ipc;
 mod launch;
 mod mapped;
+mod pool;
 mod support;
 mod sweep;
 mod table;
