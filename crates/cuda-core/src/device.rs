@@ -98,8 +98,8 @@ impl Gpu {
             21..=29 | 42..=49 | 52..=74 | 77 => texture_limit(attribute),
             // GPU_OVERLAP, CONCURRENT_KERNELS, UNIFIED_ADDRESSING, CAN_MAP_HOST_MEMORY, stream priorities, L1 caches,
             // managed memory (also while kernels run: it is coherent), preemption, registered host memory, pools,
-            // events of other processes, waits and writes by streams in all forms.
-            15 | 31 | 41 | 19 | 78 | 79 | 80 | 83 | 89 | 90 | 92..=94 | 99 | 115 | 122 | 123 | 125 => 1,
+            // also of host memory, events of other processes, waits and writes by streams in all forms.
+            15 | 31 | 41 | 19 | 78 | 79 | 80 | 83 | 89 | 90 | 92..=94 | 99 | 115 | 122 | 123 | 125 | 144 => 1,
             16 => properties.sm_count,
             // INTEGRATED, VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, the same of
             // pools: the desktop driver's reservations are not used.

@@ -15,7 +15,7 @@ use crate::driver::{Gpu, driver};
 use crate::event::Event;
 use crate::exports::{Export as _, Place, Server, What, refused};
 use crate::memory::{Allocation, Kind, Opened};
-use crate::pool::{Pool, Sharing};
+use crate::pool::{Home, Pool, Sharing};
 
 pub use crate::exports::{Handle, Name};
 
@@ -75,7 +75,7 @@ pub fn import_pool(gpu: &'static Gpu, file: &OwnedFd) -> Result<Arc<Pool>> {
     }
     let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|byte| bytes[8 * at + byte]));
     let name = Name::read(&core::array::from_fn(word), What::Pool, &gpu.name)?;
-    Pool::create(gpu, Sharing::Imported(name))
+    Pool::create(Home::device(gpu), Sharing::Imported(name))
 }
 
 /// A handle of memory of a pool that was created for other processes, for [`import_pointer`].

@@ -443,6 +443,11 @@ impl Memory {
         containing(&self.registered.read(), host)
     }
 
+    /// Whether memory of a pool begins at an address.
+    pub fn is_pooled(&self, address: u64) -> bool {
+        self.find(address).is_some_and(|found| found.pool != 0 && found.base == address)
+    }
+
     /// Removes the allocation that begins at an address.
     ///
     /// # Errors

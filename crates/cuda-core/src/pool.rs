@@ -13,12 +13,76 @@ use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::{Gpu, driver};
 use crate::exports::Name;
+use crate::hints::Location;
 use crate::memory::{self, Allocation, Owner};
 use crate::objects::Kind;
 use crate::stream::Stream;
 
 /// Bytes of freed blocks that a pool keeps, if its threshold is lower.
 const KEPT: u64 = 64 << 20;
+
+/// What a pool's memory is, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Home {
+    /// Whether it is managed; the place is the preferred one then, which has no effect.
+    pub managed: bool,
+    /// Where it is. Memory that is not a device's has one address for CPU and GPU.
+    pub location: Location,
+}
+
+/// CU_MEM_LOCATION_TYPE_NONE, _DEVICE, _HOST, _HOST_NUMA.
+const NOWHERE: u32 = 0;
+const DEVICE: u32 = 1;
+const HOST: u32 = 2;
+const HOST_NODE: u32 = 3;
+/// Nodes of memory that Linux knows at most.
+const NODES: i32 = 1024;
+
+impl Home {
+    /// Memory of a GPU.
+    pub fn device(gpu: &Gpu) -> Self {
+        // CAST: a machine has few GPUs.
+        Self { managed: false, location: (DEVICE, gpu.ordinal as i32) }
+    }
+
+    /// The home that a type of memory (`CUmemAllocationType`) and a place name.
+    ///
+    /// # Errors
+    ///
+    /// [`Code::InvalidValue`] if there is none; [`Code::InvalidDevice`].
+    pub fn of(kind: u32, (location, id): Location) -> Result<Self> {
+        let location = match (kind, location) {
+            (1 | 2, DEVICE) => driver()?.gpu(id).map(|_| (DEVICE, id))?,
+            (1 | 2, HOST) => (HOST, 0),
+            (1 | 2, HOST_NODE) if (0..NODES).contains(&id) => (HOST_NODE, id),
+            (2, NOWHERE) => (NOWHERE, 0),
+            _ => {
+                return Err(Failure::invalid(format!(
+                    "a pool of allocation type {kind} at location {id} of type {location}"
+                )));
+            }
+        };
+        Ok(Self { managed: kind == 2, location })
+    }
+
+    /// The GPU that uses the memory: without another choice, the first.
+    fn gpu(self) -> Result<&'static Gpu> {
+        driver()?.gpu(if self.location.0 == DEVICE { self.location.1 } else { 0 })
+    }
+
+    fn kind(self) -> memory::Kind {
+        match self {
+            Self { managed: true, .. } => memory::Kind::Managed,
+            Self { location: (DEVICE, _), .. } => memory::Kind::Pooled,
+            _ => memory::Kind::Host,
+        }
+    }
+
+    /// Whether the CPU sees the memory.
+    pub fn is_on_host(self) -> bool {
+        self.kind() != memory::Kind::Pooled
+    }
+}
 
 /// Which processes have memory of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +101,8 @@ pub struct Pool {
     handle: u64,
     /// The GPU that it allocates on.
     pub gpu: &'static Gpu,
+    /// What its memory is, and where.
+    pub home: Home,
     /// Which processes have its memory.
     pub sharing: Sharing,
     state: Mutex<State>,
@@ -84,8 +150,9 @@ impl Pool {
     /// # Errors
     ///
     /// [`Code::NotInitialized`].
-    pub fn create(gpu: &'static Gpu, sharing: Sharing) -> Result<Arc<Self>> {
-        driver()?.objects.insert(|handle| Ok(Self { handle, gpu, sharing, state: Mutex::default() }))
+    pub fn create(home: Home, sharing: Sharing) -> Result<Arc<Self>> {
+        let gpu = home.gpu()?;
+        driver()?.objects.insert(|handle| Ok(Self { handle, gpu, home, sharing, state: Mutex::default() }))
     }
 
     /// Its handle.
@@ -107,7 +174,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`Code::InvalidValue`] for no bytes or a pool of another process, [`Code::OutOfMemory`].
+    /// [`Code::InvalidValue`] for no bytes or a pool of another process, [`Code::NotSupported`] for host or managed
+    /// memory of another GPU than the first, [`Code::OutOfMemory`].
     pub fn allocate(
         self: &Arc<Self>,
         context: &Context,
@@ -117,6 +185,14 @@ impl Pool {
         if bytes == 0 || matches!(self.sharing, Sharing::Imported(_)) {
             return Err(Failure::invalid("no bytes are asked for, or a pool of another process"));
         }
+        let kind = self.home.kind();
+        if self.home.is_on_host() && self.gpu.ordinal != context.gpu.ordinal {
+            return Err(Failure::new(Code::NotSupported, "pools of host or managed memory for several GPUs"));
+        }
+        let make = || match kind {
+            memory::Kind::Pooled => context.device.alloc(bytes),
+            _ => context.device.alloc_unified(bytes),
+        };
         // Blocks are reused for the same size only, so that the checks of the software Orin know it exactly.
         let size = bytes;
         let fits =
@@ -136,9 +212,9 @@ impl Pool {
         let buffer = match kept {
             Some(block) => block.buffer,
             None => {
-                let buffer = context.device.alloc(size).or_else(|error| {
+                let buffer = make().or_else(|error| {
                     self.trim(0);
-                    context.device.alloc(size).map_err(|_| error)
+                    make().map_err(|_| error)
                 })?;
                 let figures = &mut self.state.lock().figures;
                 figures.used += size as u64;
@@ -148,7 +224,8 @@ impl Pool {
                 buffer
             }
         };
-        self.gpu.memory.enter(context.handle, buffer, memory::Kind::Pooled, 0, self.handle)
+        self.gpu.memory.hints.forget(buffer.gpu_va(), size);
+        self.gpu.memory.enter(context.handle, buffer, kind, 0, self.handle)
     }
 
     /// Takes memory back after the work of a stream so far.
@@ -192,19 +269,26 @@ impl Pool {
         drop(gone);
     }
 
-    /// Removes the pool; blocks in use stay valid until they are freed.
+    /// Removes the pool; blocks in use stay valid until they are freed. Where it was chosen, the default one is.
     ///
     /// # Errors
     ///
-    /// [`Code::InvalidValue`] if it was removed already.
-    pub fn destroy(&self) -> Result<()> {
+    /// [`Code::InvalidValue`] if it was removed already, or is a default pool.
+    pub fn destroy(self: &Arc<Self>) -> Result<()> {
+        let is_this = |pool: &Arc<Self>| Arc::ptr_eq(pool, self);
+        let mut pools = POOLS.lock();
+        if pools.values().any(|pools| pools.default.as_ref().is_some_and(is_this)) {
+            return Err(Failure::invalid("the default pool is not destroyed"));
+        }
+        pools.values_mut().for_each(|pools| drop(pools.chosen.take_if(|pool| is_this(pool))));
+        drop(pools);
         driver()?.objects.remove::<Self>(self.handle)?;
         self.trim(0);
         Ok(())
     }
 }
 
-/// The pools of a GPU.
+/// The pools of a home.
 #[derive(Debug, Default)]
 struct Pools {
     default: Option<Arc<Pool>>,
@@ -212,36 +296,44 @@ struct Pools {
     chosen: Option<Arc<Pool>>,
 }
 
-/// The pools of each GPU, by ordinal.
-static POOLS: Mutex<BTreeMap<usize, Pools>> = Mutex::new(BTreeMap::new());
+/// The pools of each home.
+static POOLS: Mutex<BTreeMap<Home, Pools>> = Mutex::new(BTreeMap::new());
 
-/// The default pool of a GPU, created at the first call.
+/// The default pool of a home, created at the first call.
 ///
 /// # Errors
 ///
 /// [`Code::NotInitialized`].
-pub fn default_of(gpu: &'static Gpu) -> Result<Arc<Pool>> {
+pub fn default_of(home: Home) -> Result<Arc<Pool>> {
     let mut pools = POOLS.lock();
-    let pool = &mut pools.entry(gpu.ordinal).or_default().default;
+    let pool = &mut pools.entry(home).or_default().default;
     match pool {
         Some(pool) => Ok(Arc::clone(pool)),
-        None => Ok(Arc::clone(pool.insert(Pool::create(gpu, Sharing::Own)?))),
+        None => Ok(Arc::clone(pool.insert(Pool::create(home, Sharing::Own)?))),
     }
 }
 
-/// The pool that `cuMemAllocAsync` uses.
+/// The pool that is chosen for a home; that of a GPU serves `cuMemAllocAsync`.
 ///
 /// # Errors
 ///
 /// [`Code::NotInitialized`].
-pub fn current_of(gpu: &'static Gpu) -> Result<Arc<Pool>> {
-    let chosen = POOLS.lock().get(&gpu.ordinal).and_then(|pools| pools.chosen.clone());
-    chosen.map_or_else(|| default_of(gpu), Ok)
+pub fn current_of(home: Home) -> Result<Arc<Pool>> {
+    let chosen = POOLS.lock().get(&home).and_then(|pools| pools.chosen.clone());
+    chosen.map_or_else(|| default_of(home), Ok)
 }
 
-/// Chooses the pool that `cuMemAllocAsync` uses; `None` for the default one.
-pub fn choose(gpu: &Gpu, pool: Option<Arc<Pool>>) {
-    POOLS.lock().entry(gpu.ordinal).or_default().chosen = pool;
+/// Chooses a pool for a home.
+///
+/// # Errors
+///
+/// [`Code::InvalidValue`] for a pool of another home.
+pub fn choose(home: Home, pool: Arc<Pool>) -> Result<()> {
+    if pool.home != home {
+        return Err(Failure::invalid("the pool belongs to another device or place"));
+    }
+    POOLS.lock().entry(home).or_default().chosen = Some(pool);
+    Ok(())
 }
 
 /// Whether properties ask for a pool that other processes may import, by file descriptors.

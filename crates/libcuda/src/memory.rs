@@ -128,8 +128,10 @@ api! {
         if let Some(done) = free_imported(&context, address) {
             return done;
         }
-        let kinds = [Kind::Device, Kind::Managed, Kind::Pooled];
-        let allocation = context.gpu.memory.remove(address, &kinds)?;
+        let memory = &context.gpu.memory;
+        let pinned = if memory.is_pooled(address) { Kind::Host } else { Kind::Device };
+        let kinds = [Kind::Device, Kind::Managed, Kind::Pooled, pinned];
+        let allocation = memory.remove(address, &kinds)?;
         // CUDA's free waits for the work that may use the memory.
         context.settle()?;
         // Without its pool, the block is freed.
@@ -161,7 +163,11 @@ api! {
         if pointer == 0 {
             return Ok(());
         }
-        let allocation = context.gpu.memory.remove(pointer, &[Kind::Host])?;
+        let memory = &context.gpu.memory;
+        if memory.is_pooled(pointer) {
+            return Err(Failure::invalid(format!("{pointer:#x} is memory of a pool")));
+        }
+        let allocation = memory.remove(pointer, &[Kind::Host])?;
         context.settle()?;
         drop(allocation);
         Ok(())

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use orin_cuda_core::ipc::free_imported;
 use orin_cuda_core::memory::Kind;
-use orin_cuda_core::pool::{Sharing, check_place, choose, current_of, default_of};
+use orin_cuda_core::pool::{Home, Sharing, check_place, choose, current_of, default_of};
 use orin_cuda_core::{Code, Failure, GraphMemory, Pool, Result, Work, driver};
 
 use crate::abi::{Address, Handle, In, Ordinal, Out};
@@ -19,6 +19,23 @@ fn pool_of(handle: Handle) -> Result<Arc<Pool>> {
     driver()?.objects.get::<Pool>(handle)
 }
 
+/// The home that a `CUmemLocation` and a type of memory name.
+fn home_of(location: In<[u32; 2]>, kind: u32) -> Result<Home> {
+    let [location, id] = location.read("the location")?;
+    Home::of(kind, (location, id.cast_signed()))
+}
+
+/// Whether a device, or the CPU, has access to a pool's memory.
+fn has_access(pool: &Pool, [kind, id]: [u32; 2]) -> Result<bool> {
+    match kind {
+        // CU_MEM_LOCATION_TYPE_DEVICE.
+        1 => Ok(driver()?.gpu(id.cast_signed())?.ordinal == pool.gpu.ordinal),
+        // CU_MEM_LOCATION_TYPE_HOST, _HOST_NUMA, _HOST_NUMA_CURRENT.
+        2..=4 => Ok(pool.home.is_on_host()),
+        _ => Err(Failure::invalid(format!("location {id} of type {kind}"))),
+    }
+}
+
 fn allocate(
     order: Order,
     place: Out<Address>,
@@ -30,7 +47,7 @@ fn allocate(
     let (context, stream) = stream_of(order, stream)?;
     let pool = match pool {
         Some(handle) => pool_of(handle)?,
-        None => current_of(context.gpu)?,
+        None => current_of(Home::device(context.gpu))?,
     };
     if bytes == 0 {
         // No memory, which may be freed.
@@ -74,7 +91,13 @@ api! {
         if let Some(done) = free_imported(&context, address) {
             return done;
         }
-        let allocation = context.gpu.memory.remove(address, &[Kind::Pooled, Kind::Device])?;
+        let memory = &context.gpu.memory;
+        let kinds: &[_] = if memory.is_pooled(address) {
+            &[Kind::Pooled, Kind::Managed, Kind::Host]
+        } else {
+            &[Kind::Pooled, Kind::Device]
+        };
+        let allocation = memory.remove(address, kinds)?;
         // Memory of cuMemAlloc, or of a pool that is gone: the buffer waits for all queues by itself.
         if let Ok(pool) = pool_of(allocation.pool) {
             pool.free(allocation, &stream);
@@ -84,46 +107,51 @@ api! {
 
     create(place: Out<Handle>, properties: In<Properties>) [cuMemPoolCreate Legacy] {
         let place = place.need("the place for the pool")?;
-        let [kind, handles, location, device] = properties.read("the properties")?;
-        let sharing = if check_place(kind, handles)? { Sharing::Exported } else { Sharing::Own };
-        // CU_MEM_LOCATION_TYPE_DEVICE.
-        if location != 1 {
-            return Err(Failure::invalid(format!("location type {location}")));
+        let [kind, handles, location, id] = properties.read("the properties")?;
+        let home = Home::of(kind, (location, id.cast_signed()))?;
+        let shared = handles != 0 && check_place(kind, handles)?;
+        if shared && home.is_on_host() {
+            return Err(Failure::new(Code::NotSupported, "host memory for other processes"));
         }
-        place.set(Pool::create(driver()?.gpu(device.cast_signed())?, sharing)?.handle());
+        let sharing = if shared { Sharing::Exported } else { Sharing::Own };
+        place.set(Pool::create(home, sharing)?.handle());
         Ok(())
     }
 
     destroy(handle: Handle) [cuMemPoolDestroy Legacy] {
-        let pool = pool_of(handle)?;
-        if Arc::ptr_eq(&pool, &default_of(pool.gpu)?) {
-            return Err(Failure::invalid("the default pool is not destroyed"));
-        }
-        if Arc::ptr_eq(&pool, &current_of(pool.gpu)?) {
-            choose(pool.gpu, None);
-        }
-        pool.destroy()
+        pool_of(handle)?.destroy()
     }
 
     default_pool(place: Out<Handle>, device: Ordinal) [cuDeviceGetDefaultMemPool Legacy] {
         let place = place.need("the place for the pool")?;
-        place.set(default_of(driver()?.gpu(device)?)?.handle());
+        place.set(default_of(Home::device(driver()?.gpu(device)?))?.handle());
         Ok(())
     }
 
     device_pool(place: Out<Handle>, device: Ordinal) [cuDeviceGetMemPool Legacy] {
         let place = place.need("the place for the pool")?;
-        place.set(current_of(driver()?.gpu(device)?)?.handle());
+        place.set(current_of(Home::device(driver()?.gpu(device)?))?.handle());
         Ok(())
     }
 
     set_device_pool(device: Ordinal, pool: Handle) [cuDeviceSetMemPool Legacy] {
-        let (gpu, pool) = (driver()?.gpu(device)?, pool_of(pool)?);
-        if pool.gpu.ordinal != gpu.ordinal {
-            return Err(Failure::invalid("the pool belongs to another device"));
-        }
-        choose(gpu, Some(pool));
+        choose(Home::device(driver()?.gpu(device)?), pool_of(pool)?)
+    }
+
+    default_pool_at(place: Out<Handle>, location: In<[u32; 2]>, kind: u32) [cuMemGetDefaultMemPool Legacy] {
+        let place = place.need("the place for the pool")?;
+        place.set(default_of(home_of(location, kind)?)?.handle());
         Ok(())
+    }
+
+    pool_at(place: Out<Handle>, location: In<[u32; 2]>, kind: u32) [cuMemGetMemPool Legacy] {
+        let place = place.need("the place for the pool")?;
+        place.set(current_of(home_of(location, kind)?)?.handle());
+        Ok(())
+    }
+
+    set_pool_at(location: In<[u32; 2]>, kind: u32, pool: Handle) [cuMemSetMemPool Legacy] {
+        choose(home_of(location, kind)?, pool_of(pool)?)
     }
 
     trim(pool: Handle, keep: usize) [cuMemPoolTrimTo Legacy] {
@@ -133,7 +161,8 @@ api! {
 
     attribute(pool: Handle, attribute: u32, value: Out<u64>) [cuMemPoolGetAttribute Legacy] {
         let value = value.need("the place for the attribute")?;
-        let figures = pool_of(pool)?.figures();
+        let pool = pool_of(pool)?;
+        let (figures, Home { managed, location }) = (pool.figures(), pool.home);
         match attribute {
             1..=3 => value.cast::<u32>().set((!figures.refused[attribute as usize - 1]).into()),
             4 => value.set(figures.threshold),
@@ -141,6 +170,14 @@ api! {
             6 => value.set(figures.reserved_high),
             7 => value.set(figures.used),
             8 => value.set(figures.used_high),
+            // CU_MEM_ALLOCATION_TYPE_PINNED, _MANAGED; handle types; the place.
+            9 => value.cast::<u32>().set(1 + u32::from(managed)),
+            10 => value.cast::<u32>().set((pool.sharing == Sharing::Exported).into()),
+            11 => value.cast::<i32>().set(location.1),
+            12 => value.cast::<u32>().set(location.0),
+            // The largest size: any. Nothing is decompressed.
+            13 => value.set(0),
+            14 => value.cast::<u32>().set(0),
             _ => return Err(Failure::invalid(format!("there is no pool attribute {attribute}"))),
         }
         Ok(())
@@ -165,21 +202,19 @@ api! {
 
     access(flags: Out<u32>, pool: Handle, location: In<[u32; 2]>) [cuMemPoolGetAccess Legacy] {
         let flags = flags.need("the place for the flags")?;
-        let [_, device] = location.read("the location")?;
-        let pool = pool_of(pool)?;
-        // CU_MEM_ACCESS_FLAGS_PROT_READWRITE for the pool's own device.
-        flags.set(if driver()?.gpu(device.cast_signed())?.ordinal == pool.gpu.ordinal { 3 } else { 0 });
+        let location = location.read("the location")?;
+        // CU_MEM_ACCESS_FLAGS_PROT_READWRITE.
+        flags.set(if has_access(&*pool_of(pool)?, location)? { 3 } else { 0 });
         Ok(())
     }
 
     set_access(pool: Handle, list: In<[u32; 3]>, count: usize) [cuMemPoolSetAccess Legacy] {
         let pool = pool_of(pool)?;
         for location in list.each(count, "the list of locations") {
-            let [_, device, flags] = location?;
-            let own = driver()?.gpu(device.cast_signed())?.ordinal == pool.gpu.ordinal;
-            match (own, flags) {
+            let [kind, id, flags] = location?;
+            match (has_access(&pool, [kind, id])?, flags) {
                 (true, 3) | (false, 0) => {}
-                (true, _) => return Err(Failure::invalid("a pool's own device has access")),
+                (true, _) => return Err(Failure::invalid("a pool's own device has access, and the CPU to host memory")),
                 (false, _) => return Err(Code::PeerAccessUnsupported.into()),
             }
         }
