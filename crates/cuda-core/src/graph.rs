@@ -12,6 +12,7 @@ use crate::context::Context;
 use crate::driver::driver;
 use crate::ids::next_id;
 use crate::objects::Kind;
+use crate::recording::Recording;
 use crate::stream::Stream;
 use crate::user_object::Users;
 use crate::work::Work;
@@ -444,7 +445,7 @@ fn sort(entries: &[Option<Entry>]) -> Result<Vec<usize>> {
 }
 
 /// The work of entries, in an order.
-fn works<'e>(entries: &'e [Option<Entry>], order: &'e [usize]) -> impl Iterator<Item = &'e Work> {
+fn works<'e>(entries: &'e [Option<Entry>], order: &'e [usize]) -> impl Iterator<Item = &'e Work> + Clone {
     order.iter().filter_map(|&at| entries[at].as_ref()).filter(|entry| entry.enabled).map(|entry| &entry.work)
 }
 
@@ -461,6 +462,8 @@ pub struct Executable {
     users: Mutex<Arc<Users>>,
     /// The places of the entries, each after those that it depends on.
     order: Vec<usize>,
+    /// Locked after the entries.
+    recording: Mutex<Recording>,
 }
 
 impl Kind for Executable {
@@ -487,9 +490,9 @@ impl Executable {
         let order = sort(&entries)?;
         let (entries, users) = (Mutex::new(entries), Mutex::new(Arc::new(graph.all_users())));
         let (context, id) = (graph.context, next_id());
-        let made = driver()?
-            .objects
-            .insert(|handle| Ok(Self { handle, context, id, flags, entries, users, order }))?;
+        let made = driver()?.objects.insert(|handle| {
+            Ok(Self { handle, context, id, flags, entries, users, order, recording: Mutex::default() })
+        })?;
         if has_memory {
             *instance = Arc::downgrade(&made);
         }
@@ -553,6 +556,7 @@ impl Executable {
         let entry =
             entry.filter(|entry| matches!(entry.work, Work::Launch(_) | Work::Copy(_) | Work::Fill(_)));
         entry.ok_or_else(|| Failure::invalid("no such node of a kernel, copy or fill"))?.enabled = enabled;
+        self.recording.lock().clear();
         Ok(())
     }
 
@@ -581,9 +585,15 @@ impl Executable {
         for (old, new) in entries.iter_mut().flatten().zip(new.into_iter().flatten()) {
             old.work = new.work;
         }
+        self.recording.lock().clear();
         drop(entries);
         self.set_users(graph.all_users());
         Ok(None)
+    }
+
+    /// Prepares the next launch.
+    pub fn upload(&self) {
+        self.recording.lock().expect();
     }
 
     /// Does the work of all nodes on a stream.
@@ -602,7 +612,8 @@ impl Executable {
         let entries = self.entries.lock();
         self.allocate(context, &entries)?;
         let value = stream.work(context, |queue| {
-            works(&entries, &self.order).try_for_each(|work| work.encode(queue))?;
+            let works = works(&entries, &self.order);
+            self.recording.lock().encode((context.id, &context.device), works, queue)?;
             // The objects live until the work has ended.
             if users.is_empty() { Ok(()) } else { Ok(queue.host_function(move || drop(users))?) }
         })?;

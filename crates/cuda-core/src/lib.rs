@@ -40,6 +40,7 @@ mod module;
 mod objects;
 pub mod pool;
 mod recent;
+mod recording;
 pub mod reference;
 mod shared_event;
 mod stream;

@@ -85,6 +85,11 @@ impl Parameters {
         Arc::new(Self { bytes, pointers: OnceLock::new() })
     }
 
+    /// The bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
     /// Address of the list of the parameters' addresses. It lives as long as the block.
     pub fn pointers(&self, function: &Function) -> usize {
         let base = self.bytes.as_ptr().expose_provenance();
@@ -487,7 +492,7 @@ impl Work {
     pub(crate) fn encode(&self, queue: &mut Queue) -> Result<()> {
         match self {
             Self::Launch(Launch { function, size, parameters }) => {
-                size.encode(function, &parameters.bytes, queue)
+                size.encode(function, parameters.bytes(), queue)
             }
             Self::Copy(copy) => copy.encode(queue),
             Self::Fill(fill) => fill.encode(queue),

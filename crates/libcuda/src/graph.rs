@@ -203,7 +203,7 @@ api! {
     }
 
     upload(order @ executable: Handle, stream: Handle) [cuGraphUpload Legacy] [cuGraphUpload_ptsz PerThread] {
-        executable_of(executable)?;
+        executable_of(executable)?.upload();
         stream_of(order, stream).map(drop)
     }
 

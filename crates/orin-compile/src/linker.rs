@@ -12,7 +12,7 @@ use cubin::{Contents, FileKind};
 use super::cache::{Cache, Key, Parts};
 use super::library::Output;
 use super::nvjitlink::NvJitLink;
-use super::ptx::Head;
+use super::ptx::{self, Head};
 use super::search::{NVJITLINK, PTXAS, Search};
 use super::{Compiled, archive, ptxas, sets_architecture};
 use crate::error::{Error, RequestError, Result};
@@ -177,6 +177,14 @@ impl Linker {
     /// Chooses the tool, and runs it.
     fn run(&self, inputs: &[Input<'_>], options: &JitOptions, arch: &str) -> Result<Output> {
         let with_arch = |options: Vec<String>| [vec![arch.to_owned()], options].concat();
+        let whole = match inputs {
+            [input @ Input { kind: FileKind::Ptx, .. }] => str::from_utf8(&input.data)
+                .ok()
+                .and_then(ptx::define_shared)
+                .map(|text| Input { data: text.into_bytes().into(), ..input.clone() }),
+            _ => None,
+        };
+        let inputs = whole.as_ref().map_or(inputs, core::slice::from_ref);
         let link = || self.library()?.link(inputs, &with_arch(options.for_nvjitlink()));
         // ptxas makes a loadable cubin of one input only.
         let [input @ Input { kind: FileKind::Ptx, .. }] = inputs else { return link() };

@@ -44,6 +44,26 @@ impl Head {
     }
 }
 
+/// The text of a whole program without the word `.extern` before arrays of shared memory that have a length, as ptxas
+/// reads them; nvJitLink would look for their definition elsewhere. `None` if there is none.
+pub(super) fn define_shared(text: &str) -> Option<String> {
+    const WORD: &str = ".extern";
+    let (mut rest, mut own) = (text, None::<String>);
+    while let Some(word) = next_word(&mut rest) {
+        let statement = rest.split(';').next().unwrap_or_default();
+        let has_length = |statement: &str| {
+            let length = statement.rsplit_once('[').map_or("", |(_, tail)| tail.trim_start());
+            length.starts_with(|c: char| c.is_ascii_digit())
+        };
+        if word == WORD && next_word(&mut &*statement) == Some(".shared") && has_length(statement) {
+            let end = text.len() - rest.len();
+            let blank = " ".repeat(WORD.len());
+            own.get_or_insert_with(|| text.to_owned()).replace_range(end - WORD.len()..end, &blank);
+        }
+    }
+    own
+}
+
 /// The next word behind white space, commas and comments.
 fn next_word<'t>(rest: &mut &'t str) -> Option<&'t str> {
     let is_space = |c: char| c.is_whitespace() || c == ',';
@@ -68,6 +88,17 @@ fn next_word<'t>(rest: &mut &'t str) -> Option<&'t str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shared_arrays_with_a_length_are_defined() {
+        let text = ".version 8.0\n// .extern .shared .b8 a[4];\n.extern .shared .align 8 .b8 b[ 68 ];\n\
+            .extern .shared .align 16 .b8 c[];\n.extern .global .b8 d[4];\n.extern /* it */ .shared .b32 e[2];";
+        let own = define_shared(text).unwrap();
+        let expected = text.replace(".extern .shared .align 8", "        .shared .align 8");
+        assert_eq!(own, expected.replace(".extern /* it */", "        /* it */"));
+        assert_eq!(define_shared(".version 8.0\n.extern .shared .align 16 .b8 c[];\n"), None);
+        assert_eq!(define_shared(".extern .shared .b8 c[4"), Some("        .shared .b8 c[4".to_owned()));
+    }
 
     #[test]
     fn version_and_target_stand_behind_comments() {

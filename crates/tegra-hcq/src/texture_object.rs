@@ -4,7 +4,7 @@ use core::fmt;
 use std::sync::Arc;
 
 use ampere_cmd::texture::blocks::Layout;
-use ampere_cmd::texture::{self, Dimension, Header, Sampler, Storage, TextureError};
+use ampere_cmd::texture::{Dimension, Header, Sampler, Storage};
 use gpu_hal::MemoryUse;
 
 use crate::args::{Arg, BufferUse};
@@ -54,7 +54,8 @@ use crate::shared::Shared;
 /// # #[cfg(not(feature = "sim"))] fn main() {}
 /// ```
 pub struct Texture {
-    handle: texture::Handle,
+    /// Number of its header and sampler.
+    number: u32,
     /// The memory of the texels, or that of the tables.
     memory: Handle,
     owns: bool,
@@ -149,9 +150,9 @@ impl Texture {
         }
         let (header, sampler) = (header.encode()?, sampler.encode()?);
         let allocate = |bytes| device.allocate_mapped(bytes, MemoryUse::Device, Content::Textures);
-        let (number, sampler, tables) = device.textures().enter(allocate, &header, sampler)?;
+        let (number, tables) = device.textures().enter(allocate, &header, &sampler)?;
         Ok(Self {
-            handle: texture::Handle::new(number, sampler).map_err(TextureError::from)?,
+            number,
             owns: memory.is_some(),
             memory: memory.cloned().unwrap_or(tables),
             device: Arc::clone(device),
@@ -160,14 +161,14 @@ impl Texture {
 
     /// The number that kernels get.
     pub fn handle(&self) -> u64 {
-        self.handle.bits().into()
+        self.number.into()
     }
 }
 
 impl Drop for Texture {
     fn drop(&mut self) {
         let memory = self.owns.then(|| self.memory.clone());
-        self.device.textures().leave(self.handle.header(), self.handle.sampler(), memory);
+        self.device.textures().leave(self.number, memory);
     }
 }
 
@@ -179,6 +180,6 @@ impl<'a> From<&'a Texture> for Arg<'a> {
 
 impl fmt::Debug for Texture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Texture({:#x})", self.handle.bits())
+        write!(f, "Texture({:#x})", self.number)
     }
 }

@@ -1,5 +1,6 @@
 //! Tables of texture headers and samplers, which the queues of a device set with their first work after the first
-//! texture.
+//! texture. A sampler has the number of its header, as launch descriptors say (SAMPLER_INDEX): a uniform register with a
+//! handle names no other on an H100.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
@@ -12,22 +13,21 @@ use parking_lot::Mutex;
 use crate::error::{Error, Result};
 use crate::heap::{Handle, Mapped};
 
-/// Headers of a table; number 0 is none.
-const HEADERS: u32 = 1 << 16;
-/// Samplers of a table.
-const SAMPLERS: u32 = texture::MAX_SAMPLERS;
+/// Entries of a table; number 0 is none.
+const ENTRIES: u32 = 1 << 16;
 
-/// What a queue sets: address and last number of both tables.
+/// What a queue sets: addresses and last number of both tables.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
-    pub(crate) headers: (u64, u32),
-    pub(crate) samplers: (u64, u32),
+    pub(crate) headers: u64,
+    pub(crate) samplers: u64,
+    pub(crate) last: u32,
 }
 
-/// A number of a header that is free again when its memory is.
+/// A number that is free again when the memory of its texture is.
 #[derive(Debug)]
 struct Retired {
-    header: u32,
+    number: u32,
     memory: Option<Handle>,
 }
 
@@ -35,11 +35,9 @@ struct Retired {
 struct Tables {
     headers: Mapped,
     samplers: Mapped,
-    /// Headers that were never used begin here.
+    /// Entries that were never used begin here.
     fresh: u32,
     retired: VecDeque<Retired>,
-    /// The samplers with the number of their textures.
-    known: Vec<([u32; WORDS], usize)>,
 }
 
 /// The textures of a device.
@@ -51,48 +49,29 @@ pub(crate) struct Textures {
 
 impl Tables {
     fn new(allocate: impl Fn(u64) -> Result<Mapped>) -> Result<Self> {
-        let table = |count: u32| allocate(u64::from(count) * texture::BYTES);
-        let (headers, samplers) = (table(HEADERS)?, table(SAMPLERS)?);
-        // SAFETY: fresh memory of as many bytes, which the GPU does not use yet.
-        unsafe { volatile::fill(headers.cpu(), 0, HEADERS as usize * texture::BYTES as usize) };
-        Ok(Self { headers, samplers, fresh: 1, retired: VecDeque::new(), known: Vec::new() })
+        let bytes = u64::from(ENTRIES) * texture::BYTES;
+        let (headers, samplers) = (allocate(bytes)?, allocate(bytes)?);
+        for table in [&headers, &samplers] {
+            // SAFETY: fresh memory of as many bytes, which the GPU does not use yet.
+            unsafe { volatile::fill(table.cpu(), 0, bytes as usize) };
+        }
+        Ok(Self { headers, samplers, fresh: 1, retired: VecDeque::new() })
     }
 
-    /// A free number of a header.
+    /// A free number.
     fn take(&mut self) -> Result<u32> {
         let reusable = self.retired.iter().position(|retired| match &retired.memory {
             Some(memory) => memory.heap().has_passed(memory.uses()),
-            None => self.fresh == HEADERS,
+            None => self.fresh == ENTRIES,
         });
         if let Some(retired) = reusable.and_then(|at| self.retired.remove(at)) {
-            return Ok(retired.header);
+            return Ok(retired.number);
         }
-        if self.fresh == HEADERS {
-            return Err(Error::TooManyTextures(HEADERS - 1));
+        if self.fresh == ENTRIES {
+            return Err(Error::TooManyTextures(ENTRIES - 1));
         }
         self.fresh += 1;
         Ok(self.fresh - 1)
-    }
-
-    /// The number of a sampler, entered if there is no equal one.
-    fn sampler(&mut self, words: [u32; WORDS]) -> Result<u32> {
-        let equal = self.known.iter().position(|(known, count)| *count > 0 && *known == words);
-        let unused = || self.known.iter().position(|(_, count)| *count == 0);
-        let at = match equal.or_else(unused) {
-            Some(at) => at,
-            None if self.known.len() < SAMPLERS as usize => {
-                self.known.push((words, 0));
-                self.known.len() - 1
-            }
-            None => return Err(Error::TooManyTextures(SAMPLERS)),
-        };
-        let (known, count) = &mut self.known[at];
-        *known = words;
-        *count += 1;
-        // CAST: below the number of samplers.
-        let number = at as u32;
-        write(&self.samplers, number, &words);
-        Ok(number)
     }
 }
 
@@ -117,12 +96,13 @@ impl Textures {
         let tables = self.tables.lock();
         let tables = tables.as_ref()?;
         Some(Places {
-            headers: (tables.headers.gpu_va(), HEADERS - 1),
-            samplers: (tables.samplers.gpu_va(), SAMPLERS - 1),
+            headers: tables.headers.gpu_va(),
+            samplers: tables.samplers.gpu_va(),
+            last: ENTRIES - 1,
         })
     }
 
-    /// Enters a header and a sampler. Returns their numbers, and the memory of the headers. `allocate` makes the tables
+    /// Enters a header and its sampler. Returns their number, and the memory of the headers. `allocate` makes the tables
     /// for the first one.
     ///
     /// # Errors
@@ -132,29 +112,25 @@ impl Textures {
         &self,
         allocate: impl Fn(u64) -> Result<Mapped>,
         header: &[u32; WORDS],
-        sampler: [u32; WORDS],
-    ) -> Result<(u32, u32, Handle)> {
+        sampler: &[u32; WORDS],
+    ) -> Result<(u32, Handle)> {
         let mut tables = self.tables.lock();
         let tables = match &mut *tables {
             Some(tables) => tables,
             none => none.insert(Tables::new(allocate)?),
         };
         let number = tables.take()?;
-        let sampler = tables.sampler(sampler).inspect_err(|_| {
-            tables.retired.push_back(Retired { header: number, memory: None });
-        })?;
+        write(&tables.samplers, number, sampler);
         write(&tables.headers, number, header);
         self.exist.store(true, Ordering::Release);
         let memory: &Handle = &tables.headers;
-        Ok((number, sampler, memory.clone()))
+        Ok((number, memory.clone()))
     }
 
-    /// Gives the numbers back; that of the header when the work with `memory` has ended.
-    pub(crate) fn leave(&self, header: u32, sampler: u32, memory: Option<Handle>) {
-        let Some(tables) = &mut *self.tables.lock() else { return };
-        tables.retired.push_back(Retired { header, memory });
-        if let Some((_, count)) = tables.known.get_mut(sampler as usize) {
-            *count -= 1;
+    /// Gives a number back when the work with `memory` has ended.
+    pub(crate) fn leave(&self, number: u32, memory: Option<Handle>) {
+        if let Some(tables) = &mut *self.tables.lock() {
+            tables.retired.push_back(Retired { number, memory });
         }
     }
 }

@@ -173,6 +173,57 @@ fn attributes_and_updates_of_kernels() {
     gives(call("cuGraphAddDependencies_v2", words), 801);
 }
 
+/// From the second launch on, kernels in a row are one submission, unless their recorded form is in use; a change of
+/// the graph makes another.
+#[test]
+fn graphs_are_launched_many_times() {
+    let setup = Setup::new();
+    let [x, y, z] = [upload(&[0.0; 256]), upload(&[1.0; 256]), upload(&[0.0; 256])];
+    // x += y, x += y, z = 4, x += z, x += y.
+    let ([mut sum, mut one, mut four, mut count], sizes) =
+        ([x, y, z, 256], [1 | 1 << 32, 1 | 256 << 32, 1 | 1 << 32]);
+    let (mut own, mut other) = (
+        [at(&mut sum), at(&mut one), at(&mut sum), at(&mut count)],
+        [at(&mut sum), at(&mut four), at(&mut sum), at(&mut count)],
+    );
+    let parameters = |list: &mut [u64; 4]| [setup.add as u64, sizes[0], sizes[1], sizes[2], 0, at(list), 0];
+    let graph = make("cuGraphCreate", [0]);
+    let mut fill = [z, 0, 0x4080_0000 | 4 << 32, 256, 1];
+    let mut nodes = Vec::new();
+    for step in 0..5 {
+        let mut before = nodes.last().copied().unwrap_or_default();
+        let words = [graph, at(&mut before), u64::from(step > 0)];
+        nodes.push(match step {
+            2 => make("cuGraphAddMemsetNode", [words[0], words[1], words[2], at(&mut fill), 0]),
+            3 => {
+                make("cuGraphAddKernelNode", [words[0], words[1], words[2], at(&mut parameters(&mut other))])
+            }
+            _ => make("cuGraphAddKernelNode", [words[0], words[1], words[2], at(&mut parameters(&mut own))]),
+        });
+    }
+    let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    let launch = |times: usize| {
+        for _ in 0..times {
+            ok(call("cuGraphLaunch", [executable, 0]));
+        }
+        download::<f32>(x, 256)
+    };
+    assert_eq!(launch(1), [7.0; 256]);
+    assert_eq!(launch(2), [21.0; 256]);
+    assert_eq!(launch(20), [161.0; 256], "more than are recorded");
+    ok(call("cuGraphNodeSetEnabled", [executable, nodes[0], 0]));
+    assert_eq!(launch(3), [179.0; 256]);
+    own[1] = at(&mut four);
+    ok(call("cuGraphExecKernelNodeSetParams", [executable, nodes[4], at(&mut parameters(&mut own))]));
+    assert_eq!(launch(2), [197.0; 256]);
+    ok(call("cuGraphExecDestroy", [executable]));
+    let uploaded = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    ok(call("cuGraphUpload", [uploaded, 0]));
+    ok(call("cuGraphLaunch", [uploaded, 0]));
+    assert_eq!(download::<f32>(x, 256), [204.0; 256]);
+    ok(call("cuGraphExecDestroy", [uploaded]));
+}
+
 /// Memory of a graph: figures of the device, launches, and who may free it.
 #[test]
 fn graphs_allocate_memory() {

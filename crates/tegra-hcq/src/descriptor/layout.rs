@@ -104,8 +104,8 @@ macro_rules! set_common {
             ($field::QMD_MAJOR_VERSION, u64::from(Self::MAJOR)),
             ($field::QMD_GROUP_ID, 0x3f),
             ($field::API_VISIBLE_CALL_LIMIT, 1),
-            // The samplers of handles, not those with the numbers of headers.
-            ($field::SAMPLER_INDEX, $field::SAMPLER_INDEX_INDEPENDENTLY),
+            // The sampler with the number of the header: see `texture_table`.
+            ($field::SAMPLER_INDEX, $field::SAMPLER_INDEX_VIA_HEADER_INDEX),
             // Caches may hold data that earlier launches or the CPU have overwritten.
             ($field::INVALIDATE_TEXTURE_HEADER_CACHE, 1),
             ($field::INVALIDATE_TEXTURE_SAMPLER_CACHE, 1),

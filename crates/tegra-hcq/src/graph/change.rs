@@ -6,7 +6,7 @@ use super::{Graph, Node, NodeId, keep};
 use crate::args::Arg;
 use crate::error::{Error, RangeError, Result};
 use crate::heap::Handle;
-use crate::launch::record;
+use crate::launch::record::{self, Parameters};
 use crate::limits::Dim3;
 use crate::memory::{Pod, Slice, SliceMut};
 use crate::shared::Shared;
@@ -172,7 +172,8 @@ impl Graph {
         if !replaced.kernel.same_program(&step.kernel) || !replaced.kernel.name().starts_with("copy_") {
             return Err(RangeError::NotACopy.into());
         }
-        let fresh = Node::new(&self.device, &step.kernel, grid, block, 0, &step.arguments)?;
+        let parameters = Parameters::List(&step.arguments);
+        let fresh = Node::new(&self.device, &step.kernel, grid, block, 0, parameters)?;
         fresh.buffers.iter().flatten().for_each(|handle| self.kept.add(handle));
         replaced.buffers.iter().flatten().for_each(|handle| self.kept.remove(handle));
         *replaced = Node { offset: replaced.offset, ..fresh };

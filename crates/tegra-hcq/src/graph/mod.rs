@@ -93,18 +93,26 @@ impl Node {
         grid: Dim3,
         block: Dim3,
         shared_bytes: u32,
-        arguments: &[Arg<'_>],
+        parameters: Parameters<'_>,
     ) -> Result<Self> {
         let code = kernel.code();
         if code.needs.grid_barrier.is_some() {
             return Err(LaunchError::GridBarrierInGraph { kernel: code.name.clone() }.into());
         }
         let shape = code.shape(grid, block, shared_bytes)?;
-        record::check_own_arguments(device.heap().id(), kernel, arguments)?;
+        let id = device.heap().id();
+        let (buffers, parts) = match parameters {
+            Parameters::List(arguments) => {
+                record::check_own_arguments(id, kernel, arguments)?;
+                (arguments.iter().map(keep).collect(), arguments.iter().map(Arg::part).collect())
+            }
+            Parameters::Block(_) => {
+                parameters.check(id, kernel)?;
+                (vec![None; code.params.len()], vec![None; code.params.len()])
+            }
+        };
         let mut bank = Vec::new();
-        record::fill_bank(&mut bank, code, &shape, Parameters::List(arguments));
-        let buffers = arguments.iter().map(keep).collect();
-        let parts = arguments.iter().map(Arg::part).collect();
+        record::fill_bank(&mut bank, code, &shape, parameters);
         Ok(Self { kernel: kernel.clone(), shape, bank, buffers, parts, offset: 0, early: false })
     }
 
@@ -258,8 +266,53 @@ impl GraphBuilder {
         shared_bytes: u32,
         arguments: &[Arg<'_>],
     ) -> Result<NodeId> {
-        let early = self.early;
-        self.add(kernel, grid.into(), block.into(), shared_bytes, arguments, early)
+        let (early, parameters) = (self.early, Parameters::List(arguments));
+        self.add(kernel, grid.into(), block.into(), shared_bytes, parameters, early)
+    }
+
+    /// Adds a launch with a parameter block, as [`Queue::launch_raw`](crate::Queue::launch_raw) does. The graph keeps no
+    /// memory alive that the block names.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// # let cubin = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/vector_add.cubin"));
+    /// # let program = tegra_hcq::Program::load(&device, cubin)?;
+    /// # let kernel = program.kernel("vector_add")?;
+    /// # let (a, c) = (device.alloc_from(&[1.0_f32; 64])?, device.alloc::<f32>(64)?);
+    /// # let mut queue = device.queue()?;
+    /// let mut block = Vec::new();
+    /// for address in [a.gpu_va(), a.gpu_va(), c.gpu_va()] {
+    ///     block.extend_from_slice(&address.to_le_bytes());
+    /// }
+    /// block.extend_from_slice(&64_u32.to_le_bytes());
+    /// let mut recording = device.graph();
+    /// // SAFETY: reads a[i] and writes c[i] for i < 64; both live until the replay has ended.
+    /// unsafe { recording.launch_raw(&kernel, 1, 64, 0, &block)? };
+    /// queue.replay(&mut recording.build()?)?.wait(tegra_hcq::DEFAULT_TIMEOUT)?;
+    /// assert_eq!(c.to_vec()?, [2.0; 64]);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`Queue::launch_raw`](crate::Queue::launch_raw).
+    ///
+    /// # Safety
+    ///
+    /// As for [`Queue::launch_raw`](crate::Queue::launch_raw), for every replay.
+    pub unsafe fn launch_raw(
+        &mut self,
+        kernel: &Kernel,
+        grid: impl Into<Dim3>,
+        block: impl Into<Dim3>,
+        shared_bytes: u32,
+        parameters: &[u8],
+    ) -> Result<NodeId> {
+        let (early, parameters) = (self.early, Parameters::Block(parameters));
+        self.add(kernel, grid.into(), block.into(), shared_bytes, parameters, early)
     }
 
     fn add(
@@ -268,10 +321,10 @@ impl GraphBuilder {
         grid: Dim3,
         block: Dim3,
         shared_bytes: u32,
-        arguments: &[Arg<'_>],
+        parameters: Parameters<'_>,
         early: bool,
     ) -> Result<NodeId> {
-        let mut node = Node::new(&self.device, kernel, grid, block, shared_bytes, arguments)?;
+        let mut node = Node::new(&self.device, kernel, grid, block, shared_bytes, parameters)?;
         node.early = early;
         self.nodes.push(node);
         Ok(NodeId { graph: self.number, index: self.nodes.len() - 1 })
@@ -290,7 +343,14 @@ impl GraphBuilder {
     ) -> Result<NodeId> {
         let (source, target) = (source.into(), target.into());
         let step = transfer::copy(&self.device, &source, &target)?;
-        self.add(&step.kernel, step.grid.into(), transfer::BLOCK.into(), 0, &step.arguments, false)
+        self.add(
+            &step.kernel,
+            step.grid.into(),
+            transfer::BLOCK.into(),
+            0,
+            Parameters::List(&step.arguments),
+            false,
+        )
     }
 
     /// Adds a fill of all of `target` with a value.
@@ -302,7 +362,14 @@ impl GraphBuilder {
     pub fn fill<'t, T: FillValue>(&mut self, target: impl Into<SliceMut<'t, T>>, value: T) -> Result<NodeId> {
         let target = target.into();
         let step = transfer::fill(&self.device, &target, value)?;
-        self.add(&step.kernel, step.grid.into(), transfer::BLOCK.into(), 0, &step.arguments, false)
+        self.add(
+            &step.kernel,
+            step.grid.into(),
+            transfer::BLOCK.into(),
+            0,
+            Parameters::List(&step.arguments),
+            false,
+        )
     }
 
     /// Writes the graph to memory, ready for replays.
@@ -461,6 +528,12 @@ impl Graph {
     /// Number of steps.
     pub fn len(&self) -> usize {
         self.nodes.len()
+    }
+
+    /// Whether the next replay would not wait for an earlier one.
+    pub fn is_ready(&self) -> bool {
+        let instance = &self.instances[self.next];
+        self.device.heap().reached(instance.slot, instance.value)
     }
 
     /// Always `false`: a graph has at least one step.

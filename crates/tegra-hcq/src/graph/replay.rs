@@ -206,6 +206,7 @@ impl Queue {
         if self.batch.open.is_none()
             && self.schedule.last_engine == Engine::Compute
             && self.has_local(local_bytes)
+            && !self.lacks_textures()
             && !stale
         {
             return Ok(());

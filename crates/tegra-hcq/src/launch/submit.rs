@@ -470,7 +470,7 @@ impl Queue {
 
     /// Whether there are textures whose tables the queue has not set.
     #[inline]
-    fn lacks_textures(&self) -> bool {
+    pub(crate) fn lacks_textures(&self) -> bool {
         !self.textures && self.state.device.textures().exist()
     }
 
@@ -480,8 +480,8 @@ impl Queue {
         self.textures = true;
         let Some(places) = self.state.device.textures().places() else { return Ok(()) };
         self.encode(|encoder| {
-            encoder.texture_headers(places.headers.0, places.headers.1)?;
-            encoder.texture_samplers(places.samplers.0, places.samplers.1)
+            encoder.texture_headers(places.headers, places.last)?;
+            encoder.texture_samplers(places.samplers, places.last)
         })
     }
 

@@ -330,3 +330,21 @@ fn a_query_returns_the_size_and_numbers_are_used_again() {
     }
     assert!(numbers.iter().all(|number| *number < 4), "{numbers:?}");
 }
+
+#[test]
+fn a_graph_may_be_the_first_work_with_textures() {
+    let mut bench = Bench::new("texture");
+    let mut words = bench.device.alloc::<u32>(4).unwrap();
+    // The queue has worked before, without tables.
+    let mut earlier = bench.device.graph();
+    earlier.fill(&mut words, 7).unwrap();
+    bench.queue.replay(&mut earlier.build().unwrap()).unwrap().wait(TIMEOUT).unwrap();
+    let texture = grid(&bench, &Sampler { filter: Filter::Linear, ..Sampler::default() }, false);
+    let places = bench.device.alloc_from(&[at(2.75, 3.0)]).unwrap();
+    let mut out = bench.device.alloc::<[u32; 4]>(1).unwrap();
+    let kernel = bench.program.kernel("look_up_2d").unwrap();
+    let mut recording = bench.device.graph();
+    unsafe { recording.launch(&kernel, 1, 64, &args![&texture, &places, &mut out, 1_u32]) }.unwrap();
+    bench.queue.replay(&mut recording.build().unwrap()).unwrap().wait(TIMEOUT).unwrap();
+    assert_eq!(first(&out.to_vec().unwrap()), [27.25]);
+}
