@@ -8,6 +8,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use rustix::fs::MemfdFlags;
+use tegra_hcq::Device;
 
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
@@ -68,14 +69,18 @@ pub fn export_pool(pool: &Pool) -> Result<OwnedFd> {
 /// # Errors
 ///
 /// [`Code::InvalidValue`] if the file names none; otherwise as [`open_memory`].
-pub fn import_pool(gpu: &'static Gpu, file: &OwnedFd) -> Result<Arc<Pool>> {
+pub fn import_pool(file: &OwnedFd) -> Result<Arc<Pool>> {
     let mut bytes = [0; size_of::<Handle>()];
     if rustix::io::pread(file, &mut bytes, 0) != Ok(bytes.len()) {
         return Err(Failure::invalid("the file names no pool"));
     }
     let word = |at: usize| u64::from_le_bytes(core::array::from_fn(|byte| bytes[8 * at + byte]));
-    let name = Name::read(&core::array::from_fn(word), What::Pool, &gpu.name)?;
-    Pool::create(Home::device(gpu), Sharing::Imported(name))
+    let handle = core::array::from_fn(word);
+    let of = |gpu: &Gpu| Ok((Home::device(gpu), Name::read(&handle, What::Pool, &gpu.name)?));
+    let [first, others @ ..] = &*driver()?.gpus else { return Err(Code::NoDevice.into()) };
+    let found = others.iter().fold(of(first), |found, gpu| found.or_else(|_: Failure| of(gpu)));
+    let (home, name) = found?;
+    Pool::create(home, Sharing::Imported(name))
 }
 
 /// A handle of memory of a pool that was created for other processes, for [`import_pointer`].
@@ -83,28 +88,31 @@ pub fn import_pool(gpu: &'static Gpu, file: &OwnedFd) -> Result<Arc<Pool>> {
 /// # Errors
 ///
 /// [`Code::InvalidValue`] for other memory; [`Code::NotSupported`] if the driver has no file of it.
-pub fn export_pointer(context: &Context, address: u64) -> Result<Handle> {
-    let found = context.gpu.memory.find(address);
-    let pool = found.as_ref().and_then(|found| driver().ok()?.objects.get::<Pool>(found.pool).ok());
-    let shared = found.filter(|_| pool.is_some_and(|pool| pool.sharing == Sharing::Exported));
-    let found = shared.ok_or_else(|| {
+pub fn export_pointer(address: u64) -> Result<Handle> {
+    let driver = driver()?;
+    let shared = driver.gpus.iter().find_map(|gpu| {
+        let found = gpu.memory.find(address)?;
+        let pool = driver.objects.get::<Pool>(found.pool).ok()?;
+        (pool.sharing == Sharing::Exported).then_some((gpu, found))
+    });
+    let (gpu, found) = shared.ok_or_else(|| {
         Failure::invalid(format!("{address:#x} is in no memory of a pool for other processes"))
     })?;
     found.place()?;
     let name = Server::get()?.export(What::Memory, found.id, Arc::<Allocation>::downgrade(&found));
-    Ok(name.write(What::Memory, &context.gpu.name))
+    Ok(name.write(What::Memory, &gpu.name))
 }
 
-/// Opens memory of a pool of another process. [`free_imported`] closes it.
+/// Opens memory of a pool of another process. It belongs to no context. [`free_imported`] closes it.
 ///
 /// # Errors
 ///
 /// [`Code::InvalidValue`] if the memory is not of the pool's process; otherwise as [`open_memory`].
-pub fn import_pointer(context: &Context, pool: &Pool, handle: &Handle) -> Result<Arc<Allocation>> {
-    let name = Name::read(handle, What::Memory, &context.gpu.name)?;
+pub fn import_pointer(pool: &Pool, handle: &Handle) -> Result<Arc<Allocation>> {
+    let name = Name::read(handle, What::Memory, &pool.gpu.name)?;
     match pool.sharing {
         Sharing::Imported(Name { process, nonce, .. }) if (process, nonce) == (name.process, name.nonce) => {
-            open(context, handle, pool.handle())
+            open(pool.gpu, &pool.gpu.device()?, 0, handle, pool.handle())
         }
         _ => Err(Failure::invalid("the memory is of another process than the pool")),
     }
@@ -129,16 +137,16 @@ pub fn free_imported(context: &Context, address: u64) -> Option<Result<()>> {
 /// opened it in another context; [`Code::PeerAccessUnsupported`] for memory of another GPU; [`Code::MapFailed`] if the
 /// process has ended or freed the memory, or belongs to another user.
 pub fn open_memory(context: &Context, handle: &Handle) -> Result<Arc<Allocation>> {
-    open(context, handle, 0)
+    open(context.gpu, &context.device, context.handle, handle, 0)
 }
 
-/// Opens memory of another process, of a pool if there is one.
-fn open(context: &Context, handle: &Handle, pool: u64) -> Result<Arc<Allocation>> {
-    let name = Name::read(handle, What::Memory, &context.gpu.name)?;
-    let memory = &context.gpu.memory;
+/// Opens memory of another process for a context, of a pool if there is one.
+fn open(gpu: &Gpu, device: &Device, context: u64, handle: &Handle, pool: u64) -> Result<Arc<Allocation>> {
+    let name = Name::read(handle, What::Memory, &gpu.name)?;
+    let memory = &gpu.memory;
     let mut opened = memory.imports.0.lock();
     if let Some(opened) = opened.iter_mut().find(|opened| opened.name == name) {
-        if opened.allocation.context != context.handle {
+        if opened.allocation.context != context {
             return Err(Failure::new(Code::InvalidContext, "another context has opened the memory"));
         }
         opened.times += 1;
@@ -146,9 +154,9 @@ fn open(context: &Context, handle: &Handle, pool: u64) -> Result<Arc<Allocation>
     }
     let Place { file, offset, bytes } = name.fetch(What::Memory)?;
     let end = offset.checked_add(bytes).ok_or(Code::MapFailed)?;
-    let buffer = context.device.import_file::<u8>(&file, offset..end);
+    let buffer = device.import_file::<u8>(&file, offset..end);
     let buffer = buffer.map_err(|error| Failure::new(Code::MapFailed, error.to_string()))?;
-    let allocation = memory.enter_imported(context.handle, buffer, pool);
+    let allocation = memory.enter_imported(context, buffer, pool);
     opened.push(Opened { name, allocation: Arc::clone(&allocation), times: 1 });
     Ok(allocation)
 }

@@ -75,22 +75,21 @@ api! {
         files_only(kind, flags)?;
         // CAST: the descriptor is passed as a pointer.
         let file = file_of(c_int::try_from(file).unwrap_or(-1))?;
-        place.set(ipc::import_pool(current()?.gpu, &file)?.handle());
+        place.set(ipc::import_pool(&file)?.handle());
         Ok(())
     }
 
     export_pointer(place: Out<ipc::Handle>, address: Address) [cuMemPoolExportPointer Legacy] {
         let place = place.need("the place for the data")?;
-        place.set(ipc::export_pointer(&*current()?, address)?);
+        place.set(ipc::export_pointer(address)?);
         Ok(())
     }
 
     import_pointer(place: Out<Address>, pool: Handle, data: In<ipc::Handle>) [cuMemPoolImportPointer Legacy] {
         let place = place.need("the place for the address")?;
         let data = data.read("the data")?;
-        let context = current()?;
         let pool = driver()?.objects.get::<Pool>(pool)?;
-        place.set(ipc::import_pointer(&context, &pool, &data)?.base);
+        place.set(ipc::import_pointer(&pool, &data)?.base);
         Ok(())
     }
 }

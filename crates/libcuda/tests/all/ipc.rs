@@ -215,11 +215,14 @@ fn memory_of_a_pool_is_imported_by_another_process() {
     let test = "ipc::memory_of_a_pool_is_imported_by_another_process";
     if env::var_os(HANDLES).is_some() {
         in_child(test, &[], || {
-            let _setup = Setup::new();
             let [mut data, mut other] = passed::<2>();
             let file: u64 = env::var(GO).expect("the parent passes a file").parse().expect("a number");
+            // The memory belongs to no context, and there is none yet.
+            ok(call("cuInit", [0]));
             let pool = make("cuMemPoolImportFromShareableHandle", [file, 1, 0]);
             let memory = make("cuMemPoolImportPointer", [pool, place(&mut data)]);
+            drop(Setup::new());
+            let _setup = Setup::new();
             assert_eq!(download::<u32>(memory, 64), [3; 64]);
             ok(call("cuMemsetD32_v2", [memory, 4, 64]));
             let mut address = 0_u64;
@@ -245,7 +248,12 @@ fn memory_of_a_pool_is_imported_by_another_process() {
     ok(call("cuMemsetD32_v2", [memory, 3, 64]));
     let [data, gone] = [memory, freed].map(|address| {
         let mut data = IpcHandle::default();
-        ok(call("cuMemPoolExportPointer", [place(&mut data), address]));
+        // On a thread without a context.
+        let code = std::thread::scope(|scope| {
+            let export = scope.spawn(|| call("cuMemPoolExportPointer", [place(&mut data), address]));
+            export.join().expect("no call panics")
+        });
+        ok(code);
         data
     });
     ok(call("cuMemFreeAsync", [freed, 0]));
