@@ -80,6 +80,44 @@ fn prefetch(order: Order, address: Address, bytes: usize, location: Location, st
     Ok(())
 }
 
+/// Where ranges are prefetched to: places, for each the first range that it is for, and their number.
+type Targets = (In<u64>, In<usize>, usize);
+
+/// Prefetches ranges, or only drops their contents, which may stay as well.
+fn batch(
+    order: Order,
+    addresses: In<Address>,
+    sizes: In<usize>,
+    count: usize,
+    targets: Option<Targets>,
+    flags: u64,
+    stream: Handle,
+) -> Result<()> {
+    let (context, _) = stream_of(order, stream)?;
+    if flags != 0 || count == 0 {
+        return Err(Failure::invalid(format!("flags {flags:#x} of a batch of {count} ranges")));
+    }
+    let ranges = addresses.each(count, "the addresses").zip(sizes.each(count, "the sizes"));
+    let (mut known, mut used, mut target) = (Vec::new(), 0, None);
+    for (at, (address, bytes)) in ranges.enumerate() {
+        let (address, bytes) = (address?, bytes?);
+        check_range(&context, address, bytes)?;
+        let Some((places, starts, places_count)) = targets else { continue };
+        if used < places_count && starts.at(used).read("the starts of places")? == at {
+            target = Some(check(of_word(places.at(used).read("the places")?))?);
+            used += 1;
+        }
+        known.push((address, bytes, target));
+    }
+    if targets.is_some_and(|(.., places_count)| used == 0 || used != places_count || known[0].2.is_none()) {
+        return Err(Failure::invalid("the first range has no place, or a place no range"));
+    }
+    for (address, bytes, target) in known {
+        context.gpu.memory.hints.set(address, bytes, Topic::Prefetch, target);
+    }
+    Ok(())
+}
+
 /// Answers a question about a range with numbers of 32 bits.
 fn answer(
     context: &Context,
@@ -143,6 +181,25 @@ api! {
             return Err(Failure::invalid(format!("flags {flags:#x} of a prefetch")));
         }
         prefetch(order, address, bytes, of_word(location), stream)
+    }
+
+    prefetch_batch(
+        order @ addresses: In<Address>,
+        sizes: In<usize>,
+        count: usize,
+        places: In<u64>,
+        starts: In<usize>,
+        places_count: usize,
+        flags: u64,
+        stream: Handle,
+    ) [cuMemPrefetchBatchAsync Legacy] [cuMemPrefetchBatchAsync_ptsz PerThread]
+    [cuMemDiscardAndPrefetchBatchAsync Legacy] [cuMemDiscardAndPrefetchBatchAsync_ptsz PerThread] {
+        batch(order, addresses, sizes, count, Some((places, starts, places_count)), flags, stream)
+    }
+
+    discard_batch(order @ addresses: In<Address>, sizes: In<usize>, count: usize, flags: u64, stream: Handle)
+    [cuMemDiscardBatchAsync Legacy] [cuMemDiscardBatchAsync_ptsz PerThread] {
+        batch(order, addresses, sizes, count, None, flags, stream)
     }
 
     range_attribute(data: Out<c_int>, room: usize, attribute: u32, address: Address, bytes: usize)

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use orin_cuda_core::context::current;
 use orin_cuda_core::ipc::free_imported;
 use orin_cuda_core::memory::{Allocation, Kind};
-use orin_cuda_core::{Code, Context, Failure, Pool, Result, driver};
+use orin_cuda_core::{Code, Context, Failure, Gpu, Pool, Result, driver};
 
 use crate::abi::{Address, In, Out};
 use crate::call::api;
@@ -24,7 +24,11 @@ const PITCH: usize = 512;
 
 /// The allocation that contains an address of the GPU, or registered host memory.
 pub(crate) fn find(context: &Context, address: Address) -> Option<Arc<Allocation>> {
-    let memory = &context.gpu.memory;
+    find_on(context.gpu, address)
+}
+
+fn find_on(gpu: &Gpu, address: Address) -> Option<Arc<Allocation>> {
+    let memory = &gpu.memory;
     memory.find(address).or_else(|| memory.find_registered(address))
 }
 
@@ -46,9 +50,19 @@ fn allocate_host(place: Out<*mut c_void>, bytes: usize, flags: u32) -> Result<()
     Ok(())
 }
 
+/// The GPUs that a pointer is looked for on: that of the thread's context; without one, all.
+fn asked() -> Result<&'static [Gpu]> {
+    match current() {
+        Ok(context) => Ok(core::slice::from_ref(context.gpu)),
+        Err(failure) if failure.code == Code::InvalidContext => Ok(&driver()?.gpus),
+        Err(failure) => Err(failure),
+    }
+}
+
 /// Writes a pointer attribute.
-fn write_attribute(context: &Context, data: Out<u64>, attribute: u32, pointer: Address) -> Result<()> {
-    let Some(found) = find(context, pointer) else {
+fn write_attribute(gpus: &[Gpu], data: Out<u64>, attribute: u32, pointer: Address) -> Result<()> {
+    let found = gpus.iter().find_map(|gpu| Some((gpu, find_on(gpu, pointer)?)));
+    let Some((gpu, found)) = found else {
         return Err(Failure::invalid(format!("{pointer:#x} is in no memory of this library")));
     };
     let offset = found.offset(pointer);
@@ -64,7 +78,7 @@ fn write_attribute(context: &Context, data: Out<u64>, attribute: u32, pointer: A
         7 | 20 => data.set(found.id),
         8 => data.cast::<u8>().set(found.is_managed().into()),
         // CAST: a machine has few GPUs.
-        9 => data.cast::<c_int>().set(context.gpu.ordinal as c_int),
+        9 => data.cast::<c_int>().set(gpu.ordinal as c_int),
         // IS_LEGACY_CUDA_IPC_CAPABLE.
         10 => data.cast::<u8>().set((found.kind == Kind::Device).into()),
         15 | 21 => data.cast::<u8>().set(0),
@@ -236,18 +250,18 @@ api! {
 
     pointer_attribute(data: Out<u64>, attribute: u32, pointer: Address) [cuPointerGetAttribute Legacy] {
         let data = data.need("the place for the attribute")?;
-        write_attribute(&*current()?, data, attribute, pointer)
+        write_attribute(asked()?, data, attribute, pointer)
     }
 
     pointer_attributes(count: u32, attributes: In<u32>, places: In<Out<u64>>, pointer: Address)
     [cuPointerGetAttributes Legacy] {
         let attributes = attributes.each(count as usize, "the list of attributes");
         let places = places.each(count as usize, "the list of places");
-        let context = current()?;
+        let gpus = asked()?;
         for (attribute, place) in attributes.zip(places) {
             let (attribute, place) = (attribute?, place?);
             // Of a pointer that is unknown, every attribute is 0.
-            if write_attribute(&context, place, attribute, pointer).is_err() {
+            if write_attribute(gpus, place, attribute, pointer).is_err() {
                 match attribute {
                     // CU_DEVICE_INVALID
                     9 => place.cast::<c_int>().set(-2),

@@ -49,3 +49,37 @@ fn managed_memory_answers_with_the_hints_that_all_of_it_has() {
     gives(call("cuMemAdvise_v2", [memory, 8192, 3, 9]), 1);
     gives(call("cuMemAdvise", [upload(&[0.0; 8]), 8, 1, 0]), 1);
 }
+
+#[test]
+fn batches_prefetch_each_range_to_its_place() {
+    let _setup = Setup::new();
+    let memory = make("cuMemAllocManaged", [8192, 1]);
+    let target = |from: u64| {
+        let mut value = [9_i32];
+        ok(call("cuMemRangeGetAttribute", [place(&mut value), 4, 4, memory + from, 1024]));
+        value[0]
+    };
+    let ranges = [memory, memory + 1024, memory + 2048];
+    let sizes = [1024_u64; 3];
+    // The device and the host, as CUmemLocation.
+    let places = [1_u64, 2];
+    let batch = |symbol, starts: &[u64], count: u64, flags: u64| {
+        call(symbol, [at(&ranges), at(&sizes), count, at(&places), at(starts), starts.len() as u64, flags, 0])
+    };
+    for symbol in ["cuMemPrefetchBatchAsync", "cuMemDiscardAndPrefetchBatchAsync"] {
+        ok(batch(symbol, &[0, 2], 3, 0));
+        assert_eq!([0, 1024, 2048].map(target), [0, 0, -1]);
+        ok(batch(symbol, &[0], 3, 0));
+        assert_eq!([0, 1024, 2048].map(target), [0; 3]);
+        // No range, no place, a range without a place, places for no range, flags.
+        let none: &[u64] = &[];
+        let wrong =
+            [(none, 0, 0), (none, 3, 0), (&[1], 3, 0), (&[0, 3], 3, 0), (&[0, 0], 3, 0), (&[0], 3, 1)];
+        for (starts, count, flags) in wrong {
+            gives(batch(symbol, starts, count, flags), 1);
+        }
+    }
+    ok(call("cuMemDiscardBatchAsync", [at(&ranges), at(&sizes), 3, 0, 0]));
+    gives(call("cuMemDiscardBatchAsync", [at(&[memory + 8192]), at(&sizes), 1, 0, 0]), 1);
+    gives(call("cuMemDiscardBatchAsync", [at(&ranges), at(&sizes), 0, 0, 0]), 1);
+}

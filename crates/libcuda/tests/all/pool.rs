@@ -29,6 +29,21 @@ fn attributes_of_pools_and_pointers_are_kept() {
         ok(call("cuPointerGetAttribute", [place(&mut value), 6, memory]));
         assert_eq!(u32::from(value), wanted);
     }
+    // A thread without a context asks too, also about a pointer that is none of this library.
+    let asked = |pointer: u64| {
+        let (mut kind, mut ordinal) = (9_u32, 9_i32);
+        let places = [place(&mut kind), place(&mut ordinal)];
+        let attributes = [2_u32, 9];
+        ok(call(
+            "cuPointerGetAttributes",
+            [2, attributes.as_ptr().expose_provenance() as u64, place(&mut { places }), pointer],
+        ));
+        (kind, ordinal)
+    };
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| (asked(memory), asked(place(&mut 0_u64))));
+        assert_eq!(asking.join().expect("no call panics"), ((2, 0), (0, -2)));
+    });
     ok(call("cuMemFreeAsync", [memory, 0]));
     ok(call("cuMemPoolDestroy", [pool]));
 }
