@@ -593,7 +593,7 @@ impl Executable {
 
     /// Prepares the next launch.
     pub fn upload(&self) {
-        self.recording.lock().expect();
+        self.recording.lock().prepare();
     }
 
     /// Does the work of all nodes on a stream.

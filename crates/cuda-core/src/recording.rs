@@ -33,7 +33,7 @@ impl Recording {
     }
 
     /// Records the work at the next launch.
-    pub(crate) fn expect(&mut self) {
+    pub(crate) fn prepare(&mut self) {
         self.was_launched = true;
     }
 

@@ -1,6 +1,6 @@
 //! Tables of texture headers and samplers, which the queues of a device set with their first work after the first
-//! texture. A sampler has the number of its header, as launch descriptors say (SAMPLER_INDEX): a uniform register with a
-//! handle names no other on an H100.
+//! texture. A sampler has the number of its header, as launch descriptors say (SAMPLER_INDEX). With samplers of their
+//! own numbers, lookups whose handle is in a uniform register take sampler 0 on an H100, whatever the handle says.
 
 use core::fmt;
 use core::sync::atomic::{AtomicBool, Ordering, fence};
@@ -102,8 +102,8 @@ impl Textures {
         })
     }
 
-    /// Enters a header and its sampler. Returns their number, and the memory of the headers. `allocate` makes the tables
-    /// for the first one.
+    /// Enters a header and its sampler. Returns their number, and the memory of the headers. `allocate` makes the
+    /// tables for the first one.
     ///
     /// # Errors
     ///

@@ -270,8 +270,8 @@ impl GraphBuilder {
         self.add(kernel, grid.into(), block.into(), shared_bytes, parameters, early)
     }
 
-    /// Adds a launch with a parameter block, as [`Queue::launch_raw`](crate::Queue::launch_raw) does. The graph keeps no
-    /// memory alive that the block names.
+    /// Adds a launch with a parameter block, as [`Queue::launch_raw`](crate::Queue::launch_raw) does. The graph keeps
+    /// no memory alive that the block names.
     ///
     /// ```
     /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
