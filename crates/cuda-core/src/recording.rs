@@ -3,21 +3,32 @@
 use tegra_hcq::{Device, Graph, GraphBuilder, Queue};
 
 use crate::code::Result;
-use crate::work::{Launch, Work};
 
 /// Fewer kernels in a row are launched one by one.
 const SHORTEST: usize = 2;
 
+/// A piece of work of a graph.
+pub(crate) trait Step {
+    /// Adds it to a queue.
+    fn encode(&self, queue: &mut Queue) -> Result<()>;
+
+    /// Whether it can be part of a recorded graph.
+    fn is_recordable(&self) -> bool;
+
+    /// Adds it to a recorded graph.
+    fn record(&self, builder: &mut GraphBuilder) -> tegra_hcq::Result<()>;
+}
+
 /// Some of the work, in order.
 #[derive(Debug)]
 struct Piece {
-    /// Number of works.
-    works: usize,
+    /// Number of steps.
+    steps: usize,
     /// Their recorded form, if all of them are kernels.
     graph: Option<Graph>,
 }
 
-/// The recorded form of work. It is made for the second launch, as many graphs are launched once.
+/// The recorded form of steps. It is made for the second launch, as many graphs are launched once.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
     /// Number of the context that it is for.
@@ -37,76 +48,51 @@ impl Recording {
         self.was_launched = true;
     }
 
-    /// Adds the works to a queue of a context. The same works as at the last call, unless [`Recording::clear`] was
-    /// called.
-    pub(crate) fn encode<'w>(
+    /// Adds steps to a queue of a context: the same steps as at the last call, unless [`Recording::clear`] was called.
+    pub(crate) fn encode<'s, S: Step + 's>(
         &mut self,
         (context, device): (u64, &Device),
-        mut works: impl Iterator<Item = &'w Work> + Clone,
+        mut steps: impl Iterator<Item = &'s S> + Clone,
         queue: &mut Queue,
     ) -> Result<()> {
         if !core::mem::replace(&mut self.was_launched, true) {
-            return works.try_for_each(|work| work.encode(queue));
+            return steps.try_for_each(|step| step.encode(queue));
         }
         if self.pieces.is_none() || self.context != context {
-            self.pieces = Some(record(device, works.clone()));
+            self.pieces = Some(record(device, &steps.clone().collect::<Vec<_>>()));
             self.context = context;
         }
-        for Piece { works: count, graph } in self.pieces.iter_mut().flatten() {
-            let mut part = works.by_ref().take(*count);
+        for Piece { steps: count, graph } in self.pieces.iter_mut().flatten() {
+            let mut part = steps.by_ref().take(*count);
             match graph {
                 // A launch does not wait for earlier ones.
                 Some(graph) if graph.is_ready() => {
                     part.for_each(drop);
                     queue.replay(graph)?;
                 }
-                _ => part.try_for_each(|work| work.encode(queue))?,
+                _ => part.try_for_each(|step| step.encode(queue))?,
             }
         }
         Ok(())
     }
 }
 
-/// Cuts works into pieces, and records those of kernels.
-fn record<'w>(device: &Device, works: impl Iterator<Item = &'w Work>) -> Vec<Piece> {
-    let (mut pieces, mut open) = (Vec::new(), None::<GraphBuilder>);
-    let mut works = works.peekable();
-    let mut count = 0;
-    while let Some(work) = works.next() {
-        count += 1;
-        let is_recorded = match work {
-            Work::Launch(launch) => add(open.get_or_insert_with(|| device.graph()), launch),
-            _ => false,
-        };
-        let recorded = count - usize::from(!is_recorded);
-        if (!is_recorded || works.peek().is_none()) && recorded > 0 {
-            let builder = open.take().filter(|_| recorded >= SHORTEST);
-            let graph = builder.and_then(|builder| match builder.build() {
-                Ok(graph) => Some(graph),
-                Err(error) => {
-                    tracing::debug!(%error, "kernels of a graph are launched one by one");
-                    None
-                }
-            });
-            pieces.push(Piece { works: recorded, graph });
-            count -= recorded;
-        }
-        if !is_recorded {
-            pieces.push(Piece { works: count, graph: None });
-            count = 0;
-        }
-    }
-    pieces
-}
-
-/// Adds a kernel to a recording. Returns whether it can be recorded: it has no texture references, which have a number
-/// at each launch only, and no barrier of the grid.
-fn add(builder: &mut GraphBuilder, launch: &Launch) -> bool {
-    let Launch { function, size, parameters } = launch;
-    function.references.is_empty()
-        // SAFETY: whoever made the launch promised that the kernel may run with these parameters.
-        && unsafe {
-            builder.launch_raw(&function.kernel, size.grid, size.block, size.shared_bytes, parameters.bytes())
-        }
-        .is_ok()
+/// Cuts steps into pieces, and records those that can be.
+fn record<S: Step>(device: &Device, steps: &[&S]) -> Vec<Piece> {
+    let pieces = steps.chunk_by(|one, other| one.is_recordable() == other.is_recordable());
+    let piece = |piece: &[&S]| {
+        let is_recorded = piece.len() >= SHORTEST && piece[0].is_recordable();
+        let graph = is_recorded.then(|| {
+            let mut builder = device.graph();
+            piece.iter().try_for_each(|step| step.record(&mut builder))?;
+            builder.build()
+        });
+        let graph = graph.and_then(|graph| {
+            graph
+                .inspect_err(|error| tracing::debug!(%error, "kernels of a graph are launched one by one"))
+                .ok()
+        });
+        Piece { steps: piece.len(), graph }
+    };
+    pieces.map(piece).collect()
 }

@@ -19,6 +19,7 @@ use crate::ids::next_id;
 use crate::lock::QuickMutex;
 use crate::module::Function;
 use crate::objects::Kind as ObjectKind;
+use crate::recording::Step as _;
 use crate::work::{Launch, LaunchSize, Parameters, Work};
 
 /// CU_STREAM_NON_BLOCKING.

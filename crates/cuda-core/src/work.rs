@@ -4,7 +4,7 @@ use core::fmt;
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
-use tegra_hcq::{DEFAULT_TIMEOUT, Dim3, Queue, RawPlane, RawSide};
+use tegra_hcq::{DEFAULT_TIMEOUT, Dim3, GraphBuilder, Queue, RawPlane, RawSide};
 
 use crate::array::Rectangle;
 use crate::code::{Code, Failure, Result};
@@ -13,6 +13,7 @@ use crate::event::Event;
 use crate::graph::Graph;
 use crate::graph_memory::GraphMemory;
 use crate::module::Function;
+use crate::recording::Step;
 use crate::stream::Stream;
 use crate::words::Words;
 
@@ -83,11 +84,6 @@ impl Parameters {
     /// Keeps a block.
     pub fn new(bytes: SmallVec<[u8; 128]>) -> Arc<Self> {
         Arc::new(Self { bytes, pointers: OnceLock::new() })
-    }
-
-    /// The bytes.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.bytes
     }
 
     /// Address of the list of the parameters' addresses. It lives as long as the block.
@@ -487,12 +483,13 @@ impl Work {
             _ => {}
         }
     }
+}
 
-    /// Adds the work to a queue.
-    pub(crate) fn encode(&self, queue: &mut Queue) -> Result<()> {
+impl Step for Work {
+    fn encode(&self, queue: &mut Queue) -> Result<()> {
         match self {
             Self::Launch(Launch { function, size, parameters }) => {
-                size.encode(function, parameters.bytes(), queue)
+                size.encode(function, &parameters.bytes, queue)
             }
             Self::Copy(copy) => copy.encode(queue),
             Self::Fill(fill) => fill.encode(queue),
@@ -508,5 +505,19 @@ impl Work {
             // The memory was allocated with the node.
             Self::Allocate(_) | Self::Free(_) | Self::Empty => Ok(()),
         }
+    }
+
+    /// Kernels without texture references, which have a number at each launch only.
+    fn is_recordable(&self) -> bool {
+        matches!(self, Self::Launch(Launch { function, .. }) if function.references.is_empty())
+    }
+
+    fn record(&self, builder: &mut GraphBuilder) -> tegra_hcq::Result<()> {
+        if let Self::Launch(Launch { function, size, parameters }) = self {
+            let LaunchSize { grid, block, shared_bytes } = *size;
+            // SAFETY: whoever made the launch promised that the kernel may run with these parameters.
+            unsafe { builder.launch_raw(&function.kernel, grid, block, shared_bytes, &parameters.bytes)? };
+        }
+        Ok(())
     }
 }
