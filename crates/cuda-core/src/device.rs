@@ -101,9 +101,10 @@ impl Gpu {
             // also of host memory, events of other processes, waits and writes by streams in all forms.
             15 | 31 | 41 | 19 | 78 | 79 | 80 | 83 | 89 | 90 | 92..=94 | 99 | 115 | 122 | 123 | 125 | 144 => 1,
             16 => properties.sm_count,
-            // INTEGRATED, VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, the same of
-            // pools: the desktop driver's reservations are not used.
-            18 | 102 | 103 | 119 => yes_if(unified),
+            // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, the same of pools.
+            102 | 103 | 119 => 1,
+            // INTEGRATED.
+            18 => yes_if(unified),
             33 | 34 | 50 => {
                 let (domain, bus, slot) = self.pci()?;
                 [bus, slot, domain][[33, 34, 50].iter().position(|&other| other == attribute).unwrap_or(0)]

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use tegra_hcq::Fence;
 
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
@@ -464,6 +465,8 @@ pub struct Executable {
     order: Vec<usize>,
     /// Locked after the entries.
     recording: Mutex<Recording>,
+    /// The last launch, and the number of its stream.
+    last: Mutex<Option<(u64, Fence)>>,
 }
 
 impl Kind for Executable {
@@ -491,7 +494,17 @@ impl Executable {
         let (entries, users) = (Mutex::new(entries), Mutex::new(Arc::new(graph.all_users())));
         let (context, id) = (graph.context, next_id());
         let made = driver()?.objects.insert(|handle| {
-            Ok(Self { handle, context, id, flags, entries, users, order, recording: Mutex::default() })
+            Ok(Self {
+                handle,
+                context,
+                id,
+                flags,
+                entries,
+                users,
+                order,
+                recording: Mutex::default(),
+                last: Mutex::default(),
+            })
         })?;
         if has_memory {
             *instance = Arc::downgrade(&made);
@@ -516,8 +529,15 @@ impl Executable {
     /// As [`Graph::set_work`].
     pub fn set_work(&self, index: usize, work: Work) -> Result<()> {
         let child = if let Work::Child(graph) = &work { Some(Arc::clone(graph)) } else { None };
-        let old = replace(&mut self.entries.lock(), index, work.fixed()?)?;
-        drop(old);
+        let replaced = work.fixed().and_then(|work| {
+            let mut entries = self.entries.lock();
+            self.recording.lock().clear();
+            replace(&mut entries, index, work)
+        });
+        if let (Err(_), Some(child)) = (&replaced, &child) {
+            end(Work::Child(Arc::clone(child)));
+        }
+        drop(replaced?);
         // What the executable graph does now lives as long as it, the graph of the node does not.
         if let Some(child) = child {
             let mut users = child.all_users();
@@ -611,13 +631,23 @@ impl Executable {
         }
         let entries = self.entries.lock();
         self.allocate(context, &entries)?;
+        let mut last_launch = self.last.lock();
         let value = stream.work(context, |queue| {
+            // A launch is behind the one before, also on another stream.
+            if let Some((id, fence)) = &*last_launch
+                && *id != stream.id
+                && !fence.is_done()
+            {
+                queue.wait_fence(fence)?;
+            }
             let works = works(&entries, &self.order);
-            self.recording.lock().encode((context.id, &context.device), works, queue)?;
+            let gpu = core::ptr::from_ref(context.gpu).addr();
+            self.recording.lock().encode((gpu, &context.device), works, queue)?;
             // The objects live until the work has ended.
             if users.is_empty() { Ok(()) } else { Ok(queue.host_function(move || drop(users))?) }
         })?;
         let last = stream.fence(value);
+        *last_launch = last.clone().map(|fence| (stream.id, fence));
         works(&entries, &self.order)
             .for_each(|work| work.recorded(&mut |event| event.recorded(last.clone())));
         Ok(())

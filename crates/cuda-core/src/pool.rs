@@ -35,8 +35,11 @@ const NOWHERE: u32 = 0;
 const DEVICE: u32 = 1;
 const HOST: u32 = 2;
 const HOST_NODE: u32 = 3;
-/// Nodes of memory that Linux knows at most.
-const NODES: i32 = 1024;
+
+/// Whether the machine has a node of memory. A kernel without several has node 0 only.
+fn is_node(id: i32) -> bool {
+    id == 0 || id > 0 && std::path::Path::new(&format!("/sys/devices/system/node/node{id}")).exists()
+}
 
 impl Home {
     /// Memory of a GPU.
@@ -54,7 +57,7 @@ impl Home {
         let location = match (kind, location) {
             (1 | 2, DEVICE) => driver()?.gpu(id).map(|_| (DEVICE, id))?,
             (1 | 2, HOST) => (HOST, 0),
-            (1 | 2, HOST_NODE) if (0..NODES).contains(&id) => (HOST_NODE, id),
+            (1 | 2, HOST_NODE) if is_node(id) => (HOST_NODE, id),
             (2, NOWHERE) => (NOWHERE, 0),
             _ => {
                 return Err(Failure::invalid(format!(

@@ -31,8 +31,8 @@ struct Piece {
 /// The recorded form of steps. It is made for the second launch, as many graphs are launched once.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
-    /// Number of the context that it is for.
-    context: u64,
+    /// Address of the GPU that it is for.
+    gpu: usize,
     was_launched: bool,
     pieces: Option<Vec<Piece>>,
 }
@@ -48,19 +48,19 @@ impl Recording {
         self.was_launched = true;
     }
 
-    /// Adds steps to a queue of a context: the same steps as at the last call, unless [`Recording::clear`] was called.
+    /// Adds steps to a queue of a GPU: the same steps as at the last call, unless [`Recording::clear`] was called.
     pub(crate) fn encode<'s, S: Step + 's>(
         &mut self,
-        (context, device): (u64, &Device),
+        (gpu, device): (usize, &Device),
         mut steps: impl Iterator<Item = &'s S> + Clone,
         queue: &mut Queue,
     ) -> Result<()> {
         if !core::mem::replace(&mut self.was_launched, true) {
             return steps.try_for_each(|step| step.encode(queue));
         }
-        if self.pieces.is_none() || self.context != context {
+        if self.pieces.is_none() || self.gpu != gpu {
             self.pieces = Some(record(device, &steps.clone().collect::<Vec<_>>()));
-            self.context = context;
+            self.gpu = gpu;
         }
         for Piece { steps: count, graph } in self.pieces.iter_mut().flatten() {
             let mut part = steps.by_ref().take(*count);

@@ -207,7 +207,17 @@ impl Stream {
         let mut slot = self.queue.lock();
         let queue = self.open(context, &mut slot)?;
         queue.set_overlap(context.overlaps());
-        let value = self.order(context, queue).and_then(|()| encode(queue)).and_then(|()| Ok(queue.send()?));
+        let encoded = self.order(context, queue).and_then(|()| encode(queue));
+        let value = match encoded {
+            Ok(()) => queue.send().map_err(Into::into),
+            Err(failure) => {
+                // What was submitted before the failure is waited for.
+                if let Ok(value) = queue.send() {
+                    self.last.store(value, Ordering::Release);
+                }
+                Err(failure)
+            }
+        };
         // Only plain stores from here on: see `lock`.
         let value = value.map_err(|failure| context.keep(failure))?;
         self.last.store(value, Ordering::Release);

@@ -507,9 +507,10 @@ impl Step for Work {
         }
     }
 
-    /// Kernels without texture references, which have a number at each launch only.
+    /// Kernels without a barrier of the grid, and without texture references, which have a number at each launch only.
     fn is_recordable(&self) -> bool {
-        matches!(self, Self::Launch(Launch { function, .. }) if function.references.is_empty())
+        matches!(self, Self::Launch(Launch { function, .. })
+            if function.references.is_empty() && !function.kernel.has_grid_barrier())
     }
 
     fn record(&self, builder: &mut GraphBuilder) -> tegra_hcq::Result<()> {

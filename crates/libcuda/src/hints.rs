@@ -4,7 +4,6 @@ use core::ffi::{c_int, c_void};
 
 use orin_cuda_core::context::current;
 use orin_cuda_core::hints::{Location, Topic};
-use orin_cuda_core::memory::Kind;
 use orin_cuda_core::{Context, Failure, Result, driver};
 
 use crate::abi::{Address, Handle, In, Ordinal, Out};
@@ -46,7 +45,7 @@ fn check(location: Location) -> Result<Location> {
 fn check_range(context: &Context, address: Address, bytes: usize) -> Result<()> {
     let found = known(context, address)?;
     let fits = found.offset(address).checked_add(bytes as u64).is_some_and(|end| end <= found.bytes as u64);
-    if found.kind != Kind::Managed || bytes == 0 || !fits {
+    if !found.is_managed() || bytes == 0 || !fits {
         return Err(Failure::invalid(format!("{bytes} bytes at {address:#x} are no managed memory")));
     }
     Ok(())

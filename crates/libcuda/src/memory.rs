@@ -50,18 +50,24 @@ fn allocate_host(place: Out<*mut c_void>, bytes: usize, flags: u32) -> Result<()
     Ok(())
 }
 
-/// The GPUs that a pointer is looked for on: that of the thread's context; without one, all.
-fn asked() -> Result<&'static [Gpu]> {
-    match current() {
-        Ok(context) => Ok(core::slice::from_ref(context.gpu)),
-        Err(failure) if failure.code == Code::InvalidContext => Ok(&driver()?.gpus),
-        Err(failure) => Err(failure),
-    }
+/// The GPUs that a pointer is looked for on: that of the thread's context, if it has one, then all.
+fn asked() -> Result<impl Iterator<Item = &'static Gpu> + Clone> {
+    let first = match current() {
+        Ok(context) => Some(context.gpu),
+        Err(failure) if failure.code == Code::InvalidContext => None,
+        Err(failure) => return Err(failure),
+    };
+    Ok(first.into_iter().chain(&driver()?.gpus))
 }
 
 /// Writes a pointer attribute.
-fn write_attribute(gpus: &[Gpu], data: Out<u64>, attribute: u32, pointer: Address) -> Result<()> {
-    let found = gpus.iter().find_map(|gpu| Some((gpu, find_on(gpu, pointer)?)));
+fn write_attribute(
+    mut gpus: impl Iterator<Item = &'static Gpu>,
+    data: Out<u64>,
+    attribute: u32,
+    pointer: Address,
+) -> Result<()> {
+    let found = gpus.find_map(|gpu| Some((gpu, find_on(gpu, pointer)?)));
     let Some((gpu, found)) = found else {
         return Err(Failure::invalid(format!("{pointer:#x} is in no memory of this library")));
     };
@@ -261,7 +267,7 @@ api! {
         for (attribute, place) in attributes.zip(places) {
             let (attribute, place) = (attribute?, place?);
             // Of a pointer that is unknown, every attribute is 0.
-            if write_attribute(gpus, place, attribute, pointer).is_err() {
+            if write_attribute(gpus.clone(), place, attribute, pointer).is_err() {
                 match attribute {
                     // CU_DEVICE_INVALID
                     9 => place.cast::<c_int>().set(-2),

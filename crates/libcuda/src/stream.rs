@@ -6,7 +6,7 @@ use std::sync::Arc;
 use orin_cuda_core::context::current;
 use orin_cuda_core::{
     Code, Context, Event, Failure, Graph, HostCall, Mode, Node, Recording, Result, Stream, StreamKind, Work,
-    driver, memory, query_recorded, record,
+    driver, query_recorded, record,
 };
 
 use crate::abi::{Handle, In, Ordinal, Out};
@@ -284,7 +284,7 @@ api! {
         let _ = bytes;
         let (context, _) = stream_of(order, handle)?;
         let found = context.gpu.memory.find(address);
-        let known = found.is_some_and(|found| found.kind == memory::Kind::Managed);
+        let known = found.is_some_and(|found| found.is_managed());
         if known { Ok(()) } else { Err(Failure::invalid(format!("no managed memory at {address:#x}"))) }
     }
 

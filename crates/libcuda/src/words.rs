@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orin_cuda_core::context::current;
-use orin_cuda_core::{Code, Context, Failure, Result, WordStep, Words, Work, memory};
+use orin_cuda_core::{Code, Context, Failure, Result, WordStep, Words, Work};
 use tegra_hcq::{AcquireCondition, Payload};
 
 use crate::abi::{Address, Handle, In, Out};
@@ -40,7 +40,7 @@ pub struct WordsNode {
 
 /// The address on the GPU of a word of memory of this library.
 fn word(context: &Context, address: Address, value: Payload) -> Result<Address> {
-    let found = find(context, address).filter(|found| found.kind != memory::Kind::Managed);
+    let found = find(context, address).filter(|found| !found.is_managed());
     let at = found.map(|found| (found.offset(address), found));
     let fits = at.filter(|(offset, found)| offset + value.bytes() <= found.bytes as u64);
     match fits {

@@ -4,7 +4,8 @@
 //! - The GPU: [`Gpu`], [`Properties`], [`Version`], [`Release`], [`Listed`], [`CopyEngine`], [`CONTROL_NODE`].
 //! - Memory: [`Memory`], [`Place`], [`HostImport`]; of other GPUs: [`PeerMemory`], [`SharedMemory`], [`PeerLink`].
 //! - Channels: [`ChannelGroup`], [`Engine`], [`RING_ENTRIES`].
-//! - Addresses: [`VA_START`], [`VA_END`], [`SHARED_WINDOW`], [`LOCAL_WINDOW`], [`SMALL_PAGE`], [`LARGE_PAGE`].
+//! - Addresses: [`Reservation`], [`MappedPart`], [`VA_START`], [`VA_END`], [`SHARED_WINDOW`], [`LOCAL_WINDOW`],
+//!   [`SMALL_PAGE`], [`LARGE_PAGE`].
 //! - Failures: [`Error`], [`Result`], [`Status`]; of channels [`ChannelError`], [`MmuFault`], [`SmError`].
 //! - The driver's raw interface: [`abi`].
 
@@ -14,6 +15,7 @@ mod error;
 mod gpu;
 mod memory;
 mod release;
+mod reservation;
 mod rm;
 mod space;
 mod version;
@@ -23,6 +25,7 @@ pub use error::{Error, Result, Status};
 pub use gpu::{CopyEngine, Gpu, Listed, Properties};
 pub use memory::{HostImport, Memory, PeerMemory, Place, SharedMemory};
 pub use release::Release;
+pub use reservation::{MappedPart, Reservation};
 pub use rm::CONTROL_NODE;
 pub use space::{LARGE_PAGE, LOCAL_WINDOW, PeerLink, SHARED_WINDOW, SMALL_PAGE, VA_END, VA_START};
 pub use version::Version;

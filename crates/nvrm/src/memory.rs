@@ -66,7 +66,7 @@ const FORMAT_PITCH: u32 = 6;
 
 /// An RM memory object.
 #[derive(Debug)]
-struct RmMemory {
+pub(crate) struct RmMemory {
     gpu: Arc<Gpu>,
     object: Object,
     place: Place,
@@ -100,6 +100,14 @@ fn exported(gpu: &Gpu, object: Object) -> [u32; 4] {
 }
 
 impl RmMemory {
+    pub(crate) fn object(&self) -> Object {
+        self.object
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
     /// A file that stands for the memory in any process.
     fn export(&self) -> Result<OwnedFd> {
         let rm = self.gpu.rm();
@@ -114,7 +122,7 @@ impl RmMemory {
     }
 
     /// The memory that a file stands for.
-    fn import(gpu: &Arc<Gpu>, file: BorrowedFd<'_>) -> Result<Self> {
+    pub(crate) fn import(gpu: &Arc<Gpu>, file: BorrowedFd<'_>) -> Result<Self> {
         let rm = gpu.rm();
         let object = Object(FIRST_IMPORT + IMPORTS.fetch_add(1, Ordering::Relaxed) % (1 << 24));
         let mut import = control::ImportObject { fd: file.as_raw_fd(), object: exported(gpu, object) };
@@ -142,7 +150,7 @@ impl RmMemory {
 
 /// A mapping of a memory object in the process.
 #[derive(Debug)]
-struct CpuMapping {
+pub(crate) struct CpuMapping {
     gpu: Arc<Gpu>,
     object: Object,
     linear: u64,
@@ -151,7 +159,7 @@ struct CpuMapping {
 }
 
 impl CpuMapping {
-    fn new(memory: &RmMemory) -> Result<Self> {
+    pub(crate) fn new(memory: &RmMemory) -> Result<Self> {
         Self::new_in(memory, None)
     }
 
@@ -163,7 +171,7 @@ impl CpuMapping {
         Ok(Self { gpu, object: memory.object, linear, mapping: Some(mapping) })
     }
 
-    fn pointer(&self) -> NonNull<u8> {
+    pub(crate) fn pointer(&self) -> NonNull<u8> {
         // PANIC: the mapping exists until the drop.
         self.mapping.as_ref().expect("memory is mapped").pointer()
     }
@@ -253,7 +261,7 @@ impl GpuMapping {
 
     /// Maps `bytes` bytes of `object` at addresses that were reserved for it.
     fn at(gpu: &Arc<Gpu>, reserved: Reserved, object: Object, bytes: u64) -> Result<Self> {
-        match gpu.space().map(reserved.va(), bytes, gpu.rm(), object) {
+        match gpu.space().map(reserved.va(), bytes, gpu.rm(), (object, 0)) {
             Ok(()) => Ok(Self { gpu: Arc::clone(gpu), reserved: Some(reserved), bytes }),
             Err(error) => {
                 gpu.space().release(reserved);
@@ -427,7 +435,7 @@ impl PeerMemory {
     /// `NV_ERR_INVALID_DEVICE`.
     pub fn new(gpu: &Arc<Gpu>, shared: &SharedMemory) -> Result<Self> {
         let Mapped { mapping, memory } = &*shared.0;
-        gpu.space().map(mapping.va(), memory.bytes, memory.gpu.rm(), memory.object)?;
+        gpu.space().map(mapping.va(), memory.bytes, memory.gpu.rm(), (memory.object, 0))?;
         Ok(Self { gpu: Arc::clone(gpu), shared: shared.clone() })
     }
 

@@ -258,13 +258,15 @@ impl Space {
         ADDRESSES.lock().give_back(reserved);
     }
 
-    /// Maps all of a memory object of the client `rm`, which may be that of another GPU, at `base`.
-    pub(crate) fn map(&self, base: u64, bytes: u64, rm: &Rm, memory: Object) -> Result<()> {
+    /// Maps bytes of a memory object of the client `rm`, which may be that of another GPU, from an offset on, at
+    /// `base`.
+    pub(crate) fn map(&self, base: u64, bytes: u64, rm: &Rm, (memory, from): (Object, u64)) -> Result<()> {
         let mut range = uvm::CreateExternalRange { base, length: bytes, ..Default::default() };
         request(&self.file, "UVM_CREATE_EXTERNAL_RANGE", uvm::CREATE_EXTERNAL_RANGE, &mut range)?;
         let mut map: Box<uvm::MapExternalAllocation> = Box::default();
         map.base = base;
         map.length = bytes;
+        map.offset = from;
         map.per_gpu_attributes[0].gpu_uuid = self.uuid;
         map.per_gpu_attributes[0].gpu_mapping_type = uvm::MAPPING_READ_WRITE_ATOMIC;
         map.gpu_attributes_count = 1;

@@ -48,14 +48,20 @@ impl Head {
 /// reads them; nvJitLink would look for their definition elsewhere. `None` if there is none.
 pub(super) fn define_shared(text: &str) -> Option<String> {
     const WORD: &str = ".extern";
+    if !text.contains(WORD) {
+        return None;
+    }
     let (mut rest, mut own) = (text, None::<String>);
+    let has_length = |statement: &str| {
+        let length = statement.rsplit_once('[').map_or("", |(_, tail)| tail.trim_start());
+        length.starts_with(|c: char| c.is_ascii_digit())
+    };
     while let Some(word) = next_word(&mut rest) {
+        if word != WORD {
+            continue;
+        }
         let statement = rest.split(';').next().unwrap_or_default();
-        let has_length = |statement: &str| {
-            let length = statement.rsplit_once('[').map_or("", |(_, tail)| tail.trim_start());
-            length.starts_with(|c: char| c.is_ascii_digit())
-        };
-        if word == WORD && next_word(&mut &*statement) == Some(".shared") && has_length(statement) {
+        if next_word(&mut &*statement) == Some(".shared") && has_length(statement) {
             let end = text.len() - rest.len();
             let blank = " ".repeat(WORD.len());
             own.get_or_insert_with(|| text.to_owned()).replace_range(end - WORD.len()..end, &blank);

@@ -216,11 +216,13 @@ fn graphs_are_launched_many_times() {
     own[1] = at(&mut four);
     ok(call("cuGraphExecKernelNodeSetParams", [executable, nodes[4], at(&mut parameters(&mut own))]));
     assert_eq!(launch(2), [197.0; 256]);
+    ok(call("cuGraphExecUpdate_v2", [executable, graph, at(&mut [0_u64; 3])]));
+    assert_eq!(launch(2), [209.0; 256], "the first node is still disabled");
     ok(call("cuGraphExecDestroy", [executable]));
     let uploaded = make("cuGraphInstantiateWithFlags", [graph, 0]);
     ok(call("cuGraphUpload", [uploaded, 0]));
     ok(call("cuGraphLaunch", [uploaded, 0]));
-    assert_eq!(download::<f32>(x, 256), [204.0; 256]);
+    assert_eq!(download::<f32>(x, 256), [216.0; 256]);
     ok(call("cuGraphExecDestroy", [uploaded]));
 }
 

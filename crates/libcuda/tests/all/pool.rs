@@ -70,7 +70,7 @@ fn pools_are_of_devices_the_host_or_managed() {
     let homes = [
         (1, 1, 0, false, 2, 0),
         (1, 2, 0, true, 1, 0),
-        (1, 3, 1, true, 1, 0),
+        (1, 3, 0, true, 1, 0),
         (2, 0, 0, true, 2, 1),
         (2, 1, 0, true, 2, 1),
     ];
@@ -113,6 +113,7 @@ fn pools_are_of_devices_the_host_or_managed() {
     for (kind, location) in [(1, 0), (1, 4), (2, 4), (0, 1), (3, 1)] {
         gives(call("cuMemGetMemPool", [place(&mut 0_u64), place(&mut { location }), kind]), 1);
     }
+    gives(call("cuMemGetMemPool", [place(&mut 0_u64), place(&mut { 3_u64 | 5000 << 32 }), 1]), 1);
     gives(call("cuMemSetMemPool", [place(&mut { 2_u64 }), 2, pool(1, 2, 0)]), 1);
     gives(call("cuDeviceSetMemPool", [0, pool(1, 2, 0)]), 1);
     for (kind, code) in [(1_u64, 801), (2, 1)] {

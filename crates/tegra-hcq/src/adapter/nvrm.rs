@@ -10,12 +10,14 @@ use std::time::{Duration, SystemTime};
 
 use gpu_hal::chip::PeerCopies;
 use gpu_hal::{
-    ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, FileAccess, MemoryInfo,
-    MemoryUse, Owner, PeerLink, Properties, Refusal, Result, SmLayout, SmRecord, SubmitPointers, SubmitRing,
-    Token,
+    AddressRange, ChannelGroup, Channels, CopyChannel, DeviceMemory, Driver, ErrorCode, Evidence, FileAccess,
+    MemoryInfo, MemoryUse, Owner, PeerLink, Properties, Refusal, Result, SmLayout, SmRecord, SubmitPointers,
+    SubmitRing, Token,
 };
 use kernel_door::{Door, KernelLog};
-use nvrm::{ChannelGroup as Group, Engine, Gpu, HostImport, Memory, PeerMemory, Place, SharedMemory};
+use nvrm::{
+    ChannelGroup as Group, Engine, Gpu, HostImport, Memory, PeerMemory, Place, Reservation, SharedMemory,
+};
 use parking_lot::Mutex;
 
 use crate::kind::Which;
@@ -231,6 +233,13 @@ unsafe impl Driver for Nvrm {
             return Err(gpu_hal::Error::Unsupported("imports for reading only"));
         }
         Ok(Box::new(Memory::import(&self.gpu, file)?))
+    }
+
+    fn reserve(&self, bytes: u64, at: Option<u64>) -> Result<Box<dyn AddressRange>> {
+        if at.is_some() {
+            return Err(gpu_hal::Error::Unsupported("reserving given addresses"));
+        }
+        Ok(Box::new(Reservation::new(&self.gpu, bytes)?))
     }
 
     fn memory_info(&self) -> Option<MemoryInfo> {

@@ -298,7 +298,8 @@ impl GraphBuilder {
     ///
     /// # Errors
     ///
-    /// As [`Queue::launch_raw`](crate::Queue::launch_raw).
+    /// As [`Queue::launch_raw`](crate::Queue::launch_raw); for a kernel with a barrier of the grid
+    /// ([`LaunchError::GridBarrierInGraph`]).
     ///
     /// # Safety
     ///

@@ -207,6 +207,8 @@ impl Queue {
             && self.schedule.last_engine == Engine::Compute
             && self.has_local(local_bytes)
             && !self.lacks_textures()
+            // A wait for idle, with which the graph would begin, also stops the other queues of the group.
+            && !(self.overlap && self.is_trailing())
             && !stale
         {
             return Ok(());

@@ -206,6 +206,11 @@ impl Kernel {
         &self.code().name
     }
 
+    /// Whether it has a barrier of all blocks (a cooperative launch). Graphs refuse such kernels.
+    pub fn has_grid_barrier(&self) -> bool {
+        self.code().needs.grid_barrier.is_some()
+    }
+
     /// Sizes of the parameters in bytes, in order.
     pub fn parameter_sizes(&self) -> impl Iterator<Item = usize> {
         self.code().params.iter().map(|param| param.size)
