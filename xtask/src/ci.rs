@@ -74,6 +74,8 @@ const NEWEST_KERNEL: &[&str] = &[
     "--skip=models",
     "--skip=soak",
     "--skip=stress",
+    "--skip=hot_path::",
+    "--skip=futures::",
 ];
 
 /// In order of cost: cheap checks fail first. The tests are those of the README's command, with the default features.
