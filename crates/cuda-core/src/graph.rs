@@ -641,8 +641,7 @@ impl Executable {
                 queue.wait_fence(fence)?;
             }
             let works = works(&entries, &self.order);
-            let gpu = core::ptr::from_ref(context.gpu).addr();
-            self.recording.lock().encode((gpu, &context.device), works, queue)?;
+            self.recording.lock().encode((context.gpu.ordinal, &context.device), works, queue)?;
             // The objects live until the work has ended.
             if users.is_empty() { Ok(()) } else { Ok(queue.host_function(move || drop(users))?) }
         })?;

@@ -31,7 +31,7 @@ struct Piece {
 /// The recorded form of steps. It is made for the second launch, as many graphs are launched once.
 #[derive(Debug, Default)]
 pub(crate) struct Recording {
-    /// Address of the GPU that it is for.
+    /// Ordinal of the GPU that it is for.
     gpu: usize,
     was_launched: bool,
     pieces: Option<Vec<Piece>>,

@@ -150,7 +150,7 @@ impl RmMemory {
 
 /// A mapping of a memory object in the process.
 #[derive(Debug)]
-pub(crate) struct CpuMapping {
+struct CpuMapping {
     gpu: Arc<Gpu>,
     object: Object,
     linear: u64,
@@ -159,7 +159,7 @@ pub(crate) struct CpuMapping {
 }
 
 impl CpuMapping {
-    pub(crate) fn new(memory: &RmMemory) -> Result<Self> {
+    fn new(memory: &RmMemory) -> Result<Self> {
         Self::new_in(memory, None)
     }
 
@@ -174,6 +174,29 @@ impl CpuMapping {
     pub(crate) fn pointer(&self) -> NonNull<u8> {
         // PANIC: the mapping exists until the drop.
         self.mapping.as_ref().expect("memory is mapped").pointer()
+    }
+}
+
+/// A mapping of memory in the process that is made when it is first needed.
+#[derive(Debug, Default)]
+pub(crate) struct LateMapping {
+    mapping: OnceLock<CpuMapping>,
+    /// Held while the mapping is made.
+    alone: Mutex<()>,
+}
+
+impl LateMapping {
+    /// Pointer to the first byte of the memory, always the same memory.
+    pub(crate) fn pointer(&self, memory: &RmMemory) -> Result<NonNull<u8>> {
+        if let Some(mapping) = self.mapping.get() {
+            return Ok(mapping.pointer());
+        }
+        let _alone = self.alone.lock();
+        if let Some(mapping) = self.mapping.get() {
+            return Ok(mapping.pointer());
+        }
+        let mapping = CpuMapping::new(memory)?;
+        Ok(self.mapping.get_or_init(|| mapping).pointer())
     }
 }
 
@@ -299,9 +322,7 @@ impl Drop for GpuMapping {
 #[derive(Debug)]
 pub struct Memory {
     // Both mappings before `memory`: RM does not free a mapped object.
-    cpu: OnceLock<CpuMapping>,
-    /// Held while the memory is mapped for the CPU.
-    mapping_for_cpu: Mutex<()>,
+    cpu: LateMapping,
     mapped: Arc<Mapped>,
 }
 
@@ -327,7 +348,7 @@ impl Memory {
         let memory = RmMemory::new(gpu, place, bytes)?;
         let mapping = GpuMapping::new(gpu, memory.object, memory.bytes)?;
         let mapped = Arc::new(Mapped { mapping, memory });
-        Ok(Self { cpu: OnceLock::new(), mapping_for_cpu: Mutex::default(), mapped })
+        Ok(Self { cpu: LateMapping::default(), mapped })
     }
 
     /// Maps the memory that a file of [`Memory::export`] stands for, of this or another process. The file may be closed
@@ -341,7 +362,7 @@ impl Memory {
         let memory = RmMemory::import(gpu, file)?;
         let mapping = GpuMapping::new(gpu, memory.object, memory.bytes)?;
         let mapped = Arc::new(Mapped { mapping, memory });
-        Ok(Self { cpu: OnceLock::new(), mapping_for_cpu: Mutex::default(), mapped })
+        Ok(Self { cpu: LateMapping::default(), mapped })
     }
 
     /// A file that stands for the memory, for [`Memory::import`] in any process that opens the same GPU. The memory
@@ -366,7 +387,7 @@ impl Memory {
         let mapping = GpuMapping::at(gpu, reserved, memory.object, memory.bytes)?;
         let cpu = CpuMapping::new_in(&memory, Some(&mut range))?;
         let mapped = Arc::new(Mapped { mapping, memory });
-        Ok(Self { cpu: OnceLock::from(cpu), mapping_for_cpu: Mutex::default(), mapped })
+        Ok(Self { cpu: LateMapping { mapping: cpu.into(), alone: Mutex::default() }, mapped })
     }
 
     /// The memory, for a mapping on another GPU.
@@ -386,15 +407,7 @@ impl Memory {
     ///
     /// If BAR1 is exhausted ([`Error::is_out_of_memory`]), or if the driver or the kernel rejects the mapping.
     pub fn cpu(&self) -> Result<NonNull<u8>> {
-        if let Some(mapping) = self.cpu.get() {
-            return Ok(mapping.pointer());
-        }
-        let _alone = self.mapping_for_cpu.lock();
-        if let Some(mapping) = self.cpu.get() {
-            return Ok(mapping.pointer());
-        }
-        let mapping = CpuMapping::new(&self.mapped.memory)?;
-        Ok(self.cpu.get_or_init(|| mapping).pointer())
+        self.cpu.pointer(&self.mapped.memory)
     }
 
     /// Length in bytes.

@@ -2,13 +2,11 @@
 
 use core::ptr::NonNull;
 use std::os::fd::BorrowedFd;
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::gpu::Gpu;
-use crate::memory::{CpuMapping, RmMemory};
+use crate::memory::{LateMapping, RmMemory};
 use crate::space::{LARGE_PAGE, Reserved};
 
 /// Reserved addresses of the GPU, in which parts of memory are mapped: see [`Reservation::map`]. They are free again
@@ -103,8 +101,7 @@ impl Reservation {
         }
         let va = self.gpu_va() + offset;
         gpu.space().map(va, bytes, gpu.rm(), (memory.object(), from))?;
-        let (cpu, mapping_for_cpu) = (OnceLock::new(), Mutex::default());
-        Ok(MappedPart { cpu, mapping_for_cpu, memory, range: Arc::clone(&self.0), va, from, bytes })
+        Ok(MappedPart { cpu: LateMapping::default(), memory, range: Arc::clone(&self.0), va, from, bytes })
     }
 }
 
@@ -112,32 +109,12 @@ impl Reservation {
 #[derive(Debug)]
 pub struct MappedPart {
     // Before the memory: RM does not free a mapped object.
-    cpu: OnceLock<CpuMapping>,
-    /// Held while the memory is mapped for the CPU.
-    mapping_for_cpu: Mutex<()>,
+    cpu: LateMapping,
     memory: RmMemory,
     range: Arc<Range>,
     va: u64,
     from: u64,
     bytes: u64,
-}
-
-impl MappedPart {
-    /// Pointer to the first byte, valid for [`gpu_hal::DeviceMemory::bytes`] bytes while `self` is alive. Maps the
-    /// memory at the first call.
-    fn pointer(&self) -> Result<NonNull<u8>> {
-        // CAST: inside of the memory, which the process maps.
-        let at = |mapping: &CpuMapping| unsafe {
-            // SAFETY: `map` has checked that the part is inside of the memory, all of which is mapped.
-            mapping.pointer().add(self.from as usize)
-        };
-        let _alone = self.mapping_for_cpu.lock();
-        if let Some(mapping) = self.cpu.get() {
-            return Ok(at(mapping));
-        }
-        let mapping = CpuMapping::new(&self.memory)?;
-        Ok(at(self.cpu.get_or_init(|| mapping)))
-    }
 }
 
 impl Drop for MappedPart {
@@ -153,7 +130,10 @@ unsafe impl gpu_hal::DeviceMemory for MappedPart {
     }
 
     fn cpu(&self) -> gpu_hal::Result<NonNull<u8>> {
-        Ok(self.pointer()?)
+        let first = self.cpu.pointer(&self.memory)?;
+        // SAFETY: `map` has checked that the part is inside of the memory, all of which is mapped.
+        // CAST: so the process can address it.
+        Ok(unsafe { first.add(self.from as usize) })
     }
 
     fn bytes(&self) -> u64 {

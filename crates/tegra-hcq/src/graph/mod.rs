@@ -331,6 +331,12 @@ impl GraphBuilder {
         Ok(NodeId { graph: self.number, index: self.nodes.len() - 1 })
     }
 
+    /// Adds the kernel of a copy or fill.
+    fn add_transfer(&mut self, step: &transfer::Step<'_>) -> Result<NodeId> {
+        let (grid, parameters) = (step.grid.into(), Parameters::List(&step.arguments));
+        self.add(&step.kernel, grid, transfer::BLOCK.into(), 0, parameters, false)
+    }
+
     /// Adds a copy of all of `source` to `target`.
     ///
     /// # Errors
@@ -344,14 +350,7 @@ impl GraphBuilder {
     ) -> Result<NodeId> {
         let (source, target) = (source.into(), target.into());
         let step = transfer::copy(&self.device, &source, &target)?;
-        self.add(
-            &step.kernel,
-            step.grid.into(),
-            transfer::BLOCK.into(),
-            0,
-            Parameters::List(&step.arguments),
-            false,
-        )
+        self.add_transfer(&step)
     }
 
     /// Adds a fill of all of `target` with a value.
@@ -363,14 +362,7 @@ impl GraphBuilder {
     pub fn fill<'t, T: FillValue>(&mut self, target: impl Into<SliceMut<'t, T>>, value: T) -> Result<NodeId> {
         let target = target.into();
         let step = transfer::fill(&self.device, &target, value)?;
-        self.add(
-            &step.kernel,
-            step.grid.into(),
-            transfer::BLOCK.into(),
-            0,
-            Parameters::List(&step.arguments),
-            false,
-        )
+        self.add_transfer(&step)
     }
 
     /// Writes the graph to memory, ready for replays.
