@@ -129,6 +129,8 @@ impl Gpu {
             }
             // COOPERATIVE_LAUNCH.
             95 => 1,
+            // CLUSTER_LAUNCH.
+            120 => yes_if(chip.bank0.value.cluster.is_some()),
             97 => most_shared,
             106 => sm.blocks,
             111 => shared.reserved,

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tegra_hcq::Fence;
 
+use crate::cluster::Cluster;
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::driver;
@@ -16,7 +17,7 @@ use crate::objects::Kind;
 use crate::recording::Recording;
 use crate::stream::Stream;
 use crate::user_object::Users;
-use crate::work::Work;
+use crate::work::{Launch, LaunchSize, Work};
 
 /// Which calls of other threads a capture forbids (`CUstreamCaptureMode`). No call of this library is unsafe during a
 /// capture, so the mode is only kept.
@@ -109,9 +110,12 @@ struct Entry {
     after: Vec<usize>,
     /// Whether an executable graph does the work.
     enabled: bool,
-    /// Attributes of a kernel's node that the program has set (`CUkernelNodeAttrID`).
+    /// Attributes of a kernel's node that the program has set (`CUkernelNodeAttrID`), except [`CLUSTER`].
     attributes: BTreeMap<u32, Attribute>,
 }
+
+/// The attribute about clusters (`CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`), which a launch contains.
+const CLUSTER: u32 = 4;
 
 /// Value of an attribute (`CUkernelNodeAttrValue`).
 pub type Attribute = [u64; 8];
@@ -341,16 +345,27 @@ impl Graph {
     /// [`Code::InvalidValue`] if the node is of another type or was removed.
     pub fn attribute(&self, index: usize, attribute: u32) -> Result<Attribute> {
         let mut entries = self.entries.lock();
-        Ok(kernel(&mut entries, index)?.attributes.get(&attribute).copied().unwrap_or_default())
+        let (launch, attributes) = kernel(&mut entries, index)?;
+        if attribute == CLUSTER {
+            let [x, y, z] = launch.function.clusters.of_launch(launch.size.cluster).unwrap_or([1; 3]);
+            return Ok([u64::from(x) | u64::from(y) << 32, u64::from(z), 0, 0, 0, 0, 0, 0]);
+        }
+        Ok(attributes.get(&attribute).copied().unwrap_or_default())
     }
 
     /// Sets an attribute of a kernel's node.
     ///
     /// # Errors
     ///
-    /// As [`Graph::attribute`].
+    /// As [`Graph::attribute`]; [`Code::InvalidClusterSize`].
     pub fn set_attribute(&self, index: usize, attribute: u32, value: Attribute) -> Result<()> {
-        kernel(&mut self.entries.lock(), index)?.attributes.insert(attribute, value);
+        let mut entries = self.entries.lock();
+        let (launch, attributes) = kernel(&mut entries, index)?;
+        if attribute == CLUSTER {
+            // CAST: the halves of words.
+            return set_cluster(launch, [value[0] as u32, (value[0] >> 32) as u32, value[1] as u32]);
+        }
+        attributes.insert(attribute, value);
         Ok(())
     }
 
@@ -358,10 +373,17 @@ impl Graph {
     ///
     /// # Errors
     ///
-    /// As [`Graph::attribute`].
+    /// As [`Graph::set_attribute`].
     pub fn copy_attributes(&self, index: usize, from: &Self, from_index: usize) -> Result<()> {
-        let attributes = kernel(&mut from.entries.lock(), from_index)?.attributes.clone();
-        kernel(&mut self.entries.lock(), index)?.attributes = attributes;
+        let (cluster, copied) = {
+            let mut entries = from.entries.lock();
+            let (launch, attributes) = kernel(&mut entries, from_index)?;
+            (launch.size.cluster, attributes.clone())
+        };
+        let mut entries = self.entries.lock();
+        let (launch, attributes) = kernel(&mut entries, index)?;
+        set_cluster(launch, cluster)?;
+        *attributes = copied;
         Ok(())
     }
 
@@ -404,11 +426,23 @@ fn end(work: Work) {
     }
 }
 
-/// The entry of a kernel's node.
-fn kernel(entries: &mut [Option<Entry>], index: usize) -> Result<&mut Entry> {
-    let entry = entries.get_mut(index).and_then(Option::as_mut);
-    let entry = entry.filter(|entry| matches!(entry.work, Work::Launch(_)));
-    entry.ok_or_else(|| Failure::invalid("no such node of a kernel"))
+/// The launch and the attributes of a kernel's node.
+fn kernel(
+    entries: &mut [Option<Entry>],
+    index: usize,
+) -> Result<(&mut Launch, &mut BTreeMap<u32, Attribute>)> {
+    match entries.get_mut(index) {
+        Some(Some(Entry { work: Work::Launch(launch), attributes, .. })) => Ok((launch, attributes)),
+        _ => Err(Failure::invalid("no such node of a kernel")),
+    }
+}
+
+/// Sets the clusters of a launch.
+fn set_cluster(launch: &mut Launch, cluster: Cluster) -> Result<()> {
+    let size = LaunchSize { cluster, ..launch.size };
+    size.check(&launch.function)?;
+    launch.size = size;
+    Ok(())
 }
 
 /// Replaces the work of an entry; returns the old one, which ends without a lock.
@@ -418,7 +452,12 @@ fn replace(entries: &mut [Option<Entry>], index: usize, work: Work) -> Result<Wo
     if !entry.work.is_like(&work) {
         return Err(Failure::invalid("the node is of another type"));
     }
-    Ok(core::mem::replace(&mut entry.work, work))
+    let old = core::mem::replace(&mut entry.work, work);
+    // The clusters are an attribute of the node.
+    if let (Work::Launch(old), Work::Launch(new)) = (&old, &mut entry.work) {
+        new.size.cluster = old.size.cluster;
+    }
+    Ok(old)
 }
 
 /// The places of the entries, each after those that it depends on.

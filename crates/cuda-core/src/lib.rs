@@ -15,11 +15,12 @@
 //!   [`hints`].
 //! - Checks: `findings`, with the feature `sim`.
 //! - Code: [`image`], [`Link`], [`Module`], [`Library`], [`Function`], [`LibraryKernel`], [`function`],
-//!   [`OldLaunch`].
+//!   [`OldLaunch`], [`cluster`].
 
 pub mod array;
 #[cfg(feature = "sim")]
 mod check;
+pub mod cluster;
 mod code;
 pub mod context;
 mod device;

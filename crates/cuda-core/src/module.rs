@@ -10,6 +10,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tegra_hcq::{Attributes, Kernel, Program};
 
+use crate::cluster::Clusters;
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::driver::driver;
@@ -60,6 +61,8 @@ pub struct Function {
     pub parameter_bytes: usize,
     max_dynamic_shared: AtomicU32,
     carveout: AtomicU32,
+    /// Its clusters.
+    pub clusters: Clusters,
     /// Offsets of its texture and surface references in the parameter block.
     pub(crate) references: Vec<(usize, Arc<Reference>)>,
     /// For launches as before CUDA 4.
@@ -189,9 +192,10 @@ impl Function {
             attributes,
             parameter_bytes: kernel.parameter_bytes(),
             parameters,
-            kernel,
             max_dynamic_shared: AtomicU32::new(USUAL_SHARED.saturating_sub(attributes.static_shared_bytes)),
             carveout: AtomicU32::new(u32::MAX),
+            clusters: Clusters::of(&kernel),
+            kernel,
             references,
             old_launch: Mutex::default(),
             c_name,

@@ -16,7 +16,7 @@ pub(crate) trait Step {
     fn is_recordable(&self) -> bool;
 
     /// Adds it to a recorded graph.
-    fn record(&self, builder: &mut GraphBuilder) -> tegra_hcq::Result<()>;
+    fn record(&self, builder: &mut GraphBuilder) -> Result<()>;
 }
 
 /// Some of the work, in order.
@@ -85,7 +85,7 @@ fn record<S: Step>(device: &Device, steps: &[&S]) -> Vec<Piece> {
         let graph = is_recorded.then(|| {
             let mut builder = device.graph();
             piece.iter().try_for_each(|step| step.record(&mut builder))?;
-            builder.build()
+            Ok::<_, crate::code::Failure>(builder.build()?)
         });
         let graph = graph.and_then(|graph| {
             graph

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use tegra_hcq::{DEFAULT_TIMEOUT, Dim3, GraphBuilder, Queue, RawPlane, RawSide};
 
 use crate::array::Rectangle;
+use crate::cluster::Cluster;
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
 use crate::event::Event;
@@ -94,9 +95,8 @@ impl Parameters {
     }
 }
 
-/// Grid, block and dynamic shared memory of a launch, laid out as `CUlaunchConfig` begins.
+/// Grid, block, dynamic shared memory and clusters of a launch.
 #[derive(Clone, Copy, Debug)]
-#[repr(C)]
 pub struct LaunchSize {
     /// Blocks.
     pub grid: [u32; 3],
@@ -104,6 +104,8 @@ pub struct LaunchSize {
     pub block: [u32; 3],
     /// Dynamic shared memory of a block in bytes.
     pub shared_bytes: u32,
+    /// Clusters that the launch asks for.
+    pub cluster: Cluster,
 }
 
 /// A piece of memory in a copy: planes of rows.
@@ -387,7 +389,8 @@ impl LaunchSize {
     /// # Errors
     ///
     /// [`Code::InvalidValue`] if grid, block or shared memory are too large or zero, or the block larger than the
-    /// source of the kernel permits; [`Code::LaunchOutOfResources`] if the kernel's registers do not permit the block.
+    /// source of the kernel permits; [`Code::LaunchOutOfResources`] if the kernel's registers do not permit the block;
+    /// [`Code::InvalidClusterSize`].
     pub fn check(&self, function: &Function) -> Result<()> {
         use gpu_hal::chip::{MAX_BLOCK, MAX_BLOCK_THREADS, MAX_GRID};
         let fits = |size: [u32; 3], most: [u32; 3]| (0..3).all(|axis| (1..=most[axis]).contains(&size[axis]));
@@ -419,12 +422,13 @@ impl LaunchSize {
                 "{bytes} bytes of dynamic shared memory; up to {most} are set"
             )));
         }
-        Ok(())
+        function.clusters.check(&function.kernel, self.cluster, self.grid)
     }
 
     /// Adds the launch to a queue. Whoever calls it promises that the kernel may run with these parameters.
     pub(crate) fn encode(self, function: &Function, parameters: &[u8], queue: &mut Queue) -> Result<()> {
-        let Self { grid, block, shared_bytes } = self;
+        let Self { grid, block, shared_bytes, cluster } = self;
+        let kernel = function.clusters.kernel(&function.kernel, cluster)?;
         if !function.references.is_empty() {
             let mut whole = parameters.to_vec();
             whole.resize(function.kernel.block_bytes(), 0);
@@ -434,11 +438,11 @@ impl LaunchSize {
                 whole[*offset..offset + 4].copy_from_slice(&number.to_le_bytes());
             }
             // SAFETY: the caller's promise.
-            unsafe { queue.launch_raw(&function.kernel, grid, block, shared_bytes, &whole)? };
+            unsafe { queue.launch_raw(&kernel, grid, block, shared_bytes, &whole)? };
             return Ok(());
         }
         // SAFETY: the caller's promise.
-        unsafe { queue.launch_raw(&function.kernel, grid, block, shared_bytes, parameters)? };
+        unsafe { queue.launch_raw(&kernel, grid, block, shared_bytes, parameters)? };
         Ok(())
     }
 }
@@ -513,11 +517,12 @@ impl Step for Work {
             if function.references.is_empty() && !function.kernel.has_grid_barrier())
     }
 
-    fn record(&self, builder: &mut GraphBuilder) -> tegra_hcq::Result<()> {
+    fn record(&self, builder: &mut GraphBuilder) -> Result<()> {
         if let Self::Launch(Launch { function, size, parameters }) = self {
-            let LaunchSize { grid, block, shared_bytes } = *size;
+            let LaunchSize { grid, block, shared_bytes, cluster } = *size;
+            let kernel = function.clusters.kernel(&function.kernel, cluster)?;
             // SAFETY: whoever made the launch promised that the kernel may run with these parameters.
-            unsafe { builder.launch_raw(&function.kernel, grid, block, shared_bytes, &parameters.bytes)? };
+            unsafe { builder.launch_raw(&kernel, grid, block, shared_bytes, &parameters.bytes)? };
         }
         Ok(())
     }

@@ -20,6 +20,8 @@ pub struct Properties {
     pub sm_version: (u32, u32),
     /// Number of graphics processing clusters in use.
     pub gpc_count: u32,
+    /// Number of SMs of each GPC, which limits the clusters of blocks; empty if the driver does not report them.
+    pub gpc_sms: Vec<u32>,
     /// Number of texture processing clusters in use, over all GPCs.
     pub tpc_count: u32,
     /// Number of streaming multiprocessors in use.
@@ -112,6 +114,7 @@ mod tests {
             gpfifo_class: 0xc56f,
             sm_version,
             gpc_count: 11,
+            gpc_sms: Vec::new(),
             tpc_count: 64,
             sm_count: 128,
             warps_per_sm: 48,

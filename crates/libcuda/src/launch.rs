@@ -3,6 +3,7 @@
 use core::ffi::c_int;
 use std::sync::Arc;
 
+use orin_cuda_core::cluster::{Cluster, active};
 use orin_cuda_core::{
     Code, Context, Event, Failure, Function, Launch, LaunchSize, Result, Target, driver, function,
     with_target,
@@ -103,8 +104,12 @@ pub(crate) fn start(
 fn check_cooperative(context: &Context, function: &Function, size: LaunchSize) -> Result<()> {
     let blocks: u64 = size.grid.iter().map(|&blocks| u64::from(blocks)).product();
     let per_sm = function.kernel.occupancy(size.block, size.shared_bytes)?.blocks_per_sm;
-    let most = u64::from(per_sm) * u64::from(context.device.info().sm_count);
-    if blocks > most {
+    let info = context.device.info();
+    let most = match function.clusters.of_launch(size.cluster).map(|cluster| cluster.iter().product()) {
+        Some(cluster) if cluster > 1 => active(info, cluster, per_sm)? * cluster,
+        _ => per_sm * info.sm_count,
+    };
+    if blocks > u64::from(most) {
         return Err(Failure::new(
             Code::CooperativeLaunchTooLarge,
             format!("{blocks} blocks; the GPU holds {most} of {} at a time", function.kernel.name()),
@@ -113,11 +118,27 @@ fn check_cooperative(context: &Context, function: &Function, size: LaunchSize) -
     Ok(())
 }
 
+/// The size of a launch, as `CUlaunchConfig` and the parameters of nodes contain it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct Size {
+    pub(crate) grid: [u32; 3],
+    pub(crate) block: [u32; 3],
+    pub(crate) shared_bytes: u32,
+}
+
+impl Size {
+    pub(crate) fn with(self, cluster: Cluster) -> LaunchSize {
+        let Self { grid, block, shared_bytes } = self;
+        LaunchSize { grid, block, shared_bytes, cluster }
+    }
+}
+
 /// `CUlaunchConfig`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Config {
-    size: LaunchSize,
+    size: Size,
     stream: Handle,
     attributes: In<Attribute>,
     count: u32,
@@ -136,6 +157,7 @@ pub struct Attribute {
 #[derive(Debug, Default)]
 struct Asked {
     cooperative: bool,
+    cluster: Cluster,
     /// Events that are recorded with it.
     events: SmallVec<[Handle; 1]>,
 }
@@ -159,16 +181,10 @@ fn asked(attributes: In<Attribute>, count: u32) -> Result<Asked> {
         let attribute = attribute?;
         match (attribute.id, attribute.value) {
             (2, [flag, ..]) => asked.cooperative = flag != 0,
-            (4 | 11, [1, 1, 1, ..]) => {}
-            (4 | 11, [x, y, z, ..]) => {
-                return Err(Failure::new(
-                    Code::InvalidClusterSize,
-                    format!("clusters of {x} x {y} x {z} blocks"),
-                ));
-            }
+            (4, [x, y, z, ..]) => asked.cluster = [x, y, z],
             // CU_LAUNCH_ATTRIBUTE_IGNORE, and hints: access policy, synchronisation, scheduling, early start of the
-            // next launch, priority, memory domains, shared memory.
-            (0 | 1 | 3 | 5 | 6 | 8 | 9 | 10 | 14 | 15, _) => {}
+            // next launch, priority, memory domains, preferred clusters, shared memory.
+            (0 | 1 | 3 | 5 | 6 | 8 | 9 | 10 | 11 | 14 | 15, _) => {}
             // Events that the kernel's blocks trigger, or its last block when it begins. They are recorded behind the
             // kernel, which is late enough.
             (7 | 12, value) => asked.events.push(event_of(value)?),
@@ -205,7 +221,7 @@ fn potential(
     Ok(())
 }
 
-fn active(count: Out<c_int>, handle: Handle, block: c_int, bytes: usize) -> Result<()> {
+fn active_of_sm(count: Out<c_int>, handle: Handle, block: c_int, bytes: usize) -> Result<()> {
     let count = count.need("the place for the count")?;
     let function = function_of(handle)?;
     let block = u32::try_from(block).ok().filter(|block| *block > 0);
@@ -227,7 +243,8 @@ api! {
         pointers: In<In<u8>>,
         extra: In<usize>,
     ) [cuLaunchKernel Legacy] [cuLaunchKernel_ptsz PerThread] {
-        let size = LaunchSize { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let size = LaunchSize { grid, block, shared_bytes, cluster: [0; 3] };
         start(order, handle, size, stream, Parameters { pointers, extra }, false)
     }
 
@@ -239,21 +256,22 @@ api! {
         stream: Handle,
         pointers: In<In<u8>>,
     ) [cuLaunchCooperativeKernel Legacy] [cuLaunchCooperativeKernel_ptsz PerThread] {
-        let size = LaunchSize { grid: [grid_x, grid_y, grid_z], block: [block_x, block_y, block_z], shared_bytes };
+        let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
+        let size = LaunchSize { grid, block, shared_bytes, cluster: [0; 3] };
         start(order, handle, size, stream, Parameters { pointers, extra: In::none() }, true)
     }
 
     kernel_ex(order @ config: In<Config>, handle: Handle, pointers: In<In<u8>>, extra: In<usize>)
     [cuLaunchKernelEx Legacy] [cuLaunchKernelEx_ptsz PerThread] {
         let Config { size, stream, attributes, count } = config.read("the configuration")?;
-        let Asked { cooperative, events } = asked(attributes, count)?;
-        start(order, handle, size, stream, Parameters { pointers, extra }, cooperative)?;
+        let Asked { cooperative, cluster, events } = asked(attributes, count)?;
+        start(order, handle, size.with(cluster), stream, Parameters { pointers, extra }, cooperative)?;
         events.into_iter().try_for_each(|event| record_event(order, event, stream))
     }
 
     active_blocks(count: Out<c_int>, handle: Handle, block: c_int, bytes: usize)
     [cuOccupancyMaxActiveBlocksPerMultiprocessor Legacy] {
-        active(count, handle, block, bytes)
+        active_of_sm(count, handle, block, bytes)
     }
 
     active_blocks_with_flags(count: Out<c_int>, handle: Handle, block: c_int, bytes: usize, flags: u32)
@@ -261,7 +279,7 @@ api! {
         if flags > 1 {
             return Err(Failure::invalid(format!("flags {flags}")));
         }
-        active(count, handle, block, bytes)
+        active_of_sm(count, handle, block, bytes)
     }
 
     potential_block(
@@ -314,23 +332,37 @@ api! {
     potential_clusters(size: Out<c_int>, handle: Handle, config: In<Config>)
     [cuOccupancyMaxPotentialClusterSize Legacy] {
         let size = size.need("the place for the size")?;
-        let Config { attributes, count, .. } = config.read("the configuration")?;
-        asked(attributes, count)?;
-        function_of(handle)?;
-        // A cluster is one block.
-        size.set(1);
+        let config = config.read("the configuration")?;
+        let most = function_of(handle)?.clusters.largest();
+        let mut largest = 1;
+        for blocks in 2..=most {
+            if clusters(handle, config, Some([blocks, 1, 1]))? > 0 {
+                largest = blocks;
+            }
+        }
+        // CAST: at most 16.
+        size.set(largest as c_int);
         Ok(())
     }
 
     active_clusters(count: Out<c_int>, handle: Handle, config: In<Config>) [cuOccupancyMaxActiveClusters Legacy] {
         let count = count.need("the place for the count")?;
-        let Config { size, attributes, count: listed, .. } = config.read("the configuration")?;
-        asked(attributes, listed)?;
-        let context = orin_cuda_core::context::current()?;
-        let function = function(&context, handle)?;
-        let blocks = function.kernel.occupancy(size.block, size.shared_bytes)?.blocks_per_sm;
-        // CAST: blocks of one GPU. A cluster is one block.
-        count.set((blocks * context.device.info().sm_count) as c_int);
+        // CAST: blocks of one GPU.
+        count.set(clusters(handle, config.read("the configuration")?, None)? as c_int);
         Ok(())
     }
+}
+
+/// The number of clusters of a launch that the GPU runs at a time: of the launch's, or of `cluster`; 0 without one.
+fn clusters(handle: Handle, config: Config, cluster: Option<Cluster>) -> Result<u32> {
+    let Config { size, attributes, count, .. } = config;
+    let asked = asked(attributes, count)?.cluster;
+    let context = orin_cuda_core::context::current()?;
+    let function = function(&context, handle)?;
+    if cluster.is_none() {
+        size.with(asked).check(&function)?;
+    }
+    let Some(cluster) = cluster.or_else(|| function.clusters.of_launch(asked)) else { return Ok(0) };
+    let per_sm = function.kernel.occupancy(size.block, size.shared_bytes)?.blocks_per_sm;
+    active(context.device.info(), cluster.iter().product(), per_sm)
 }

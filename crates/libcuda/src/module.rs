@@ -114,7 +114,7 @@ fn attribute_of(function: &Function, attribute: u32) -> Result<c_int> {
         7 => 0,
         8 => function.max_dynamic_shared() as c_int,
         9 => function.carveout().cast_signed(),
-        10..=15 => 0,
+        10..=15 => function.clusters.attribute(attribute),
         _ => return Err(Failure::invalid(format!("there is no function attribute {attribute}"))),
     })
 }
@@ -123,8 +123,7 @@ fn set_attribute_of(function: &Function, attribute: u32, value: c_int) -> Result
     match attribute {
         8 => function.set_max_dynamic_shared(value),
         9 => function.set_carveout(value),
-        // Clusters, which the compiler sets for kernels that need them.
-        10..=15 => Err(Failure::new(Code::NotSupported, "cluster attributes")),
+        10..=15 => function.clusters.set_attribute(attribute, value),
         _ => Err(Failure::invalid(format!("function attribute {attribute} cannot be set"))),
     }
 }

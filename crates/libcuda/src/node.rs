@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use orin_cuda_core::context::current;
 use orin_cuda_core::{
-    Attribute, Code, Event, Failure, Fill, Graph, GraphMemory, Launch, LaunchSize, Node, Result, Work,
-    driver, function, memory,
+    Attribute, Code, Event, Failure, Fill, Graph, GraphMemory, Launch, Node, Result, Work, driver, function,
+    memory,
 };
 
 use crate::abi::{Address, Handle, In, Out};
@@ -14,7 +14,7 @@ use crate::call::api;
 use crate::context::context_or_current;
 use crate::copy::{Copy3d, checked_fill};
 use crate::graph::executable_of;
-use crate::launch::{Parameters, launch_of};
+use crate::launch::{Parameters, Size, launch_of};
 use crate::stream::{graph_of, host_function, places, plain_edges};
 use crate::words::WordsNode;
 
@@ -43,7 +43,7 @@ pub(crate) fn add(
 #[repr(C)]
 pub struct KernelNode1 {
     function: Handle,
-    size: LaunchSize,
+    size: Size,
     parameters: Parameters,
 }
 
@@ -59,7 +59,11 @@ pub struct KernelNode2 {
 impl KernelNode1 {
     fn work(self) -> Result<Work> {
         let context = current()?;
-        Ok(Work::Launch(launch_of(function(&context, self.function)?, self.size, self.parameters)?))
+        Ok(Work::Launch(launch_of(
+            function(&context, self.function)?,
+            self.size.with([0; 3]),
+            self.parameters,
+        )?))
     }
 }
 
@@ -100,7 +104,7 @@ impl KernelNode1 {
         let pointers = In::at_address(parameters.pointers(function));
         Self {
             function: function.handle(),
-            size: *size,
+            size: Size { grid: size.grid, block: size.block, shared_bytes: size.shared_bytes },
             parameters: Parameters { pointers, extra: In::none() },
         }
     }
@@ -224,17 +228,13 @@ fn write_any(node: Handle, place: Out<NodeParameters>) -> Result<()> {
     Ok(())
 }
 
-/// Refuses attributes that kernels of graphs do not have, and clusters.
-fn check_attribute(attribute: u32, value: Attribute) -> Result<()> {
-    let [first, second, ..] = value;
-    match attribute {
-        // CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION of one block.
-        4 if first == 1 | 1 << 32 && second as u32 == 1 => Ok(()),
-        4 => Err(Failure::new(Code::InvalidClusterSize, "clusters")),
-        // Access policy, cooperative, cluster scheduling, priority, memory domains, shared memory.
-        1 | 2 | 5 | 8 | 9 | 10 | 14 => Ok(()),
-        _ => Err(Failure::invalid(format!("nodes of kernels have no attribute {attribute}"))),
+/// Refuses attributes that kernels of graphs do not have.
+fn check_attribute(attribute: u32) -> Result<()> {
+    // Access policy, cooperative, clusters and their scheduling, priority, memory domains, shared memory.
+    if matches!(attribute, 1 | 2 | 4 | 5 | 8 | 9 | 10 | 14) {
+        return Ok(());
     }
+    Err(Failure::invalid(format!("nodes of kernels have no attribute {attribute}")))
 }
 
 /// `CUDA_HOST_NODE_PARAMS`.
@@ -562,18 +562,15 @@ api! {
     kernel_attribute(node: Handle, attribute: u32, place: Out<Attribute>) [cuGraphKernelNodeGetAttribute Legacy] {
         let place = place.need("the place for the attribute")?;
         let (graph, index) = node_of(node)?;
-        // Blocks of a cluster are one by one by one.
-        let default = if attribute == 4 { [1 | 1 << 32, 1, 0, 0, 0, 0, 0, 0] } else { [0; 8] };
-        check_attribute(attribute, default)?;
-        let value = graph.attribute(index, attribute)?;
-        place.set(if value == [0; 8] { default } else { value });
+        check_attribute(attribute)?;
+        place.set(graph.attribute(index, attribute)?);
         Ok(())
     }
 
     set_kernel_attribute(node: Handle, attribute: u32, value: In<Attribute>)
     [cuGraphKernelNodeSetAttribute Legacy] {
         let value = value.read("the attribute")?;
-        check_attribute(attribute, value)?;
+        check_attribute(attribute)?;
         let (graph, index) = node_of(node)?;
         graph.set_attribute(index, attribute, value)
     }

@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use gpu_hal::chip::{self, Chip, ClassId, Usermode};
@@ -42,6 +43,8 @@ pub struct Properties {
     pub gpcs: u32,
     /// Number of TPCs present.
     pub tpcs: u32,
+    /// Number of SMs of each GPC, as the scheduler of clusters sees them; empty if the driver does not report them.
+    pub gpc_sms: Vec<u32>,
     /// Maximum number of TPCs per GPC.
     pub tpcs_per_gpc: u32,
     /// Streaming multiprocessors (SMs) per TPC.
@@ -487,6 +490,19 @@ fn gr_info<const N: usize>(rm: &Rm, subdevice: Object, indices: [u32; N]) -> Res
     Ok(list.map(|[_, value]| value))
 }
 
+/// Number of SMs of each GPC; empty if the driver does not report them.
+fn gpc_sms(rm: &Rm, subdevice: Object) -> Vec<u32> {
+    let mut order = control::SmOrder::default();
+    if rm.control(subdevice, &control::GR_GET_GLOBAL_SM_ORDER, &mut order).is_err() {
+        return Vec::new();
+    }
+    let mut gpcs = BTreeMap::new();
+    for sm in order.sms.iter().take(order.sm_count.into()) {
+        *gpcs.entry(sm[control::SM_ORDER_VIRTUAL_GPC]).or_default() += 1;
+    }
+    gpcs.into_values().collect()
+}
+
 fn properties(rm: &Rm, subdevice: Object, card: &escape::CardInfo) -> Result<Properties> {
     let mut name = control::NameString::default();
     rm.control(subdevice, &control::GPU_GET_NAME_STRING, &mut name)?;
@@ -504,6 +520,7 @@ fn properties(rm: &Rm, subdevice: Object, card: &escape::CardInfo) -> Result<Pro
     )?;
     let [l2_bytes] = fb_info(rm, subdevice, [control::FB_L2_SIZE])?;
     Ok(Properties {
+        gpc_sms: gpc_sms(rm, subdevice),
         name: text(&name.name),
         driver: rm.version(),
         minor: card.minor_number,

@@ -117,6 +117,7 @@ fn classes_and_commands_have_the_numbers_of_the_headers() {
         GPFIFO_SCHEDULE: GpfifoSchedule;
         READ_MMU_FAULT_INFO: MmuFaults;
         READ_ALL_SM_ERROR_STATES: SmErrorStates;
+        GR_GET_GLOBAL_SM_ORDER: SmOrder;
         CE_GET_ALL_CAPS: CeAllCaps;
         OS_UNIX_EXPORT_OBJECT_TO_FD: ExportObject;
         OS_UNIX_IMPORT_OBJECT_FROM_FD: ImportObject;

@@ -51,8 +51,9 @@ pub struct Attributes {
     pub ptx_version: Option<(u32, u32)>,
     /// The block size that the kernel was compiled for (`__block_size__`, `reqntid`); `None` if any fits.
     pub required_block: Option<Dim3>,
-    /// Size in blocks of the clusters that the kernel was compiled for (`__cluster_dims__`), which launches refuse.
-    pub required_cluster: Option<Dim3>,
+    /// Size in blocks of the clusters that launches form: what the kernel was compiled for (`__cluster_dims__`), or
+    /// what [`Kernel::with_cluster`] asked for.
+    pub cluster: Option<Dim3>,
     /// Number of barriers of a block (`__syncthreads` and named ones), 0 to 16.
     pub barriers: u32,
 }
@@ -119,7 +120,7 @@ impl Kernel {
             binary_version: code.sm_version,
             ptx_version: self.program.ptx_version,
             required_block: code.required_block.map(Dim3::from),
-            required_cluster: code.cluster.map(Dim3::from),
+            cluster: code.cluster.map(Dim3::from),
             barriers: code.barriers,
         }
     }

@@ -310,7 +310,7 @@ fn attributes_are_those_of_the_source() {
     let bounded = program.kernel("pointer_params").unwrap().attributes();
     assert_eq!(bounded.max_threads, 128, "__launch_bounds__(128)");
     assert_eq!((bounded.binary_version, bounded.ptx_version), ((8, 7), Some((8, 7))));
-    assert_eq!((bounded.required_block, bounded.required_cluster), (None, None));
+    assert_eq!((bounded.required_block, bounded.cluster), (None, None));
     assert_eq!((bounded.static_shared_bytes, bounded.constant_bytes), (0, 0));
     assert_eq!(bounded.max_dynamic_shared_bytes, 163 << 10);
     assert!((8..=255).contains(&bounded.registers), "{} registers", bounded.registers);

@@ -171,10 +171,12 @@ pub struct OwnAddress {
 pub struct ClusterWords {
     /// End of the reserved shared memory (u32).
     pub reserved_shared_end: usize,
+    /// 1 if the launch has clusters (u32, `%is_explicit_cluster`).
+    pub explicit: usize,
     /// Blocks of a cluster along x, y, z (u32 each).
     pub shape: usize,
-    /// 1 / blocks of a cluster along x (f32).
-    pub reciprocal: usize,
+    /// 1 / blocks of a cluster along x, y, z (f32 each).
+    pub reciprocals: usize,
     /// Clusters of the grid along x, y, z (u32 each).
     pub count: usize,
     /// Blocks of a cluster (u32).

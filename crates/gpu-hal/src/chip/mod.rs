@@ -23,8 +23,8 @@ pub use encoding::{
     QmdVersion, Seen, Usermode,
 };
 pub use resources::{
-    LocalMemory, MAX_BLOCK, MAX_BLOCK_BARRIERS, MAX_BLOCK_THREADS, MAX_GRID, PeerCopies, SharedMemory, Sm,
-    Tuning, WARP,
+    CLUSTER_BLOCKS_PER_SM, LocalMemory, MAX_BLOCK, MAX_BLOCK_BARRIERS, MAX_BLOCK_THREADS, MAX_CLUSTER,
+    MAX_GRID, PORTABLE_CLUSTER, PeerCopies, SharedMemory, Sm, Tuning, WARP,
 };
 pub use rows::{ALL, SM_8_0, SM_8_6, SM_8_7, SM_8_9, SM_9_0};
 

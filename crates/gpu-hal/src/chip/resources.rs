@@ -7,6 +7,12 @@ pub const WARP: u32 = 32;
 /// Largest number of threads of a block, on every generation (CUDA C++ Programming Guide, "Technical Specifications per
 /// Compute Capability").
 pub const MAX_BLOCK_THREADS: u32 = 1024;
+/// Largest number of blocks of a cluster. Measured on an H100, where NVIDIA's library refuses more.
+pub const MAX_CLUSTER: u32 = 16;
+/// The same that every GPU with clusters supports: CUDA C++ Programming Guide, "Thread Block Clusters".
+pub const PORTABLE_CLUSTER: u32 = 8;
+/// Largest number of blocks of clusters on an SM at a time. Measured on an H100.
+pub const CLUSTER_BLOCKS_PER_SM: u32 = 8;
 /// Largest block size along x, y and z, on every generation (same table).
 pub const MAX_BLOCK: [u32; 3] = [1024, 1024, 64];
 /// Largest grid size along x, y and z, on every generation (same table).

@@ -270,8 +270,9 @@ pub static SM_9_0: Chip = Chip {
             end: 0x210,
             cluster: Some(ClusterWords {
                 reserved_shared_end: 0x68,
+                explicit: 0x140,
                 shape: 0x144,
-                reciprocal: 0x150,
+                reciprocals: 0x150,
                 count: 0x15c,
                 blocks: 0x188,
             }),

@@ -149,6 +149,9 @@ fn attributes_and_updates_of_kernels() {
     gives(call("cuGraphKernelNodeSetAttribute", [kernel, 99, at(&mut value)]), 1);
     value = [2 | 1 << 32, 1, 0, 0, 0, 0, 0, 0];
     gives(call("cuGraphKernelNodeSetAttribute", [kernel, 4, at(&mut value)]), 912);
+    ok(call("cuGraphKernelNodeGetAttribute", [kernel, 4, at(&mut value)]));
+    assert_eq!(value, [1 | 1 << 32, 1, 0, 0, 0, 0, 0, 0]);
+    ok(call("cuGraphKernelNodeSetAttribute", [kernel, 4, at(&mut value)]));
 
     let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
     let mut result = [9_u64; 3];

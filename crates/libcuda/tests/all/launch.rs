@@ -88,6 +88,20 @@ fn attributes_of_launches_are_hints_events_or_refused_by_name() {
     let mut size = 0_i32;
     ok(call("cuOccupancyMaxPotentialClusterSize", [place(&mut size), setup.add as u64, at(&config)]));
     assert_eq!(size, 1);
+    // The Orin has no clusters; the attributes of functions exist all the same.
+    for (attribute, value, code) in
+        [(10, 1, 1), (11, 2, 0), (12, 1, 0), (13, 1, 0), (14, 1, 0), (15, 2, 0), (15, 3, 1)]
+    {
+        gives(call("cuFuncSetAttribute", [setup.add as u64, attribute, value]), code);
+    }
+    let mut width = 0_i32;
+    ok(call("cuFuncGetAttribute", [place(&mut width), 11, setup.add as u64]));
+    assert_eq!(width, 2);
+    gives(launch(&[]), 912);
+    ok(launch(&[(4, 1 | 1 << 32, 1)]));
+    ok(call("cuFuncSetAttribute", [setup.add as u64, 11, 1]));
+    ok(launch(&[]));
+    gives(call("cuFuncSetAttribute", [setup.add as u64, 11, (-1_i64).cast_unsigned()]), 1);
 
     unsafe extern "C" fn add(count: *mut core::ffi::c_void) {
         // SAFETY: the counter of the test, which outlives the stream's work.

@@ -14,6 +14,8 @@ pub const GPU_GET_GID_INFO: Command<GidInfo> = Command::new(0x2080_014a, "GPU_GE
 pub const GPU_GET_NAME_STRING: Command<NameString> = Command::new(0x2080_0110, "GPU_GET_NAME_STRING");
 /// Subdevice: unit counts of the graphics engine.
 pub const GR_GET_INFO: Command<GrInfo> = Command::new(0x2080_1201, "GR_GET_INFO");
+/// Subdevice: where each SM is. Releases before 580 have smaller parameters and refuse these.
+pub const GR_GET_GLOBAL_SM_ORDER: Command<SmOrder> = Command::new(0x2080_121b, "GR_GET_GLOBAL_SM_ORDER");
 /// Subdevice: sizes of video memory and its aperture.
 pub const FB_GET_INFO_V2: Command<FbInfo> = Command::new(0x2080_1303, "FB_GET_INFO_V2");
 /// Subdevice: raise the clocks under load.
@@ -80,6 +82,9 @@ pub const GR_NUM_GPCS: u32 = 0x14;
 pub const GR_NUM_TPC_PER_GPC: u32 = 0x17;
 /// Index of [`GrInfo`]: SMs per TPC.
 pub const GR_NUM_SM_PER_TPC: u32 = 0x20;
+/// Index in an element of [`SmOrder::sms`]: the GPC, as the scheduler of clusters sees it. Numbers from 8 on have one
+/// TPC.
+pub const SM_ORDER_VIRTUAL_GPC: usize = 4;
 /// Index of [`FbInfo`]: size of BAR1 in KiB.
 pub const FB_BAR1_SIZE: u32 = 0x05;
 /// Index of [`FbInfo`]: video memory for allocations in KiB.
@@ -118,6 +123,20 @@ uapi_struct! {
         4 => padding0: [u8; 4], "";
         /// Address of pairs of index and value.
         8 => list: u64, "surfaceInfoList";
+    }
+
+    /// Parameters of [`GR_GET_GLOBAL_SM_ORDER`].
+    unsafe plain SmOrder = "NV2080_CTRL_GR_GET_GLOBAL_SM_ORDER_PARAMS", 9240 bytes {
+        /// The place of each SM: [`SM_ORDER_VIRTUAL_GPC`] and others.
+        0 => sms: [[u16; 9]; 512], "globalSmId";
+        /// Number of SMs.
+        9216 => sm_count: u16, "numSm";
+        /// Number of TPCs.
+        9218 => tpc_count: u16, "numTpc";
+        /// Must be 0.
+        9220 => padding0: [u8; 4], "";
+        /// Which graphics engine: 0 for the only one (flags, padding, route).
+        9224 => route: [u64; 2], "grRouteInfo";
     }
 
     /// Parameters of [`GR_GET_INFO`].

@@ -23,7 +23,7 @@ pub const STRUCTS: &[&[StructInfo]] = &[
     ),
     structs!(
         control:
-        GrInfo MmuFault SmErrorState IdInfo ClassList GidInfo FbInfo NameString PerfBoost
+        GrInfo SmOrder MmuFault SmErrorState IdInfo ClassList GidInfo FbInfo NameString PerfBoost
         WorkSubmitToken GpfifoSchedule MmuFaults SmErrorStates CeAllCaps ExportObject ImportObject SurfaceInfo
     ),
     structs!(

@@ -101,6 +101,8 @@ fn properties(gpu: &Gpu) -> Properties {
         gpfifo_class: characteristics.gpfifo_class(),
         sm_version: characteristics.sm_version(),
         gpc_count: characteristics.gpc_count(),
+        // No GPU of this driver has clusters of blocks.
+        gpc_sms: Vec::new(),
         tpc_count: characteristics.sm_count().div_ceil(SMS_PER_TPC),
         sm_count: characteristics.sm_count(),
         // The driver reports 96, twice the warps that an SM of compute capability 8.7 holds.

@@ -59,6 +59,7 @@ fn properties(gpu: &Gpu) -> Properties {
         gpfifo_class: classes.channel.number,
         sm_version: seen.sm_version,
         gpc_count: seen.gpcs,
+        gpc_sms: seen.gpc_sms.clone(),
         tpc_count: seen.tpcs,
         sm_count: seen.tpcs * seen.sms_per_tpc,
         warps_per_sm: seen.warps_per_sm,

@@ -32,6 +32,9 @@ pub(crate) trait Layout: Version {
     const BANK0_PREFETCH: Option<(Field<Self>, u64)>;
     /// The fields about latches; `None` if the version has none.
     const LATCHES: Option<LatchFields<Self>>;
+    /// Kind of the grid, the value for clusters, and the blocks of a cluster along x, y, z; `None` if the version has
+    /// none.
+    const CLUSTERS: Option<(Field<Self>, u64, [Field<Self>; 3])>;
     /// The first release.
     const RELEASE: Group<Self, RELEASE_FIELDS>;
 
@@ -161,6 +164,7 @@ impl Layout for v3_0::Layout {
     };
     const BANK0_PREFETCH: Option<(Field<Self>, u64)> = None;
     const LATCHES: Option<LatchFields<Self>> = None;
+    const CLUSTERS: Option<(Field<Self>, u64, [Field<Self>; 3])> = None;
     const BANK0: [Field<Self>; 2] =
         [v3_0::CONSTANT_BUFFER_ADDR_LOWER.first(), v3_0::CONSTANT_BUFFER_ADDR_UPPER.first()];
     const RELEASE: Group<Self, RELEASE_FIELDS> = Group::new([
@@ -220,6 +224,11 @@ impl Layout for v4_0::Layout {
             v4_0::LATCH_ACQUIRE_INVALIDATE_TEXTURE_DATA_CACHE,
         ],
     });
+    const CLUSTERS: Option<(Field<Self>, u64, [Field<Self>; 3])> = Some((
+        v4_0::QMD_TYPE,
+        v4_0::QMD_TYPE_GRID_GPC_CGA,
+        [v4_0::GPC_CGA_WIDTH, v4_0::GPC_CGA_HEIGHT, v4_0::GPC_CGA_DEPTH],
+    ));
     const RELEASE: Group<Self, RELEASE_FIELDS> = Group::new([
         v4_0::RELEASE_ENABLE.first(),
         v4_0::RELEASE_PAYLOAD64B.first(),

@@ -9,7 +9,7 @@
 use ampere_cmd::qmd::{Field, Patch, Qmd, QmdV3_0, QmdV4_0, v3_0, v4_0};
 use ampere_cmd::words::join;
 use gpu_hal::Properties;
-use gpu_hal::chip::{Chain, Chip, QmdVersion};
+use gpu_hal::chip::{Chain, Chip, ClusterWords, QmdVersion};
 
 use crate::encodings::Encodings;
 use crate::error::Result;
@@ -95,6 +95,14 @@ impl Descriptor {
         Ok(Self { chip, usual_config, template })
     }
 
+    /// Makes launches form clusters of some blocks. Returns whether the descriptor can say so.
+    pub(crate) fn set_cluster(&mut self, cluster: [u32; 3]) -> Result<bool> {
+        match &mut self.template {
+            Versioned::V3_0(template) => template.set_cluster(cluster),
+            Versioned::V4_0(template) => template.set_cluster(cluster),
+        }
+    }
+
     /// Length of the descriptor in bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> u64 {
@@ -122,6 +130,15 @@ impl<V: Layout> Template<V> {
             }
         }
         Ok(Self { qmd, chain: patch })
+    }
+
+    fn set_cluster(&mut self, cluster: [u32; 3]) -> Result<bool> {
+        let Some((kind, value, sizes)) = V::CLUSTERS else { return Ok(false) };
+        self.qmd.set(kind, value)?;
+        for (field, blocks) in sizes.into_iter().zip(cluster) {
+            self.qmd.set(field, blocks)?;
+        }
+        Ok(true)
     }
 }
 
@@ -154,13 +171,20 @@ pub(crate) fn bank0(chip: &Chip, bytes: usize, constants_va: u64, properties: &P
     if let Some(cluster) = places.cluster {
         put(&mut bank, cluster.reserved_shared_end, &reserved.to_le_bytes());
         // Each block is its own cluster.
-        for axis in 0..3 {
-            put(&mut bank, cluster.shape + 4 * axis, &1_u32.to_le_bytes());
-        }
-        put(&mut bank, cluster.reciprocal, &1_f32.to_le_bytes());
-        put(&mut bank, cluster.blocks, &1_u32.to_le_bytes());
+        put_cluster(&mut bank, &cluster, [1; 3]);
     }
     bank
+}
+
+/// Writes the words about the size of a cluster. Code divides numbers of blocks by the extents along y and z with the
+/// reciprocals, rounded towards zero.
+pub(crate) fn put_cluster(bank: &mut [u8], places: &ClusterWords, cluster: [u32; 3]) {
+    for (axis, blocks) in cluster.into_iter().enumerate() {
+        put(bank, places.shape + 4 * axis, &blocks.to_le_bytes());
+        // CAST: a cluster has at most 16 blocks.
+        put(bank, places.reciprocals + 4 * axis, &(1.0 / blocks as f32).to_le_bytes());
+    }
+    put(bank, places.blocks, &cluster.iter().product::<u32>().to_le_bytes());
 }
 
 /// Writes bytes at an offset of a bank.
@@ -195,9 +219,20 @@ fn seen<V: Layout>(qmd: &Qmd<V>) -> Seen {
     let next = V::NEXT;
     let [enable, _, _, va_low, va_high, value_low, value_high] =
         V::RELEASE.read(qmd.as_words()).map(|value| value as u32);
+    let clusters = dim(V::GRID);
+    let grid = match V::CLUSTERS {
+        Some((kind, value, sizes)) if qmd.get(kind) == value => {
+            let cluster = dim(sizes);
+            let blocks = |clusters: u32, size: u32| clusters.saturating_mul(size);
+            let [x, y, z] =
+                [blocks(clusters.x, cluster.x), blocks(clusters.y, cluster.y), blocks(clusters.z, cluster.z)];
+            Dim3 { x, y, z }
+        }
+        _ => clusters,
+    };
     Seen {
         code_va: qmd.address(low, high),
-        grid: dim(V::GRID),
+        grid,
         block: dim(V::BLOCK),
         next: (qmd.get(next.enable) != 0).then(|| ampere_cmd::qmd::pointed_va(qmd.get(next.pointer) as u32)),
         release: (enable != 0).then(|| (join(va_high, va_low), join(value_high, value_low))),
@@ -206,7 +241,7 @@ fn seen<V: Layout>(qmd: &Qmd<V>) -> Seen {
 
 #[cfg(test)]
 mod tests {
-    use gpu_hal::chip::SM_9_0;
+    use gpu_hal::chip::{self, SM_9_0};
 
     use super::*;
     use crate::{Device, DeviceKind};
@@ -218,7 +253,21 @@ mod tests {
         let word = |at: usize| u32::from_le_bytes(bank[at..at + 4].try_into().unwrap());
         let cluster = SM_9_0.bank0.value.cluster.unwrap();
         assert_eq!([0, 4, 8].map(|axis| word(cluster.shape + axis)), [1; 3]);
-        assert_eq!((word(cluster.blocks), word(cluster.reciprocal)), (1, 1_f32.to_bits()));
+        assert_eq!((word(cluster.blocks), word(cluster.reciprocals)), (1, 1_f32.to_bits()));
         assert_eq!(word(cluster.reserved_shared_end), SM_9_0.shared.reserved);
+    }
+
+    #[test]
+    fn products_with_the_reciprocals_are_quotients() {
+        let places = SM_9_0.bank0.value.cluster.unwrap();
+        for size in 1..=chip::MAX_CLUSTER {
+            let mut bank = vec![0; SM_9_0.bank0.value.end];
+            put_cluster(&mut bank, &places, [1, size, 1]);
+            let at = places.reciprocals + 4;
+            let reciprocal = f32::from_le_bytes(bank[at..at + 4].try_into().unwrap());
+            // Code multiplies in 32-bit floats. CAST: a grid has at most 65,535 blocks along y and z.
+            let quotient = |block: u32| (block as f32 * reciprocal) as u32;
+            assert!((0..=0xffff).all(|block| quotient(block) == block / size), "{size}");
+        }
     }
 }

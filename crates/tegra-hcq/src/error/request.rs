@@ -61,16 +61,28 @@ pub enum LaunchError {
         block: Dim3,
     },
 
-    /// The kernel was compiled for thread block clusters.
-    #[error(
-        "kernel {kernel}: was compiled for clusters of {cluster} blocks, which launches do not support; compile it \
-         without __cluster_dims__"
-    )]
+    /// The GPU cannot form such clusters of thread blocks.
+    #[error("kernel {kernel}: clusters of {cluster} blocks: {reason}")]
     Cluster {
         /// Name of the kernel.
         kernel: String,
-        /// Cluster size in blocks.
+        /// Requested size of a cluster in blocks.
         cluster: Dim3,
+        /// Why not.
+        reason: &'static str,
+    },
+
+    /// A grid does not consist of whole clusters of thread blocks.
+    #[error(
+        "kernel {kernel}: the grid of {grid} blocks is not whole clusters of {cluster}: make each extent a multiple"
+    )]
+    ClusterGrid {
+        /// Name of the kernel.
+        kernel: String,
+        /// Size of a cluster in blocks.
+        cluster: Dim3,
+        /// Requested grid.
+        grid: Dim3,
     },
 
     /// The kernel has a barrier of the whole grid, and the GPU cannot hold all blocks at once: the barrier would never

@@ -203,9 +203,9 @@ pub(crate) fn put_shape(chip: &Chip, bank: &mut [u8], shape: &Shape) {
         put(bank, GRID_AT + 4 * axis, &grid.to_le_bytes());
     }
     put(bank, DYNAMIC_SHARED_AT, &shape.shared.dynamic_bytes.to_le_bytes());
-    if let Some(cluster) = &chip.bank0.value.cluster {
-        for (axis, grid) in grid.into_iter().enumerate() {
-            put(bank, cluster.count + 4 * axis, &grid.to_le_bytes());
+    if let Some(places) = &chip.bank0.value.cluster {
+        for (axis, clusters) in shape.clusters.to_array().into_iter().enumerate() {
+            put(bank, places.count + 4 * axis, &clusters.to_le_bytes());
         }
     }
 }
@@ -235,8 +235,8 @@ impl Descriptor {
         latches: Latches,
         bank_va: u64,
     ) -> Result<()> {
-        let Shape { grid, block, shared, .. } = shape;
-        for (field, value) in V::GRID.into_iter().zip([grid.x, grid.y, grid.z]) {
+        let Shape { clusters, block, shared, .. } = shape;
+        for (field, value) in V::GRID.into_iter().zip([clusters.x, clusters.y, clusters.z]) {
             qmd.set(field, value)?;
         }
         for (field, value) in V::BLOCK.into_iter().zip([block.x, block.y, block.z]) {

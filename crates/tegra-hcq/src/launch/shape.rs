@@ -24,6 +24,8 @@ pub(crate) struct SharedMemory {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) grid: Dim3,
+    /// The grid in clusters, as the launch descriptor counts it.
+    pub(crate) clusters: Dim3,
     pub(crate) block: Dim3,
     pub(crate) shared: SharedMemory,
     /// Number of blocks that an SM holds, for a grid of at most one block per SM; 0 for larger grids or if unknown.
@@ -35,12 +37,13 @@ impl KernelCode {
     pub(crate) fn shape(&self, grid: Dim3, block: Dim3, shared_bytes: u32) -> Result<Shape> {
         check_grid(grid)?;
         self.check_block(block)?;
+        let clusters = self.clusters(grid)?;
         let (shared, sm_blocks) = self.shared_memory(block.count(), shared_bytes)?;
         if self.needs.grid_barrier.is_some() {
             self.check_residence(grid, sm_blocks * self.sm_count)?;
         }
         let empty_sm_slots = if grid.count() <= self.sm_count { sm_blocks } else { 0 };
-        Ok(Shape { grid, block, shared, empty_sm_slots })
+        Ok(Shape { grid, clusters, block, shared, empty_sm_slots })
     }
 
     /// Refuses a grid with a barrier of all blocks if the GPU cannot hold all of them.
@@ -61,16 +64,22 @@ impl KernelCode {
             let required = Dim3::from(required);
             return Err(LaunchError::RequiredBlock { kernel: self.name.clone(), required, block }.into());
         }
-        if let Some(cluster) = self.cluster {
-            let (kernel, cluster) = (self.name.clone(), Dim3::from(cluster));
-            return Err(LaunchError::Cluster { kernel, cluster }.into());
-        }
         let threads = block.count();
         if threads > self.max_threads {
             let (kernel, limit) = (self.name.clone(), self.max_threads);
             return Err(LaunchError::KernelThreads { kernel, threads, limit }.into());
         }
         Ok(())
+    }
+
+    /// The clusters of a grid; refuses one that is not whole clusters.
+    fn clusters(&self, grid: Dim3) -> Result<Dim3> {
+        let Some(cluster) = self.cluster else { return Ok(grid) };
+        let axes = [(grid.x, cluster[0]), (grid.y, cluster[1]), (grid.z, cluster[2])];
+        if axes.iter().all(|(blocks, cluster)| blocks.is_multiple_of(*cluster)) {
+            return Ok(Dim3::from(axes.map(|(blocks, cluster)| blocks / cluster)));
+        }
+        Err(LaunchError::ClusterGrid { kernel: self.name.clone(), cluster: cluster.into(), grid }.into())
     }
 
     /// Shared memory for a launch with blocks of `threads` threads and `dynamic_bytes` of dynamic shared memory, and

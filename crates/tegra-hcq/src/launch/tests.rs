@@ -17,7 +17,8 @@ fn empty(chip: &'static Chip) -> Descriptor {
 
 fn shape() -> Shape {
     let shared = SharedMemory { dynamic_bytes: 16, bytes: 2048, config: 3, target: 5 };
-    Shape { grid: Dim3::from([70_000, 3, 5]), block: Dim3::from([32, 2, 4]), shared, empty_sm_slots: 7 }
+    let grid = Dim3::from([70_000, 3, 5]);
+    Shape { grid, clusters: grid, block: Dim3::from([32, 2, 4]), shared, empty_sm_slots: 7 }
 }
 
 /// Launches a template of zeros, links it and reads it back.
@@ -127,6 +128,21 @@ fn latches_set_the_words_that_they_have_in_the_descriptors_of_cuda() {
     assert_eq!((last[0] ^ plain[0], last[35], last[46]), (0x2000_0000, plain[35], 0));
     let ampere = empty(&SM_8_7);
     assert_eq!(with(&ampere, Latches { arrive, wait }), with(&ampere, Latches::default()));
+}
+
+#[test]
+fn a_grid_of_clusters_is_counted_in_clusters() {
+    let mut hopper = empty(&SM_9_0);
+    assert_eq!(read(&SM_9_0, &launched(&hopper).0).unwrap().grid, shape().grid);
+    assert!(hopper.set_cluster([2, 4, 1]).unwrap());
+    let (words, _) = launched(&hopper);
+    let qmd = QmdV4_0::from_slice(&words).unwrap();
+    assert_eq!(qmd.get(v4_0::QMD_TYPE), v4_0::QMD_TYPE_GRID_GPC_CGA);
+    let sizes = [v4_0::GPC_CGA_WIDTH, v4_0::GPC_CGA_HEIGHT, v4_0::GPC_CGA_DEPTH].map(|size| qmd.get(size));
+    assert_eq!(sizes, [2, 4, 1]);
+    assert_eq!(read(&SM_9_0, &words).unwrap().grid, Dim3::from([140_000, 12, 5]));
+    assert!(!empty(&SM_8_7).set_cluster([1; 3]).unwrap());
+    assert!(hopper.set_cluster([64, 1, 1]).is_err(), "six bits");
 }
 
 /// The words of a launch, and its link.

@@ -4,12 +4,12 @@ use core::fmt;
 use std::sync::Arc;
 
 use gpu_hal::Properties;
-use gpu_hal::chip::{self, Chip, MAX_BLOCK_THREADS, Sm, WARP};
+use gpu_hal::chip::{self, Chip, MAX_BLOCK_THREADS, MAX_CLUSTER, Sm, WARP};
 use parking_lot::Mutex;
 
 use crate::descriptor::{self, Code, Descriptor};
 use crate::encodings::Encodings;
-use crate::error::Result;
+use crate::error::{LaunchError, Result};
 use crate::fault::CodeLocation;
 use crate::heap::Handle;
 use crate::limits::Dim3;
@@ -18,7 +18,7 @@ use crate::program::needs::Needs;
 use crate::runtime;
 
 /// One kernel, ready for launches.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct KernelCode {
     pub(crate) name: String,
     pub(crate) code_va: u64,
@@ -51,7 +51,7 @@ pub(crate) struct KernelCode {
     /// Largest number of threads of a block that the source permits (`__launch_bounds__`).
     pub(crate) declared_threads: u32,
     pub(crate) required_block: Option<[u32; 3]>,
-    /// Size in blocks of the clusters that the kernel requires.
+    /// Size in blocks of the clusters that launches form: what the kernel requires, or the program asks for.
     pub(crate) cluster: Option<[u32; 3]>,
     pub(crate) needs: Needs,
 }
@@ -144,7 +144,7 @@ impl KernelCode {
 
         let target = chip::of((sm / 10, sm % 10));
         let declared = kernel.max_threads.map_or(MAX_BLOCK_THREADS, |threads| Dim3::from(threads).count());
-        let code = Self {
+        let mut code = Self {
             name: kernel.name.clone(),
             code_va,
             code_bytes: kernel.code_bytes,
@@ -166,10 +166,34 @@ impl KernelCode {
             declared_threads: declared,
             max_threads: declared.min(threads_for_registers(&chip.sm, registers)),
             required_block: kernel.required_threads,
-            cluster: kernel.cluster,
+            cluster: None,
             needs: Needs::of(instructions, target),
         };
+        if let Some(cluster) = kernel.cluster {
+            code.form_clusters(cluster)?;
+        }
         Ok(code)
+    }
+
+    /// Makes launches form clusters of some blocks.
+    pub(super) fn form_clusters(&mut self, cluster: [u32; 3]) -> Result<()> {
+        let refuse =
+            |reason| LaunchError::Cluster { kernel: self.name.clone(), cluster: cluster.into(), reason };
+        let blocks = cluster.iter().try_fold(1_u32, |product, &blocks| product.checked_mul(blocks));
+        if !blocks.is_some_and(|blocks| (1..=MAX_CLUSTER).contains(&blocks)) {
+            return Err(refuse("a cluster has 1 to 16 blocks").into());
+        }
+        if self.cluster.is_some_and(|own| own != cluster) {
+            return Err(refuse("the kernel was compiled for clusters of another size").into());
+        }
+        let places = self.qmd.chip.bank0.value.cluster;
+        let (Some(places), true) = (places, self.qmd.set_cluster(cluster)?) else {
+            return Err(refuse("the GPU has none; they begin with SM 9.0").into());
+        };
+        descriptor::put(&mut self.bank0, places.explicit, &1_u32.to_le_bytes());
+        descriptor::put_cluster(&mut self.bank0, &places, cluster);
+        self.cluster = Some(cluster);
+        Ok(())
     }
 }
 

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use crate::device::Device;
 use crate::error::{Error, RangeError, Result};
 use crate::heap::{Content, DeviceId, Uses};
+use crate::limits::Dim3;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
 use code::{KernelCode, ProgramCode};
@@ -46,6 +47,8 @@ pub struct Program {
 pub struct Kernel {
     pub(crate) program: Arc<ProgramCode>,
     index: usize,
+    /// Its code for launches in clusters that the program asks for.
+    clustered: Option<Arc<KernelCode>>,
 }
 
 impl Program {
@@ -169,7 +172,7 @@ impl Program {
         if let Some(instruction) = self.code.kernels[index].needs.texture {
             return Err(Error::TexturesAbsent { kernel: name.to_owned(), instruction });
         }
-        Ok(Kernel { program: Arc::clone(&self.code), index })
+        Ok(Kernel { program: Arc::clone(&self.code), index, clustered: None })
     }
 }
 
@@ -183,7 +186,21 @@ fn code_of<'a>(kernel: &cubin::Kernel, image: &'a [u8]) -> &'a [u8] {
 impl Kernel {
     #[inline]
     pub(crate) fn code(&self) -> &KernelCode {
-        &self.program.kernels[self.index]
+        self.clustered.as_deref().unwrap_or_else(|| &self.program.kernels[self.index])
+    }
+
+    /// The kernel with launches that form clusters of `blocks` blocks (`cudaLaunchAttributeClusterDimension`), which
+    /// run at the same time on one GPC and see each other's shared memory. Kernels with `__cluster_dims__` form theirs
+    /// without this. Each extent of the grid must be a multiple of the cluster's.
+    ///
+    /// # Errors
+    ///
+    /// [`LaunchError::Cluster`](crate::LaunchError::Cluster) if the GPU has no clusters, the cluster has none or over
+    /// 16 blocks, or the kernel was compiled for another size.
+    pub fn with_cluster(&self, blocks: impl Into<Dim3>) -> Result<Self> {
+        let mut code = self.code().clone();
+        code.form_clusters(blocks.into().to_array())?;
+        Ok(Self { program: Arc::clone(&self.program), index: self.index, clustered: Some(Arc::new(code)) })
     }
 
     /// Whether both kernels belong to the same loaded program.

@@ -83,6 +83,61 @@ pub(super) fn grid_barrier(context: &Context) -> Check {
     )
 }
 
+pub(super) fn clusters(context: &Context) -> Check {
+    const BLOCK: u32 = 64;
+    let (device, mut queue) = context.device_and_queue()?;
+    let kernel = kernel!(device, "cluster", "cluster_sum")?;
+    let has_clusters = device.info().sm_version >= (9, 0);
+    let refused = kernel.with_cluster(if has_clusters { 17 } else { 2 });
+    ensure(matches!(refused, Err(Error::Launch(LaunchError::Cluster { .. }))), || format!("{refused:?}"))?;
+    let shapes = [[8, 6, 4], [6, 2, 2]];
+    let sizes: &[[u32; 3]] =
+        if has_clusters { &[[2, 1, 1], [1, 3, 1], [2, 2, 2], [8, 1, 1]] } else { &[[1; 3]] };
+    let blocks = shapes[0].iter().product::<u32>();
+    let values: Vec<u32> = (0..blocks).map(|at| at * at + 1).collect();
+    let (input, mut out) = (device.alloc_from(&values)?, device.alloc_zeroed::<u32>(2 * blocks as usize)?);
+    for &size in sizes {
+        let clustered = if has_clusters { kernel.with_cluster(size)? } else { kernel.clone() };
+        let mut builder = device.graph();
+        let node = unsafe { builder.launch(&clustered, shapes[0], BLOCK, &args![&input, &out]) }?;
+        let mut graph = builder.build()?;
+        for grid in shapes {
+            let expected = sums_of_clusters(&values, grid, size);
+            if grid.iter().zip(size).any(|(blocks, cluster)| blocks % cluster != 0) {
+                let refused = unsafe { queue.launch(&clustered, grid, BLOCK, &args![&input, &out]) };
+                let is_right = matches!(refused, Err(Error::Launch(LaunchError::ClusterGrid { .. })));
+                ensure(is_right, || format!("{grid:?} in clusters of {size:?}: {refused:?}"))?;
+                continue;
+            }
+            let seen = |what, got: Vec<u32>| equal(what, &got[..expected.len()], &expected);
+            unsafe { queue.launch(&clustered, grid, BLOCK, &args![&input, &out]) }?;
+            queue.submit()?.wait(patience(context))?;
+            seen("sums of a launch", out.to_vec()?)?;
+            queue.fill(&mut out, 0)?;
+            unsafe { graph.set_size(node, grid, BLOCK) }?;
+            queue.replay(&mut graph)?.wait(patience(context))?;
+            seen("sums of a replay", out.to_vec()?)?;
+        }
+    }
+    Ok(())
+}
+
+/// What `cluster_sum` writes: for each block the sum of its cluster, and its rank there.
+fn sums_of_clusters(values: &[u32], grid: [u32; 3], size: [u32; 3]) -> Vec<u32> {
+    let places = |[width, height, depth]: [u32; 3]| {
+        (0..depth).flat_map(move |z| (0..height).flat_map(move |y| (0..width).map(move |x| [x, y, z])))
+    };
+    let number = |[x, y, z]: [u32; 3], [width, height, _]: [u32; 3]| x + width * (y + height * z);
+    let axis = |block: [u32; 3], of: fn(u32, u32) -> u32| [0, 1, 2].map(|axis| of(block[axis], size[axis]));
+    let sums = places(grid).map(|block| {
+        let first = axis(block, |at, size| at - at % size);
+        let members = places(size).map(|inner| [0, 1, 2].map(|axis| first[axis] + inner[axis]));
+        let sum = members.map(|member| values[number(member, grid) as usize]).sum();
+        [sum, number(axis(block, |at, size| at % size), size)]
+    });
+    sums.flatten().collect()
+}
+
 pub(super) fn rewritten_in_place(context: &Context) -> Check {
     const LEN: usize = 4096;
     const BLOCK: u32 = 128;

@@ -36,6 +36,11 @@ pub static SUITE: Suite = Suite {
             "the blocks of a grid that fills the GPU wait for each other",
             launches::grid_barrier
         ),
+        case!(
+            exec_clusters,
+            "the blocks of a cluster read each other's shared memory; a GPU without clusters refuses them",
+            launches::clusters
+        ),
         case!(exec_update, "grid and block of a recorded launch change", launches::update),
         case!(exec_update_fuzz, "every block from 1x1x1 to 3x3x3", launches::update_fuzz),
         case!(
