@@ -39,8 +39,7 @@ macro_rules! driver {
         $(
             #[doc = concat!("Calls `", stringify!($symbol), "`.")]
             pub(crate) fn $name($($argument: $kind),*) -> Result {
-                static DRIVER: &OnceLock<Option<Driver>> = &LIBRARY;
-                let driver = DRIVER.get_or_init(open).as_ref().ok_or(Failure::NOT_INITIALIZED)?;
+                let driver = LIBRARY.get_or_init(open).as_ref().ok_or(Failure::NOT_INITIALIZED)?;
                 // SAFETY: pointers are those of variables of the caller, or of the program, which promises what
                 // `cublas_api.h` documents.
                 match unsafe { (driver.$name)($($argument),*) } {
@@ -53,6 +52,7 @@ macro_rules! driver {
     };
 }
 
+/// The functions, if there is a library that has them.
 static LIBRARY: OnceLock<Option<Driver>> = OnceLock::new();
 
 driver! {

@@ -11,34 +11,28 @@ const F16: u32 = 2;
 const COMPUTE_16F: u32 = 64;
 const COMPUTE_32F: u32 = 68;
 
-/// Where the matrices of a batch are.
+/// Where the matrices of a batch are, and their number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Step {
-    /// Elements from one to the next.
-    Distance(i64),
+pub(crate) enum Batch {
+    /// At equal distances.
+    Strided(i64),
     /// They have a pointer each.
-    Array,
+    Arrays(i64),
 }
 
-/// An argument: address, type of the elements, leading dimension, place in a batch.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Operand(pub(crate) usize, pub(crate) u32, pub(crate) i64, pub(crate) Step);
+/// A matrix: address, type of the elements, leading dimension, elements to the next of a batch.
+pub(crate) type Operand = (usize, u32, i64, i64);
 
-impl Operand {
-    /// The matrices, of which a column has `height` elements.
-    pub(crate) fn matrices(self, height: i64) -> Result<Matrices> {
-        let Self(at, element, row, step) = self;
-        let element = Element::of(element)?;
-        if row < height.max(1) {
-            return Err(Failure::INVALID_VALUE);
-        }
-        let (batch, is_array) = match step {
-            Step::Distance(distance) => (distance.wrapping_mul(element.bytes().into()).cast_unsigned(), 0),
-            Step::Array => (0, 1),
-        };
-        // CAST: addresses have 64 bits.
-        Ok(Matrices { at: at as u64, element, row: size(row)?, batch, is_array, unused: 0 })
+/// The matrices of an operand, of which a column has `height` elements.
+pub(crate) fn matrices((at, element, row, stride): Operand, height: i64, batch: Batch) -> Result<Matrices> {
+    let element = Element::of(element)?;
+    if row < height.max(1) {
+        return Err(Failure::INVALID_VALUE);
     }
+    let is_array = u32::from(matches!(batch, Batch::Arrays(_)));
+    let batch = stride.wrapping_mul(element.bytes().into()).cast_unsigned();
+    // CAST: addresses have 64 bits.
+    Ok(Matrices { at: at as u64, element, row: size(row)?, batch, is_array, unused: 0 })
 }
 
 /// A size, as kernels count it: they add a tile to it.
@@ -57,19 +51,6 @@ pub(crate) fn is_transposed(operation: u32) -> Result<bool> {
         1 | 2 => Ok(true),
         _ => Err(Failure::INVALID_VALUE),
     }
-}
-
-/// The arguments of a function.
-struct Call {
-    operations: [u32; 2],
-    sizes: [i64; 3],
-    /// Addresses of alpha and beta.
-    scalars: [usize; 2],
-    /// A, B and C.
-    operands: [Operand; 3],
-    batch: i64,
-    /// `cublasComputeType_t`.
-    compute: u32,
 }
 
 /// How factors are multiplied, and whether alpha and beta are halves.
@@ -91,90 +72,80 @@ fn compute(handle: &Handle, compute: u32, element: Element) -> Result<(Multiply,
     Ok((multiply, is_half))
 }
 
-impl Call {
-    /// Appends the products to the handle's stream. A column-major matrix is a row-major one, transposed: with the
-    /// factors exchanged the product is row major.
-    fn run(&self, handle: usize) -> Result {
-        with(handle, |handle| {
-            let [is_a_transposed, is_b_transposed] = self.operations.map(is_transposed);
-            let (is_a_transposed, is_b_transposed) = (is_a_transposed?, is_b_transposed?);
-            let [m, n, k] = self.sizes;
-            let sizes = [size(n)?, size(m)?, size(k)?];
-            let a = self.operands[0].matrices(if is_a_transposed { k } else { m })?;
-            let b = self.operands[1].matrices(if is_b_transposed { n } else { k })?;
-            let c = self.operands[2].matrices(m)?;
-            if a.element != b.element {
-                return Err(Failure::Missing("factors of different types"));
-            }
-            let (multiply, is_half) = compute(handle, self.compute, a.element)?;
-            let [alpha, beta] = self.scalars.map(|address| handle.scalar(address, is_half));
-            let (alpha, beta) = (alpha?, beta?);
-            if self.batch < 0 {
-                return Err(Failure::INVALID_VALUE);
-            }
-            if m == 0 || n == 0 || self.batch == 0 {
-                return Ok(());
-            }
-            if c.at == 0 {
-                return Err(Failure::INVALID_VALUE);
-            }
-            in_parts(self.batch, |before, batch| {
-                let (a, b, c) = (b.skip(before), a.skip(before), c.skip(before));
-                let (is_a_transposed, is_b_transposed) = (is_b_transposed, is_a_transposed);
-                Products { sizes, batch, a, is_a_transposed, b, is_b_transposed, c, alpha, beta, multiply }
-                    .run(handle)
-            })
+/// Appends products to the handle's stream: operations, sizes, addresses of alpha and beta, A, B and C. A column-major
+/// matrix is a row-major one, transposed: with the factors exchanged the product is row major.
+fn gemm(
+    handle: usize,
+    operations: [u32; 2],
+    [m, n, k]: [i64; 3],
+    scalars: [usize; 2],
+    operands: [Operand; 3],
+    batch: Batch,
+    compute_type: u32,
+) -> Result {
+    with(handle, |handle| {
+        let (is_a_transposed, is_b_transposed) =
+            (is_transposed(operations[0])?, is_transposed(operations[1])?);
+        let sizes = [size(n)?, size(m)?, size(k)?];
+        let a = matrices(operands[0], if is_a_transposed { k } else { m }, batch)?;
+        let b = matrices(operands[1], if is_b_transposed { n } else { k }, batch)?;
+        let c = matrices(operands[2], m, batch)?;
+        if a.element != b.element {
+            return Err(Failure::Missing("factors of different types"));
+        }
+        let (multiply, is_half) = compute(handle, compute_type, a.element)?;
+        let (alpha, beta) = (handle.scalar(scalars[0], is_half)?, handle.scalar(scalars[1], is_half)?);
+        let (Batch::Strided(count) | Batch::Arrays(count)) = batch;
+        if m == 0 || n == 0 || count == 0 {
+            return Ok(());
+        }
+        if count < 0 || c.at == 0 {
+            return Err(Failure::INVALID_VALUE);
+        }
+        in_parts(count, |before, batch| {
+            let (a, b, c) = (b.skip(before), a.skip(before), c.skip(before));
+            let (is_a_transposed, is_b_transposed) = (is_b_transposed, is_a_transposed);
+            Products { sizes, batch, a, is_a_transposed, b, is_b_transposed, c, alpha, beta, multiply }
+                .run(handle)
         })
-    }
+    })
 }
 
-/// The only matrix.
-const ONE: Step = Step::Distance(0);
+/// A single matrix.
+pub(crate) const ONE: Batch = Batch::Strided(1);
 
 api! {
     [cublasSgemm_v2 cublasSgemm_v2_64] (
         handle: word, ta: code, tb: code, m: size, n: size, k: size, alpha: word, a: word, lda: size, b: word,
         ldb: size, beta: word, c: word, ldc: size,
     ) {
-        let operands = [Operand(a, F32, lda, ONE), Operand(b, F32, ldb, ONE), Operand(c, F32, ldc, ONE)];
-        let (operations, sizes, scalars) = ([ta, tb], [m, n, k], [alpha, beta]);
-        Call { operations, sizes, scalars, operands, batch: 1, compute: COMPUTE_32F }.run(handle)
+        let operands = [(a, F32, lda, 0), (b, F32, ldb, 0), (c, F32, ldc, 0)];
+        gemm(handle, [ta, tb], [m, n, k], [alpha, beta], operands, ONE, COMPUTE_32F)
     }
 
     [cublasHgemm cublasHgemm_64] (
         handle: word, ta: code, tb: code, m: size, n: size, k: size, alpha: word, a: word, lda: size, b: word,
         ldb: size, beta: word, c: word, ldc: size,
     ) {
-        let operands = [Operand(a, F16, lda, ONE), Operand(b, F16, ldb, ONE), Operand(c, F16, ldc, ONE)];
-        let (operations, sizes, scalars) = ([ta, tb], [m, n, k], [alpha, beta]);
-        Call { operations, sizes, scalars, operands, batch: 1, compute: COMPUTE_16F }.run(handle)
+        let operands = [(a, F16, lda, 0), (b, F16, ldb, 0), (c, F16, ldc, 0)];
+        gemm(handle, [ta, tb], [m, n, k], [alpha, beta], operands, ONE, COMPUTE_16F)
     }
 
     [cublasSgemmEx cublasSgemmEx_64] (
-        handle: word, ta: code, tb: code, m: size, n: size, k: size, alpha: word, a: word, type_a: code,
-        lda: size, b: word, type_b: code, ldb: size, beta: word, c: word, type_c: code, ldc: size,
+        handle: word, ta: code, tb: code, m: size, n: size, k: size, alpha: word, a: word, type_a: code, lda: size,
+        b: word, type_b: code, ldb: size, beta: word, c: word, type_c: code, ldc: size,
     ) {
-        let operands = [
-            Operand(a, type_a, lda, ONE),
-            Operand(b, type_b, ldb, ONE),
-            Operand(c, type_c, ldc, ONE),
-        ];
-        let (operations, sizes, scalars) = ([ta, tb], [m, n, k], [alpha, beta]);
-        Call { operations, sizes, scalars, operands, batch: 1, compute: COMPUTE_32F }.run(handle)
+        let operands = [(a, type_a, lda, 0), (b, type_b, ldb, 0), (c, type_c, ldc, 0)];
+        gemm(handle, [ta, tb], [m, n, k], [alpha, beta], operands, ONE, COMPUTE_32F)
     }
 
     [cublasGemmEx cublasGemmEx_64] (
-        handle: word, ta: code, tb: code, m: size, n: size, k: size, alpha: word, a: word, type_a: code,
-        lda: size, b: word, type_b: code, ldb: size, beta: word, c: word, type_c: code, ldc: size, compute: code,
+        handle: word, ta: code, tb: code, m: size, n: size, k: size, alpha: word, a: word, type_a: code, lda: size,
+        b: word, type_b: code, ldb: size, beta: word, c: word, type_c: code, ldc: size, compute: code,
         _algorithm: code,
     ) {
-        let operands = [
-            Operand(a, type_a, lda, ONE),
-            Operand(b, type_b, ldb, ONE),
-            Operand(c, type_c, ldc, ONE),
-        ];
-        let (operations, sizes, scalars) = ([ta, tb], [m, n, k], [alpha, beta]);
-        Call { operations, sizes, scalars, operands, batch: 1, compute }.run(handle)
+        let operands = [(a, type_a, lda, 0), (b, type_b, ldb, 0), (c, type_c, ldc, 0)];
+        gemm(handle, [ta, tb], [m, n, k], [alpha, beta], operands, ONE, compute)
     }
 
     [cublasSgemmStridedBatched cublasSgemmStridedBatched_64] (
@@ -182,13 +153,8 @@ api! {
         stride_a: long, b: word, ldb: size, stride_b: long, beta: word, c: word, ldc: size, stride_c: long,
         batch: size,
     ) {
-        let operands = [
-            Operand(a, F32, lda, Step::Distance(stride_a)),
-            Operand(b, F32, ldb, Step::Distance(stride_b)),
-            Operand(c, F32, ldc, Step::Distance(stride_c)),
-        ];
-        let (operations, sizes, scalars) = ([ta, tb], [m, n, k], [alpha, beta]);
-        Call { operations, sizes, scalars, operands, batch, compute: COMPUTE_32F }.run(handle)
+        let operands = [(a, F32, lda, stride_a), (b, F32, ldb, stride_b), (c, F32, ldc, stride_c)];
+        gemm(handle, [ta, tb], [m, n, k], [alpha, beta], operands, Batch::Strided(batch), COMPUTE_32F)
     }
 
     [cublasHgemmStridedBatched cublasHgemmStridedBatched_64] (
@@ -196,66 +162,41 @@ api! {
         stride_a: long, b: word, ldb: size, stride_b: long, beta: word, c: word, ldc: size, stride_c: long,
         batch: size,
     ) {
-        let operands = [
-            Operand(a, F16, lda, Step::Distance(stride_a)),
-            Operand(b, F16, ldb, Step::Distance(stride_b)),
-            Operand(c, F16, ldc, Step::Distance(stride_c)),
-        ];
-        let (operations, sizes, scalars) = ([ta, tb], [m, n, k], [alpha, beta]);
-        Call { operations, sizes, scalars, operands, batch, compute: COMPUTE_16F }.run(handle)
+        let operands = [(a, F16, lda, stride_a), (b, F16, ldb, stride_b), (c, F16, ldc, stride_c)];
+        gemm(handle, [ta, tb], [m, n, k], [alpha, beta], operands, Batch::Strided(batch), COMPUTE_16F)
     }
 
     [cublasGemmStridedBatchedEx cublasGemmStridedBatchedEx_64] (
-        handle: word, ta: code, tb: code, m: size, n: size, k: size, alpha: word, a: word, type_a: code,
-        lda: size, stride_a: long, b: word, type_b: code, ldb: size, stride_b: long, beta: word, c: word,
-        type_c: code, ldc: size, stride_c: long, batch: size, compute: code, _algorithm: code,
+        handle: word, ta: code, tb: code, m: size, n: size, k: size, alpha: word, a: word, type_a: code, lda: size,
+        stride_a: long, b: word, type_b: code, ldb: size, stride_b: long, beta: word, c: word, type_c: code,
+        ldc: size, stride_c: long, batch: size, compute: code, _algorithm: code,
     ) {
-        let operands = [
-            Operand(a, type_a, lda, Step::Distance(stride_a)),
-            Operand(b, type_b, ldb, Step::Distance(stride_b)),
-            Operand(c, type_c, ldc, Step::Distance(stride_c)),
-        ];
-        let (operations, sizes, scalars) = ([ta, tb], [m, n, k], [alpha, beta]);
-        Call { operations, sizes, scalars, operands, batch, compute }.run(handle)
+        let operands = [(a, type_a, lda, stride_a), (b, type_b, ldb, stride_b), (c, type_c, ldc, stride_c)];
+        gemm(handle, [ta, tb], [m, n, k], [alpha, beta], operands, Batch::Strided(batch), compute)
     }
 
     [cublasSgemmBatched cublasSgemmBatched_64] (
         handle: word, ta: code, tb: code, m: size, n: size, k: size, alpha: word, a: word, lda: size, b: word,
         ldb: size, beta: word, c: word, ldc: size, batch: size,
     ) {
-        let operands = [
-            Operand(a, F32, lda, Step::Array),
-            Operand(b, F32, ldb, Step::Array),
-            Operand(c, F32, ldc, Step::Array),
-        ];
-        let (operations, sizes, scalars) = ([ta, tb], [m, n, k], [alpha, beta]);
-        Call { operations, sizes, scalars, operands, batch, compute: COMPUTE_32F }.run(handle)
+        let operands = [(a, F32, lda, 0), (b, F32, ldb, 0), (c, F32, ldc, 0)];
+        gemm(handle, [ta, tb], [m, n, k], [alpha, beta], operands, Batch::Arrays(batch), COMPUTE_32F)
     }
 
     [cublasHgemmBatched cublasHgemmBatched_64] (
         handle: word, ta: code, tb: code, m: size, n: size, k: size, alpha: word, a: word, lda: size, b: word,
         ldb: size, beta: word, c: word, ldc: size, batch: size,
     ) {
-        let operands = [
-            Operand(a, F16, lda, Step::Array),
-            Operand(b, F16, ldb, Step::Array),
-            Operand(c, F16, ldc, Step::Array),
-        ];
-        let (operations, sizes, scalars) = ([ta, tb], [m, n, k], [alpha, beta]);
-        Call { operations, sizes, scalars, operands, batch, compute: COMPUTE_16F }.run(handle)
+        let operands = [(a, F16, lda, 0), (b, F16, ldb, 0), (c, F16, ldc, 0)];
+        gemm(handle, [ta, tb], [m, n, k], [alpha, beta], operands, Batch::Arrays(batch), COMPUTE_16F)
     }
 
     [cublasGemmBatchedEx cublasGemmBatchedEx_64] (
-        handle: word, ta: code, tb: code, m: size, n: size, k: size, alpha: word, a: word, type_a: code,
-        lda: size, b: word, type_b: code, ldb: size, beta: word, c: word, type_c: code, ldc: size, batch: size,
-        compute: code, _algorithm: code,
+        handle: word, ta: code, tb: code, m: size, n: size, k: size, alpha: word, a: word, type_a: code, lda: size,
+        b: word, type_b: code, ldb: size, beta: word, c: word, type_c: code, ldc: size, batch: size, compute: code,
+        _algorithm: code,
     ) {
-        let operands = [
-            Operand(a, type_a, lda, Step::Array),
-            Operand(b, type_b, ldb, Step::Array),
-            Operand(c, type_c, ldc, Step::Array),
-        ];
-        let (operations, sizes, scalars) = ([ta, tb], [m, n, k], [alpha, beta]);
-        Call { operations, sizes, scalars, operands, batch, compute }.run(handle)
+        let operands = [(a, type_a, lda, 0), (b, type_b, ldb, 0), (c, type_c, ldc, 0)];
+        gemm(handle, [ta, tb], [m, n, k], [alpha, beta], operands, Batch::Arrays(batch), compute)
     }
 }

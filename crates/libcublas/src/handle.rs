@@ -134,11 +134,11 @@ api! {
     [cublasDestroy_v2] (handle: word) {
         let found = HANDLES.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&handle);
         let found = found.ok_or(Failure::NOT_INITIALIZED)?;
-        let mut state = found.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = found.lock().unwrap_or_else(PoisonError::into_inner);
         // The context may have ended, and the kernels with it.
         if let Ok(_current) = Current::new(state.context) {
             let _ = driver::synchronize();
-            state.kernels.modules.unload();
+            state.kernels.unload();
         }
         Ok(())
     }

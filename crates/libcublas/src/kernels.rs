@@ -101,39 +101,19 @@ macro_rules! arguments {
 }
 pub(crate) use arguments;
 
-/// Modules, which are unloaded when they are dropped. Their context is current, or has ended.
-#[derive(Debug, Default)]
-pub(crate) struct Modules(pub(crate) Vec<usize>);
-
-impl Modules {
-    fn load(&mut self, image: &[u8]) -> Result<usize> {
-        let mut module = 0;
-        driver::load_module(&mut module, image.as_ptr()).map_err(|failure| match failure {
-            Failure::EXECUTION_FAILED => Failure::ARCH_MISMATCH,
-            other => other,
-        })?;
-        self.0.push(module);
-        Ok(module)
-    }
-
-    pub(crate) fn unload(&mut self) {
-        for module in self.0.drain(..) {
-            // They end with the context at the latest.
-            let _ = driver::unload_module(module);
-        }
-    }
-}
-
-impl Drop for Modules {
-    fn drop(&mut self) {
-        self.unload();
-    }
+fn load(image: &[u8]) -> Result<usize> {
+    let mut module = 0;
+    driver::load_module(&mut module, image.as_ptr()).map_err(|failure| match failure {
+        Failure::EXECUTION_FAILED => Failure::ARCH_MISMATCH,
+        other => other,
+    })?;
+    Ok(module)
 }
 
 /// The kernels of a context.
 #[derive(Debug)]
 pub(crate) struct Kernels {
-    pub(crate) modules: Modules,
+    modules: Vec<usize>,
     /// By element (half, bfloat16, float as TF32, float), form (rows, columns) and size (large, small, any).
     dense: Vec<Kernel>,
     /// For SM 9.0: by element, without the last, and form.
@@ -155,14 +135,14 @@ fn attribute(number: u32) -> Result<i32> {
 }
 
 impl Kernels {
-    /// Loads the cubins in the current context.
+    /// Loads the cubins in the current context. After an error those that were loaded end with it.
     pub(crate) fn load() -> Result<Self> {
-        let (mut modules, mut dense, mut wide) = (Modules::default(), Vec::new(), Vec::new());
+        let (mut dense, mut wide) = (Vec::new(), Vec::new());
         let sm = (attribute(MAJOR)?, attribute(MINOR)?);
         let generation = usize::from(sm.0 >= 9);
-        let blas = modules.load(BLAS[generation])?;
-        let products = modules.load(DENSE[generation])?;
-        let hopper = if sm == (9, 0) { Some(modules.load(WIDE)?) } else { None };
+        let blas = load(BLAS[generation])?;
+        let products = load(DENSE[generation])?;
+        let hopper = if sm == (9, 0) { Some(load(WIDE)?) } else { None };
         for element in ["f16", "bf16", "tf32", "f32"] {
             for form in ["rows", "columns"] {
                 for size in ["large", "small", "any"] {
@@ -176,7 +156,7 @@ impl Kernels {
         }
         let find = |name| Kernel::find(blas, name, 0);
         Ok(Self {
-            modules,
+            modules: [blas, products].into_iter().chain(hopper).collect(),
             dense,
             wide,
             transpose: [find("transpose_16")?, find("transpose_32")?],
@@ -184,6 +164,14 @@ impl Kernels {
             solve: find("solve")?,
             enough: u64::from(attribute(MULTIPROCESSORS)?.max(1).unsigned_abs()) * 3 / 4,
         })
+    }
+
+    /// Unloads the cubins. Their context is current.
+    pub(crate) fn unload(&self) {
+        for module in &self.modules {
+            // They end with the context at the latest.
+            let _ = driver::unload_module(*module);
+        }
     }
 
     /// The kernel of an element, a form and a size.

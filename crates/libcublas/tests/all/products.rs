@@ -1,8 +1,8 @@
 //! Products: operations, distances, batches, types, factors.
 
-use cublas::*;
-
-use crate::driver::{BF16, Blas, COMPUTE_16F, COMPUTE_32F, F16, F32, Memory, address, cu, numbers, place};
+use crate::driver::{
+    BF16, Blas, COMPUTE_16F, COMPUTE_32F, F16, F32, Memory, address, call, numbers, place, wait,
+};
 
 /// How the matrices of a batch are given.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,14 +15,14 @@ enum By {
 /// A product of the test.
 #[derive(Clone, Copy, Debug)]
 struct Case {
-    operations: [u32; 2],
+    operations: [usize; 2],
     sizes: [usize; 3],
     /// Elements of a column beyond its height.
     more: usize,
     by: By,
     /// Of the factors and of the product.
-    elements: [u32; 2],
-    compute: u32,
+    elements: [usize; 2],
+    compute: usize,
     alpha: f32,
     beta: f32,
     /// Whether alpha and beta are in the GPU's memory.
@@ -45,7 +45,7 @@ const CASE: Case = Case {
 };
 
 /// Rows and columns of a factor as it is stored.
-fn stored(operation: u32, rows: usize, columns: usize) -> [usize; 2] {
+fn stored(operation: usize, rows: usize, columns: usize) -> [usize; 2] {
     if operation == 0 { [rows, columns] } else { [columns, rows] }
 }
 
@@ -61,7 +61,7 @@ impl Case {
         let leading = shapes.map(|[rows, _]| rows + self.more);
         let strides = [0, 1, 2].map(|at| leading[at] * shapes[at][1] + self.more);
         let [a, b, c] = [0, 1, 2].map(|at| {
-            let mut values = numbers(at as u32 + 1, strides[at] * self.count());
+            let mut values = numbers(at + 1, strides[at] * self.count());
             if at == 2 && self.beta == 0.0 {
                 values.fill(f32::NAN);
             }
@@ -69,7 +69,7 @@ impl Case {
         });
         let before: Vec<_> = (0..c.len).map(|at| c.get(at)).collect();
         self.launch(blas, [&a, &b, &c], leading, strides);
-        blas.wait();
+        wait();
         for batch in 0..self.count() {
             for column in 0..n {
                 for row in 0..leading[2] {
@@ -95,96 +95,30 @@ impl Case {
         }
     }
 
-    fn launch(&self, blas: &Blas, memory: [&Memory; 3], leading: [usize; 3], strides: [usize; 3]) {
-        let [ta, tb] = self.operations;
-        let [m, n, k] = self.sizes.map(|size| size as i32);
-        let [lda, ldb, ldc] = leading.map(|size| size as i32);
+    fn launch(&self, blas: &Blas, memory: [&Memory; 3], ld: [usize; 3], stride: [usize; 3]) {
+        let ([ta, tb], [m, n, k], count) = (self.operations, self.sizes, self.count());
         let element = if self.compute == COMPUTE_16F { F16 } else { F32 };
-        let scalars = [self.alpha, self.beta].map(|value| Memory::new(element, &[value]));
-        let [alpha, beta] = scalars.map(|scalar| scalar.address);
-        let [a, b, c] = memory.map(|memory| memory.address);
-        let [factor, result] = self.elements;
-        let [sa, sb, sc] = strides.map(|stride| stride as i64);
-        let count = self.count() as i32;
+        let [alpha, beta] = [self.alpha, self.beta].map(|value| Memory::new(element, &[value]).address);
         let arrays = [0, 1, 2].map(|at| {
-            let each = |batch| memory[at].address + batch * strides[at] * memory[at].bytes();
-            Memory::words(&(0..self.count()).map(each).collect::<Vec<_>>()).address
+            let each = |batch| memory[at].address + batch * stride[at] * memory[at].bytes();
+            Memory::words(&(0..count).map(each).collect::<Vec<_>>()).address
         });
-        // SAFETY: the memory has the sizes that the arguments say.
-        let status = unsafe {
-            assert_eq!(cublasSetPointerMode_v2(blas.0, self.on_device.into()), 0);
-            match self.by {
-                By::One => cublasGemmEx(
-                    blas.0,
-                    ta,
-                    tb,
-                    m,
-                    n,
-                    k,
-                    alpha,
-                    a,
-                    factor,
-                    lda,
-                    b,
-                    factor,
-                    ldb,
-                    beta,
-                    c,
-                    result,
-                    ldc,
-                    self.compute,
-                    0,
-                ),
-                By::Stride => cublasGemmStridedBatchedEx(
-                    blas.0,
-                    ta,
-                    tb,
-                    m,
-                    n,
-                    k,
-                    alpha,
-                    a,
-                    factor,
-                    lda,
-                    sa,
-                    b,
-                    factor,
-                    ldb,
-                    sb,
-                    beta,
-                    c,
-                    result,
-                    ldc,
-                    sc,
-                    count,
-                    self.compute,
-                    0,
-                ),
-                By::Pointers => cublasGemmBatchedEx(
-                    blas.0,
-                    ta,
-                    tb,
-                    m,
-                    n,
-                    k,
-                    alpha,
-                    arrays[0],
-                    factor,
-                    lda,
-                    arrays[1],
-                    factor,
-                    ldb,
-                    beta,
-                    arrays[2],
-                    result,
-                    ldc,
-                    count,
-                    self.compute,
-                    0,
-                ),
-            }
+        let [a, b, c] = if self.by == By::Pointers { arrays } else { memory.map(|memory| memory.address) };
+        let [factor, result] = self.elements;
+        let (name, strides, counts) = match self.by {
+            By::One => ("cublasGemmEx", [None; 3], None),
+            By::Stride => ("cublasGemmStridedBatchedEx", stride.map(Some), Some(count)),
+            By::Pointers => ("cublasGemmBatchedEx", [None; 3], Some(count)),
         };
-        assert_eq!(status, 0, "{self:?}");
+        let mut words = vec![blas.0, ta, tb, m, n, k, alpha, a, factor, ld[0]];
+        words.extend(strides[0]);
+        words.extend([b, factor, ld[1]]);
+        words.extend(strides[1]);
+        words.extend([beta, c, result, ld[2]]);
+        words.extend(strides[2].into_iter().chain(counts));
+        words.extend([self.compute, 0]);
+        assert_eq!(call("cublasSetPointerMode_v2", &[blas.0, self.on_device.into()]), 0);
+        assert_eq!(call(name, &words), 0, "{self:?}");
     }
 }
 
@@ -243,38 +177,17 @@ fn large_products_use_large_tiles() {
 fn the_math_mode_decides_how_exact_floats_are() {
     let blas = Blas::new();
     let value = 1.0 + 1.0 / 4096.0;
-    let (a, b, c) = (Memory::new(F32, &[value]), Memory::new(F32, &[1.0]), Memory::new(F32, &[0.0]));
+    let (a, b, result) = (Memory::new(F32, &[value]), Memory::new(F32, &[1.0]), Memory::new(F32, &[0.0]));
+    let (one, zero) = (1.0_f32, 0.0_f32);
+    let (alpha, beta) = (address(&one), address(&zero));
     let product = |mode, compute| {
-        let (one, zero) = (1.0_f32, 0.0_f32);
-        let (alpha, beta) = (address(&one), address(&zero));
-        // SAFETY: each matrix has one element.
-        unsafe {
-            assert_eq!(cublasSetMathMode(blas.0, mode), 0);
-            let status = cublasGemmEx(
-                blas.0,
-                0,
-                0,
-                1,
-                1,
-                1,
-                alpha,
-                a.address,
-                F32,
-                1,
-                b.address,
-                F32,
-                1,
-                beta,
-                c.address,
-                F32,
-                1,
-                compute,
-                -1_i32 as u32,
-            );
-            assert_eq!(status, 0);
-        }
-        blas.wait();
-        c.get(0) == f64::from(value)
+        assert_eq!(call("cublasSetMathMode", &[blas.0, mode]), 0);
+        let (a, b, c) = (a.address, b.address, result.address);
+        let words =
+            [blas.0, 0, 0, 1, 1, 1, alpha, a, F32, 1, b, F32, 1, beta, c, F32, 1, compute, usize::MAX];
+        assert_eq!(call("cublasGemmEx", &words), 0);
+        wait();
+        result.get(0) == f64::from(value)
     };
     assert!(product(0, COMPUTE_32F) && product(2, COMPUTE_32F) && product(3, 69));
     assert!(!product(3, COMPUTE_32F) && !product(0, 77));
@@ -283,32 +196,27 @@ fn the_math_mode_decides_how_exact_floats_are() {
 #[test]
 fn a_captured_product_runs_when_its_graph_does() {
     let blas = Blas::new();
+    let good = |name: &str, words: &[usize]| assert_eq!(call(name, words), 0, "{name}");
     let (mut stream, mut graph, mut executable, mut count) = (0_usize, 0_usize, 0_usize, 0_usize);
-    cu("cuStreamCreate", [place(&mut stream), 1]);
-    let (a, b) = (Memory::new(F32, &[1.0, 2.0, 3.0, 4.0]), Memory::new(F32, &[1.0, 2.0, 3.0, 4.0]));
-    let c = Memory::new(F32, &[100.0; 4]);
+    good("cuStreamCreate", &[place(&mut stream), 1]);
+    let [a, b, c] = [[1.0, 2.0, 3.0, 4.0]; 3].map(|values| Memory::new(F32, &values));
     let (alpha, beta) = (1.0_f32, 2.0_f32);
+    let (x, y) = (address(&alpha), address(&beta));
     // Once with memory of the stream, once with that of the program.
-    for workspace in [0, 1 << 16] {
+    for (workspace, nodes) in [(0, 5), (1 << 16, 3)] {
         let memory = Memory::new(F32, &vec![0.0; workspace / 4]);
-        // SAFETY: the matrices have four elements.
-        unsafe {
-            assert_eq!(cublasSetStream_v2(blas.0, stream), 0);
-            assert_eq!(cublasSetWorkspace_v2(blas.0, memory.address, workspace), 0);
-            cu("cuStreamBeginCapture_v2", [stream, 0]);
-            let (x, y) = (address(&alpha), address(&beta));
-            let status =
-                cublasSgemm_v2(blas.0, 0, 1, 2, 2, 2, x, a.address, 2, b.address, 2, y, c.address, 2);
-            assert_eq!(status, 0);
-        }
-        cu("cuStreamEndCapture", [stream, place(&mut graph)]);
-        cu("cuGraphGetNodes", [graph, 0, place(&mut count)]);
-        assert_eq!(count, if workspace == 0 { 5 } else { 3 });
+        good("cublasSetStream_v2", &[blas.0, stream]);
+        good("cublasSetWorkspace_v2", &[blas.0, memory.address, workspace]);
+        good("cuStreamBeginCapture_v2", &[stream, 0]);
+        good("cublasSgemm_v2", &[blas.0, 0, 1, 2, 2, 2, x, a.address, 2, b.address, 2, y, c.address, 2]);
+        good("cuStreamEndCapture", &[stream, place(&mut graph)]);
+        good("cuGraphGetNodes", &[graph, 0, place(&mut count)]);
+        assert_eq!(count, nodes);
         c.set(0, 1.0);
-        cu("cuGraphInstantiateWithFlags", [place(&mut executable), graph, 0]);
-        cu("cuGraphLaunch", [executable, stream]);
-        blas.wait();
-        // Rows of a: 1 3, 2 4; b is transposed.
+        good("cuGraphInstantiateWithFlags", &[place(&mut executable), graph, 0]);
+        good("cuGraphLaunch", &[executable, stream]);
+        wait();
+        // The first row of a is 1 3, and so is the first column of b, transposed.
         assert_eq!(c.get(0), 1.0 * 1.0 + 3.0 * 3.0 + 2.0);
     }
 }

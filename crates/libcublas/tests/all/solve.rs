@@ -1,11 +1,9 @@
 //! Triangular systems.
 
-use cublas::*;
-
-use crate::driver::{Blas, F32, Memory, address, numbers};
+use crate::driver::{Blas, F32, Memory, address, call, numbers, wait};
 
 /// An element of op(A), with the other triangle as zeros.
-fn element(a: &Memory, lda: usize, kinds: [u32; 4], row: usize, column: usize) -> f64 {
+fn element(a: &Memory, lda: usize, kinds: [usize; 4], row: usize, column: usize) -> f64 {
     let [_, triangle, operation, diagonal] = kinds;
     let (row, column) = if operation == 0 { (row, column) } else { (column, row) };
     let is_outside = if triangle == 0 { column > row } else { row > column };
@@ -17,7 +15,7 @@ fn element(a: &Memory, lda: usize, kinds: [u32; 4], row: usize, column: usize) -
 }
 
 /// Solves two systems and multiplies the solutions with op(A).
-fn check(blas: &Blas, kinds: [u32; 4], [m, n]: [usize; 2]) {
+fn check(blas: &Blas, kinds: [usize; 4], [m, n]: [usize; 2]) {
     let is_right = kinds[0] == 1;
     let order = if is_right { n } else { m };
     let (lda, ldb, alpha) = (order + 2, m + 1, 0.5_f32);
@@ -30,27 +28,10 @@ fn check(blas: &Blas, kinds: [u32; 4], [m, n]: [usize; 2]) {
     let pointers_a = Memory::words(&systems.each_ref().map(|(a, _)| a.address));
     let pointers_b = Memory::words(&systems.each_ref().map(|(_, b)| b.address));
     let [side, triangle, operation, diagonal] = kinds;
-    let [m_word, n_word, lda_word, ldb_word] = [m, n, lda, ldb].map(|size| size as i32);
-    // SAFETY: the memory has the sizes that the arguments say.
-    let status = unsafe {
-        cublasStrsmBatched(
-            blas.0,
-            side,
-            triangle,
-            operation,
-            diagonal,
-            m_word,
-            n_word,
-            address(&alpha),
-            pointers_a.address,
-            lda_word,
-            pointers_b.address,
-            ldb_word,
-            2,
-        )
-    };
-    assert_eq!(status, 0);
-    blas.wait();
+    let (alpha, a, b) = (address(&alpha), pointers_a.address, pointers_b.address);
+    let words = [blas.0, side, triangle, operation, diagonal, m, n, alpha, a, lda, b, ldb, 2];
+    assert_eq!(call("cublasStrsmBatched", &words), 0);
+    wait();
     for ((a, x), before) in systems.iter().zip(before) {
         for row in 0..m {
             for column in 0..n {
