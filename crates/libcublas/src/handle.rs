@@ -28,38 +28,16 @@ type Handles = BTreeMap<usize, Arc<Mutex<Handle>>>;
 /// The number of the last handle, and the handles by number. A number is used once.
 static HANDLES: Mutex<(usize, Handles)> = Mutex::new((0, BTreeMap::new()));
 
-/// Makes a context current until it is dropped.
-struct Current {
-    before: usize,
-}
-
-impl Current {
-    fn new(context: usize) -> Result<Option<Self>> {
-        let mut before = 0;
-        driver::current_context(&mut before)?;
-        if before == context {
-            return Ok(None);
-        }
-        driver::set_current_context(context)?;
-        Ok(Some(Self { before }))
-    }
-}
-
-impl Drop for Current {
-    fn drop(&mut self) {
-        // A thread that had none keeps it. No error can be reported here.
-        if self.before != 0 {
-            let _ = driver::set_current_context(self.before);
-        }
-    }
-}
-
-/// Works with a handle, whose context is current.
+/// Works with a handle. Its context becomes that of a thread that has none.
 pub(crate) fn with<T>(handle: usize, work: impl FnOnce(&mut Handle) -> Result<T>) -> Result<T> {
     let found = HANDLES.lock().unwrap_or_else(PoisonError::into_inner).1.get(&handle).cloned();
     let found = found.ok_or(Failure::NOT_INITIALIZED)?;
     let mut state = found.lock().unwrap_or_else(PoisonError::into_inner);
-    let _current = Current::new(state.context)?;
+    let mut current = 0;
+    driver::current_context(&mut current)?;
+    if current == 0 {
+        driver::set_current_context(state.context)?;
+    }
     work(&mut state)
 }
 
@@ -134,12 +112,9 @@ api! {
     [cublasDestroy_v2] (handle: word) {
         let found = HANDLES.lock().unwrap_or_else(PoisonError::into_inner).1.remove(&handle);
         let found = found.ok_or(Failure::NOT_INITIALIZED)?;
-        let state = found.lock().unwrap_or_else(PoisonError::into_inner);
         // The context may have ended, and the kernels with it.
-        if let Ok(_current) = Current::new(state.context) {
-            let _ = driver::synchronize();
-            state.kernels.unload();
-        }
+        let _ = driver::synchronize();
+        found.lock().unwrap_or_else(PoisonError::into_inner).kernels.unload();
         Ok(())
     }
 
