@@ -42,7 +42,9 @@ struct Matrices {
 
     __device__ u8* of_block() const
     {
-        return is_array ? ((u8* const*)at)[blockIdx.z] : (u8*)(at + blockIdx.z * batch);
+        u8* matrix = is_array ? ((u8* const*)at)[blockIdx.z] : (u8*)(at + blockIdx.z * batch);
+        __builtin_assume(__isGlobal(matrix));
+        return matrix;
     }
 };
 

@@ -17,7 +17,9 @@
 // A matrix of a batch, with equal distances or from an array of pointers.
 static __device__ u8* matrix_of(const u8* first, u64 distance, bool is_array)
 {
-    return is_array ? ((u8* const*)first)[blockIdx.z] : (u8*)first + blockIdx.z * distance;
+    u8* matrix = is_array ? ((u8* const*)first)[blockIdx.z] : (u8*)first + blockIdx.z * distance;
+    __builtin_assume(__isGlobal(matrix));
+    return matrix;
 }
 
 template <class T>
