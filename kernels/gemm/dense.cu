@@ -1,5 +1,5 @@
 // Products of two matrices on the tensor cores: c (m x n) = scale * a (m x k) * b + bias, or added to c. Row major, any
-// sizes; a batch has one block in z per matrix.
+// sizes; a batch has one block in z per matrix. The matrices of a batch have equal distances, or a pointer each.
 //
 // A block computes a tile of c. It copies a and b to shared memory two stages ahead, 128 bytes of each row at a time,
 // and loads the fragments of a step while the tensor cores multiply those of the step before. Sums are in 32 bits and
@@ -14,15 +14,23 @@
 
 #include "dense.cuh"
 
+// A matrix of a batch, with equal distances or from an array of pointers.
+static __device__ u8* matrix_of(const u8* first, u64 distance, bool is_array)
+{
+    u8* matrix = is_array ? ((u8* const*)first)[blockIdx.z] : (u8*)first + blockIdx.z * distance;
+    __builtin_assume(__isGlobal(matrix));
+    return matrix;
+}
+
 template <class T>
 static __device__ void product(const u8* a, const u8* b, u8* c, const float* bias, const DenseParams& p)
 {
     u32 tile_m, tile_n;
     place_of(blockIdx.x, (p.m + T::BM - 1) / T::BM, (p.n + T::BN - 1) / T::BN, tile_m, tile_n);
     T tile(p, tile_m * T::BM, tile_n * T::BN);
-    tile.a = a + blockIdx.z * p.a_batch;
-    tile.b = b + blockIdx.z * p.b_batch;
-    tile.c = c + blockIdx.z * p.c_batch;
+    tile.a = matrix_of(a, p.a_batch, p.arrays & 1);
+    tile.b = matrix_of(b, p.b_batch, p.arrays & 2);
+    tile.c = matrix_of(c, p.c_batch, p.arrays & 4);
     tile.bias = bias;
     tile.run();
     tile.store();

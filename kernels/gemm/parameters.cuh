@@ -76,7 +76,8 @@ struct DenseParams {
     u32 output;
     u32 accumulate;
     float scale;
-    u32 unused;
+    // Bits 0, 1 and 2: `a`, `b` and `c` is an array of pointers to the matrices of a batch.
+    u32 arrays;
 };
 AT(DenseParams, a_batch, 0);
 AT(DenseParams, b_batch, 8);
@@ -90,7 +91,7 @@ AT(DenseParams, c_row, 44);
 AT(DenseParams, output, 48);
 AT(DenseParams, accumulate, 52);
 AT(DenseParams, scale, 56);
-AT(DenseParams, unused, 60);
+AT(DenseParams, arrays, 60);
 static_assert(sizeof(DenseParams) == 64, "size of DenseParams");
 
 // A product of `m` vectors with packed weights.

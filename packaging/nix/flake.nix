@@ -30,6 +30,7 @@
               "--package=orin-tool"
               "--package=orin-libcuda"
               "--package=orin-libcudart"
+              "--package=orin-libcublas"
               "--package=tegra-hcq-capi"
             ];
             # The tests take minutes and start programs; the project's own continuous integration runs them.
@@ -39,6 +40,8 @@
               mv $out/lib/libcuda.so $out/lib/orin/cuda/libcuda.so.1
               cp $out/lib/libcudart.so $out/lib/orin/cuda/libcudart.so.12
               mv $out/lib/libcudart.so $out/lib/orin/cuda/libcudart.so.13
+              cp $out/lib/libcublas.so $out/lib/orin/cuda/libcublas.so.12
+              mv $out/lib/libcublas.so $out/lib/orin/cuda/libcublas.so.13
               mv $out/lib/libtegra_hcq_capi.so $out/lib/libtegra_hcq.so.1
               ln -s libtegra_hcq.so.1 $out/lib/libtegra_hcq.so
               rm -f $out/lib/*.a

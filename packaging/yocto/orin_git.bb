@@ -14,7 +14,7 @@ S = "${WORKDIR}/git"
 inherit cargo cargo-update-recipe-crates bash-completion
 require ${BPN}-crates.inc
 
-CARGO_BUILD_FLAGS:append = " --package orin-tool --package orin-libcuda --package orin-libcudart --package tegra-hcq-capi"
+CARGO_BUILD_FLAGS:append = " --package orin-tool --package orin-libcuda --package orin-libcudart --package orin-libcublas --package tegra-hcq-capi"
 
 # ${B} has the programs and libraries of cargo's folder for the target.
 do_install() {
@@ -24,6 +24,8 @@ do_install() {
     install -D -m 0755 $built/libcuda.so ${D}${libdir}/orin/cuda/libcuda.so.1
     install -D -m 0755 $built/libcudart.so ${D}${libdir}/orin/cuda/libcudart.so.12
     install -D -m 0755 $built/libcudart.so ${D}${libdir}/orin/cuda/libcudart.so.13
+    install -D -m 0755 $built/libcublas.so ${D}${libdir}/orin/cuda/libcublas.so.12
+    install -D -m 0755 $built/libcublas.so ${D}${libdir}/orin/cuda/libcublas.so.13
     install -D -m 0755 $built/libtegra_hcq_capi.so ${D}${libdir}/libtegra_hcq.so.1
     ln -s libtegra_hcq.so.1 ${D}${libdir}/libtegra_hcq.so
     install -D -m 0644 ${S}/crates/tegra-hcq-capi/include/tegra_hcq.h ${D}${includedir}/tegra_hcq.h
@@ -33,5 +35,5 @@ PACKAGE_BEFORE_PN = "libtegra-hcq"
 FILES:libtegra-hcq = "${libdir}/libtegra_hcq.so.1"
 FILES:${PN} += "${libdir}/orin/cuda/*"
 # No program may get these libraries as a dependency.
-PRIVATE_LIBS = "libcuda.so.1 libcudart.so.12 libcudart.so.13"
+PRIVATE_LIBS = "libcuda.so.1 libcudart.so.12 libcudart.so.13 libcublas.so.12 libcublas.so.13"
 INSANE_SKIP:${PN} += "libdir"

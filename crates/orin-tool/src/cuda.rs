@@ -31,9 +31,14 @@ const REPORT: &str = "ORIN_CUDA_REPORT";
 const TRITON: &str = "TRITON_LIBCUDA_PATH";
 /// The names by which programs load the library.
 const NAMES: [&str; 2] = ["libcuda.so.1", "libcuda.so"];
-/// The names by which programs load the run-time library. It is beside the library, installed or as cargo builds it.
-const RUNTIMES: [&str; 2] = ["libcudart.so.12", "libcudart.so.13"];
-const RUNTIME: &str = "libcudart.so";
+/// The names by which programs load the run-time library and cuBLAS, and those that cargo gives them. They are beside
+/// the library.
+const OTHERS: [(&str, &str); 4] = [
+    ("libcudart.so.12", "libcudart.so"),
+    ("libcudart.so.13", "libcudart.so"),
+    ("libcublas.so.12", "libcublas.so"),
+    ("libcublas.so.13", "libcublas.so"),
+];
 /// Where an installation has the library, below a folder `lib` of its prefix. It is none that the loader searches.
 const INSTALLED: &str = "orin/cuda/libcuda.so.1";
 
@@ -46,10 +51,11 @@ Examples:
   orin cuda --device sim --trace calls.txt -- ./program
 
 The library is the file that ORIN_LIBCUDA names, else libcuda.so beside this program, which `cargo build --release
--p orin-libcuda -p orin-libcudart` builds, else lib/orin/cuda/libcuda.so.1 below its prefix or /usr/local, which
-`cargo xtask install-library` writes. The command puts it and the run-time library beside it (libcudart.so.12 and .13)
-first in LD_LIBRARY_PATH, and prints at the end which functions the program has called that are not supported. If an
-output of this command goes to standard output, the program prints to standard error.
+-p orin-libcuda -p orin-libcudart -p orin-libcublas` builds, else lib/orin/cuda/libcuda.so.1 below its prefix or
+/usr/local, which `cargo xtask install-library` writes. The command puts it, the run-time library and cuBLAS beside
+it (libcudart.so.12 and .13, libcublas.so.12 and .13) first in LD_LIBRARY_PATH, and prints at the end which
+functions the program has called that are not supported. If an output of this command goes to standard output, the
+program prints to standard error.
 
 Exit codes: 1 if --check finds anything, the GPU stops a channel, or --require-launches is given and no kernel was
 launched; otherwise the program's own. See ", page!("cuda"), "."))]
@@ -167,8 +173,8 @@ fn library() -> Result<PathBuf, UsageError> {
     find(folder).ok_or_else(|| {
         UsageError(format!(
             "there is no libcuda.so of this project beside {}, and no lib/{INSTALLED} of an installation: run `cargo \
-             build --release -p orin-libcuda -p orin-libcudart` or `cargo xtask install-library --prefix {}`, or name \
-             the library in {LIBRARY}",
+             build --release -p orin-libcuda -p orin-libcudart -p orin-libcublas` or `cargo xtask install-library \
+             --prefix {}`, or name the library in {LIBRARY}",
             program.display(),
             prefix.display()
         ))
@@ -207,16 +213,16 @@ fn trace(path: &Path, outputs: &[Output]) -> Result<PathBuf> {
         .map_err(|error| UsageError(format!("{} cannot be written: {error}", path.display())).into())
 }
 
-/// Lets the program find the library and the run time, under all their names, before any other.
+/// Lets the program find the library, the run time and cuBLAS, under all their names, before any other.
 fn put_first(command: &mut Command, library: &Path, folder: &Path) -> Result<()> {
     let link = |file: &Path, name| {
         symlink(file, folder.join(name)).with_context(|| format!("linking {}", file.display()))
     };
     NAMES.into_iter().try_for_each(|name| link(library, name))?;
-    for name in RUNTIMES {
-        let runtime =
-            [name, RUNTIME].map(|file| library.with_file_name(file)).into_iter().find(|path| path.is_file());
-        runtime.map_or(Ok(()), |file| link(&file, name))?;
+    for (name, built) in OTHERS {
+        let found =
+            [name, built].map(|file| library.with_file_name(file)).into_iter().find(|path| path.is_file());
+        found.map_or(Ok(()), |file| link(&file, name))?;
     }
     let before = std::env::var_os("LD_LIBRARY_PATH").filter(|folders| !folders.is_empty());
     let mut folders = folder.as_os_str().to_owned();

@@ -71,7 +71,7 @@ fn parameters(shape: &Shape, bytes: usize, out: &Target<'_>) -> Result<DensePara
         output,
         accumulate: u32::from(shape.accumulate),
         scale: shape.scale,
-        unused: 0,
+        arrays: 0,
     })
 }
 

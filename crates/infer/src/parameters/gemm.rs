@@ -30,7 +30,8 @@ gpu_structs! { TABLE:
         48 => output: u32;
         52 => accumulate: u32;
         56 => scale: f32;
-        60 => unused: u32;
+        /// Bits 0, 1 and 2: `a`, `b` and `c` is an array of pointers to the matrices of a batch.
+        60 => arrays: u32;
     }
 
     /// A product of `m` vectors with packed weights.

@@ -52,7 +52,8 @@ fn a_program_runs_and_its_calls_are_traced() {
 #[test]
 fn programs_find_the_libraries_by_all_names() {
     let output = cuda(&["--device", "sim"], &["sh", "-c", "ls \"${LD_LIBRARY_PATH%%:*}\""]);
-    let names = "libcuda.so\nlibcuda.so.1\nlibcudart.so.12\nlibcudart.so.13\n";
+    let names =
+        "libcublas.so.12\nlibcublas.so.13\nlibcuda.so\nlibcuda.so.1\nlibcudart.so.12\nlibcudart.so.13\n";
     assert!(text(&output.stdout).ends_with(names), "{}", text(&output.stdout));
 }
 
@@ -253,7 +254,8 @@ fn wrong_uses_are_refused_before_the_start() {
     let output = Command::new(copy).args(["cuda", "--", "true"]).env_remove("ORIN_LIBCUDA").output().unwrap();
     let errors = text(&output.stderr);
     if !Path::new("/usr/local/lib/orin/cuda/libcuda.so.1").exists() {
-        assert!(errors.contains("run `cargo build --release -p orin-libcuda -p orin-libcudart`"), "{errors}");
+        let advice = "run `cargo build --release -p orin-libcuda -p orin-libcudart -p orin-libcublas`";
+        assert!(errors.contains(advice), "{errors}");
         assert_eq!(output.status.code(), Some(2));
     }
 }

@@ -22,9 +22,11 @@ const STATIC_LIBS: &str = "-lgcc_s -lutil -lrt -lpthread -lm -ldl -lc";
 /// Where `orin cuda` looks for the CUDA library, below the prefix of `orin`. The dynamic linker does not search there,
 /// so a program gets this library instead of NVIDIA's only if it is asked for.
 pub(super) const CUDA: &str = "lib/orin/cuda/libcuda.so.1";
-/// Where it looks for CUDA's run-time library, in both versions.
-pub(super) const CUDA_RUNTIMES: [&str; 2] =
-    ["lib/orin/cuda/libcudart.so.12", "lib/orin/cuda/libcudart.so.13"];
+/// Where it looks for CUDA's run-time library and for cuBLAS, in both versions each.
+pub(super) const CUDA_LIBRARIES: [[&str; 2]; 2] = [
+    ["lib/orin/cuda/libcudart.so.12", "lib/orin/cuda/libcudart.so.13"],
+    ["lib/orin/cuda/libcublas.so.12", "lib/orin/cuda/libcublas.so.13"],
+];
 
 /// The folder of libraries below a prefix, unless the user names another one.
 pub(super) const LIB: &str = "lib";
@@ -53,8 +55,8 @@ pub(super) struct Library {
     pub(super) shared: Vec<u8>,
     /// The C library, to be linked statically.
     pub(super) archive: Vec<u8>,
-    /// `libcuda.so.1` and the run-time library, if they were asked for.
-    pub(super) cuda: Option<[Vec<u8>; 2]>,
+    /// `libcuda.so.1`, the run-time library and cuBLAS, if they were asked for.
+    pub(super) cuda: Option<[Vec<u8>; 3]>,
 }
 
 /// What to build.
@@ -123,7 +125,7 @@ pub(super) fn build(root: &Path, toolchain: Toolchain, wanted: Wanted) -> Result
     let mut command = toolchain.command(root);
     command.args(["--package", "tegra-hcq-capi", "--lib"]);
     if wanted == Wanted::All {
-        command.args(["--package", "orin-libcuda", "--package", "orin-libcudart"]);
+        command.args(["-p", "orin-libcuda", "-p", "orin-libcudart", "-p", "orin-libcublas"]);
     }
     let output = command.spawn().and_then(std::process::Child::wait_with_output).context("starting cargo")?;
     ensure!(output.status.success(), "the build failed: see above");
@@ -135,7 +137,7 @@ pub(super) fn build(root: &Path, toolchain: Toolchain, wanted: Wanted) -> Result
     let c = "tegra_hcq_capi";
     let cuda = match wanted {
         Wanted::C => None,
-        Wanted::All => Some([read("cuda", "so")?, read("cudart", "so")?]),
+        Wanted::All => Some([read("cuda", "so")?, read("cudart", "so")?, read("cublas", "so")?]),
     };
     let library = Library { shared: read(c, "so")?, archive: read(c, "a")?, cuda };
     if toolchain.target == Target::Arm64 {
@@ -179,9 +181,11 @@ impl Library {
             ("include/tegra_hcq.h".to_owned(), header, 0o644),
             (format!("{libdir}/pkgconfig/tegra_hcq.pc"), pkg_config(libdir).into_bytes(), 0o644),
         ];
-        if let Some([driver, runtime]) = &self.cuda {
+        if let Some([driver, others @ ..]) = &self.cuda {
             files.push((CUDA.to_owned(), driver.clone(), 0o755));
-            files.extend(CUDA_RUNTIMES.map(|name| (name.to_owned(), runtime.clone(), 0o755)));
+            for (names, library) in CUDA_LIBRARIES.iter().zip(others) {
+                files.extend(names.map(|name| (name.to_owned(), library.clone(), 0o755)));
+            }
         }
         Ok(files)
     }
@@ -234,9 +238,9 @@ mod tests {
     #[test]
     fn files_are_below_the_prefix_and_linkers_find_the_library() {
         let folder = tempfile::tempdir().expect("a folder");
-        let [shared, archive, cuda, runtime] =
-            ["so", "a", "cuda", "cudart"].map(|content| content.as_bytes().to_vec());
-        let library = Library { shared, archive, cuda: Some([cuda, runtime]) };
+        let [shared, archive, cuda, runtime, blas] =
+            ["so", "a", "cuda", "cudart", "cublas"].map(|content| content.as_bytes().to_vec());
+        let library = Library { shared, archive, cuda: Some([cuda, runtime, blas]) };
         let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         for (name, content, mode) in library.files(root, LIB).expect("the header exists") {
             put(folder.path(), &name, &content, mode).expect("a new file");
@@ -248,8 +252,10 @@ mod tests {
         // Folders that the dynamic linker searches get no libcuda.so.1.
         assert_eq!(fs::read(folder.path().join(CUDA)).expect("the library"), b"cuda");
         assert!(!folder.path().join("lib/libcuda.so.1").exists());
-        for name in CUDA_RUNTIMES {
-            assert_eq!(fs::read(folder.path().join(name)).expect("the library"), b"cudart");
+        for (names, content) in CUDA_LIBRARIES.into_iter().zip(["cudart", "cublas"]) {
+            for name in names {
+                assert_eq!(fs::read(folder.path().join(name)).expect("the library"), content.as_bytes());
+            }
         }
         assert!(pkg_config(LIB).starts_with("prefix=${pcfiledir}/../..\nlibdir=${prefix}/lib\n"));
         let deep = pkg_config("lib/aarch64-linux-gnu");

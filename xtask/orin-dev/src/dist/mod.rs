@@ -55,8 +55,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     say!("building for {} with all optimisations; the first build takes minutes", options.target.triple())?;
     let triple = options.target.triple();
     let mut documents = orin_tool::Cli::documents()?;
-    let packages =
-        ["orin-dev", "orin-tool", "orin-libcuda", "orin-libcudart", "tegra-hcq-capi", "examples", "networks"];
+    let packages = [
+        "orin-dev",
+        "orin-tool",
+        "orin-libcuda",
+        "orin-libcudart",
+        "orin-libcublas",
+        "tegra-hcq-capi",
+        "examples",
+        "networks",
+    ];
     documents.push((notices::NAME.to_owned(), notices::text(&root, triple, &packages)?.into_bytes()));
     let name = format!("nvgpu-rs-{}-{triple}", env!("CARGO_PKG_VERSION"));
     fs::create_dir_all(&options.out).with_context(|| format!("creating {}", options.out.display()))?;

@@ -30,7 +30,7 @@ use compiler::{Compiler, PINNED};
 /// Folder of the sources and cubins, relative to the workspace root.
 const FOLDER: &str = "kernels";
 /// Folders of further sources, inside [`FOLDER`]; the folders of architectures contain folders of the same names.
-const SUBFOLDERS: [&str; 3] = ["gemm", "llm", "runtime"];
+const SUBFOLDERS: [&str; 4] = ["blas", "gemm", "llm", "runtime"];
 /// The architectures of the committed cubins, by the compiler's name, and their folders: the Orin's GPU and
 /// the Hopper generation.
 const ARCHITECTURES: [(&str, &str); 2] = [("sm_87", ""), ("sm_90", "sm_90")];
