@@ -489,6 +489,26 @@ fn works<'e>(entries: &'e [Option<Entry>], order: &'e [usize]) -> impl Iterator<
     order.iter().filter_map(|&at| entries[at].as_ref()).filter(|entry| entry.enabled).map(|entry| &entry.work)
 }
 
+/// For each of the [`works`] the places among them of those that it depends on. Disabled nodes pass on their own.
+fn dependencies(entries: &[Option<Entry>], order: &[usize]) -> Vec<Vec<usize>> {
+    let mut ends = vec![Vec::new(); entries.len()];
+    let mut dependencies: Vec<Vec<usize>> = Vec::new();
+    for &at in order {
+        let Some(entry) = &entries[at] else { continue };
+        let mut before: Vec<usize> =
+            entry.after.iter().flat_map(|&other| ends[other].iter().copied()).collect();
+        before.sort_unstable();
+        before.dedup();
+        if entry.enabled {
+            ends[at] = vec![dependencies.len()];
+            dependencies.push(before);
+        } else {
+            ends[at] = before;
+        }
+    }
+    dependencies
+}
+
 /// A graph that can be launched.
 #[derive(Debug)]
 pub struct Executable {
@@ -671,6 +691,12 @@ impl Executable {
         let entries = self.entries.lock();
         self.allocate(context, &entries)?;
         let mut last_launch = self.last.lock();
+        let steps = works(&entries, &self.order);
+        let resolved = if steps.clone().any(Work::waits) {
+            steps.clone().map(Work::resolved).collect::<Result<Vec<_>>>()?
+        } else {
+            Vec::new()
+        };
         let value = stream.work(context, |queue| {
             // A launch is behind the one before, also on another stream.
             if let Some((id, fence)) = &*last_launch
@@ -679,15 +705,21 @@ impl Executable {
             {
                 queue.wait_fence(fence)?;
             }
-            let works = works(&entries, &self.order);
-            self.recording.lock().encode((context.gpu.ordinal, &context.device), works, queue)?;
+            let dependencies = || dependencies(&entries, &self.order);
+            let gpu = (context.gpu.ordinal, &context.device);
+            let mut recording = self.recording.lock();
+            if resolved.is_empty() {
+                recording.encode(gpu, steps.clone(), dependencies, queue)?;
+            } else {
+                recording.encode(gpu, resolved.iter(), dependencies, queue)?;
+            }
+            drop(recording);
             // The objects live until the work has ended.
             if users.is_empty() { Ok(()) } else { Ok(queue.host_function(move || drop(users))?) }
         })?;
         let last = stream.fence(value);
         *last_launch = last.clone().map(|fence| (stream.id, fence));
-        works(&entries, &self.order)
-            .for_each(|work| work.recorded(&mut |event| event.recorded(last.clone())));
+        steps.for_each(|work| work.recorded(&mut |event| event.recorded(last.clone())));
         Ok(())
     }
 

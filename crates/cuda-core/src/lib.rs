@@ -18,6 +18,7 @@
 //!   [`OldLaunch`], [`cluster`].
 
 pub mod array;
+mod branches;
 #[cfg(feature = "sim")]
 mod check;
 pub mod cluster;

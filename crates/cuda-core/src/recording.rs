@@ -1,7 +1,9 @@
 //! The recorded form of an executable graph: consecutive kernels run as one graph of the queue, with one submission.
+//! Kernels that do not depend on each other run side by side.
 
 use tegra_hcq::{Device, Graph, GraphBuilder, Queue};
 
+use crate::branches::{Begin, branches};
 use crate::code::Result;
 
 /// Fewer kernels in a row are launched one by one.
@@ -49,17 +51,19 @@ impl Recording {
     }
 
     /// Adds steps to a queue of a GPU: the same steps as at the last call, unless [`Recording::clear`] was called.
+    /// `dependencies` returns for each step the earlier ones that have to end before it.
     pub(crate) fn encode<'s, S: Step + 's>(
         &mut self,
         (gpu, device): (usize, &Device),
         mut steps: impl Iterator<Item = &'s S> + Clone,
+        dependencies: impl FnOnce() -> Vec<Vec<usize>>,
         queue: &mut Queue,
     ) -> Result<()> {
         if !core::mem::replace(&mut self.was_launched, true) {
             return steps.try_for_each(|step| step.encode(queue));
         }
         if self.pieces.is_none() || self.gpu != gpu {
-            self.pieces = Some(record(device, &steps.clone().collect::<Vec<_>>()));
+            self.pieces = Some(record(device, &steps.clone().collect::<Vec<_>>(), &dependencies()));
             self.gpu = gpu;
         }
         for Piece { steps: count, graph } in self.pieces.iter_mut().flatten() {
@@ -78,21 +82,40 @@ impl Recording {
 }
 
 /// Cuts steps into pieces, and records those that can be.
-fn record<S: Step>(device: &Device, steps: &[&S]) -> Vec<Piece> {
-    let pieces = steps.chunk_by(|one, other| one.is_recordable() == other.is_recordable());
+fn record<S: Step>(device: &Device, steps: &[&S], dependencies: &[Vec<usize>]) -> Vec<Piece> {
+    let mut begin = 0;
     let piece = |piece: &[&S]| {
+        let end = begin + piece.len();
         let is_recorded = piece.len() >= SHORTEST && piece[0].is_recordable();
-        let graph = is_recorded.then(|| {
-            let mut builder = device.graph();
-            piece.iter().try_for_each(|step| step.record(&mut builder))?;
-            Ok::<_, crate::code::Failure>(builder.build()?)
-        });
+        let graph =
+            is_recorded.then(|| record_piece(device, piece, &inside(&dependencies[begin..end], begin)));
         let graph = graph.and_then(|graph| {
             graph
                 .inspect_err(|error| tracing::debug!(%error, "kernels of a graph are launched one by one"))
                 .ok()
         });
+        begin = end;
         Piece { steps: piece.len(), graph }
     };
-    pieces.map(piece).collect()
+    steps.chunk_by(|one, other| one.is_recordable() == other.is_recordable()).map(piece).collect()
+}
+
+/// The dependencies of the steps of a piece on each other, counted from its `begin`.
+fn inside(dependencies: &[Vec<usize>], begin: usize) -> Vec<Vec<usize>> {
+    let inside = |after: &Vec<usize>| after.iter().filter_map(|step| step.checked_sub(begin)).collect();
+    dependencies.iter().map(inside).collect()
+}
+
+fn record_piece<S: Step>(device: &Device, steps: &[&S], dependencies: &[Vec<usize>]) -> Result<Graph> {
+    let mut builder = device.graph();
+    for (step, begin) in branches(dependencies) {
+        match begin {
+            Begin::After => {}
+            // SAFETY: the program has declared what depends on what, and promises the rest as for several streams.
+            Begin::Beside => drop(unsafe { builder.beside() }),
+            Begin::Join => drop(builder.join()),
+        }
+        steps[step].record(&mut builder)?;
+    }
+    Ok(builder.build()?)
 }

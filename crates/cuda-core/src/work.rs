@@ -4,7 +4,7 @@ use core::fmt;
 use std::sync::{Arc, OnceLock};
 
 use smallvec::SmallVec;
-use tegra_hcq::{DEFAULT_TIMEOUT, Dim3, GraphBuilder, Queue, RawPlane, RawSide};
+use tegra_hcq::{DEFAULT_TIMEOUT, Dim3, Fence, GraphBuilder, Queue, RawPlane, RawSide};
 
 use crate::array::Rectangle;
 use crate::cluster::Cluster;
@@ -35,6 +35,8 @@ pub enum Work {
     Record(Arc<Event>),
     /// A wait for an event, in a graph.
     Wait(Arc<Event>),
+    /// A wait for what an event was recorded in when the graph was launched.
+    Until(Option<Fence>),
     /// Another graph, which belongs to the node.
     Child(Arc<Graph>),
     /// The work of another graph, in order, in an executable graph.
@@ -463,7 +465,7 @@ impl Work {
             Self::Words(_) => "words of memory",
             Self::Host(_) => "host function",
             Self::Record(_) => "record an event",
-            Self::Wait(_) => "wait for an event",
+            Self::Wait(_) | Self::Until(_) => "wait for an event",
             Self::Child(_) | Self::Sequence(_) => "graph",
             Self::Allocate(_) => "allocate",
             Self::Free(_) => "free",
@@ -479,6 +481,25 @@ impl Work {
         }
     }
 
+    /// Whether it waits for an event.
+    pub(crate) fn waits(&self) -> bool {
+        match self {
+            Self::Wait(_) => true,
+            Self::Sequence(works) => works.iter().any(Self::waits),
+            _ => false,
+        }
+    }
+
+    /// The work with the present record of each event that it waits for. A record has the lock of its event while it
+    /// takes that of a queue, so who has a queue's must not take an event's.
+    pub(crate) fn resolved(&self) -> Result<Self> {
+        Ok(match self {
+            Self::Wait(event) => Self::Until(event.fence()?),
+            Self::Sequence(works) => Self::Sequence(works.iter().map(Self::resolved).collect::<Result<_>>()?),
+            other => other.clone(),
+        })
+    }
+
     /// Calls `found` with each event that the work records.
     pub(crate) fn recorded(&self, found: &mut impl FnMut(&Event)) {
         match self {
@@ -487,6 +508,11 @@ impl Work {
             _ => {}
         }
     }
+}
+
+/// Makes a queue wait for a fence, if there is one.
+fn until(fence: Option<Fence>, queue: &mut Queue) -> Result<()> {
+    fence.map_or(Ok(()), |fence| Ok(queue.wait_fence(&fence)?))
 }
 
 impl Step for Work {
@@ -503,7 +529,8 @@ impl Step for Work {
                 Ok(queue.host_function(move || call())?)
             }
             Self::Record(event) => event.encode(queue),
-            Self::Wait(event) => event.fence()?.map_or(Ok(()), |fence| Ok(queue.wait_fence(&fence)?)),
+            Self::Wait(event) => until(event.fence()?, queue),
+            Self::Until(fence) => until(fence.clone(), queue),
             Self::Sequence(works) => works.iter().try_for_each(|work| work.encode(queue)),
             Self::Child(graph) => graph.sequence()?.encode(queue),
             // The memory was allocated with the node.

@@ -203,6 +203,7 @@ fn write_any(node: Handle, place: Out<NodeParameters>) -> Result<()> {
         }
         Work::Sequence(_) => 4,
         Work::Empty => 5,
+        Work::Until(_) => 6,
         Work::Wait(event) => {
             body.set(event.handle());
             6
@@ -436,7 +437,7 @@ api! {
             Work::Host(_) => 3,
             Work::Child(_) | Work::Sequence(_) => 4,
             Work::Empty => 5,
-            Work::Wait(_) => 6,
+            Work::Wait(_) | Work::Until(_) => 6,
             Work::Record(_) => 7,
             Work::Allocate(_) => 10,
             Work::Free(_) => 11,

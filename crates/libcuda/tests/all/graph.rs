@@ -387,3 +387,58 @@ fn captures_fork_and_join_through_events() {
         ok(call("cuEventDestroy_v2", [event]));
     }
 }
+
+#[test]
+fn branches_of_a_graph_give_the_results_of_its_order() {
+    let setup = Setup::new();
+    let [a, b, c, d, e] = [1.0, 2.0, 0.0, 0.0, 0.0].map(|value: f32| upload(&[value; 256]));
+    let graph = make("cuGraphCreate", [0]);
+    let add = |[mut x, mut y, mut z]: [u64; 3], after: &mut [u64]| {
+        let mut count = 256_u32;
+        let mut pointers = [at(&mut x), at(&mut y), at(&mut z), at(&mut count)];
+        let words = [1 | 1 << 32, 1 | 256 << 32, 1 | 1 << 32, 0, at(&mut pointers), 0];
+        let mut words = [&[setup.add as u64][..], &words].concat();
+        let (list, count) = (after.as_mut_ptr().expose_provenance() as u64, after.len() as u64);
+        make("cuGraphAddKernelNode", [graph, list, count, words.as_mut_ptr().expose_provenance() as u64])
+    };
+    // c = a + b; beside each other d = c + a and e = c + b; then a = d + e.
+    let first = add([a, b, c], &mut []);
+    let mut branches = [add([c, a, d], &mut [first]), add([c, b, e], &mut [first])];
+    add([d, e, a], &mut branches);
+    let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    let mut expected = 1.0_f32;
+    for _ in 0..4 {
+        ok(call("cuGraphLaunch", [executable, 0]));
+        // CAST: exact in 32 bits for four rounds.
+        expected = (expected + 2.0 + expected) + (expected + 2.0 + 2.0);
+        assert_eq!(download::<f32>(a, 256), [expected; 256]);
+    }
+    // Without the first branch the others keep their order.
+    ok(call("cuGraphNodeSetEnabled", [executable, branches[0], 0]));
+    let before = download::<f32>(d, 1)[0];
+    for _ in 0..3 {
+        ok(call("cuGraphLaunch", [executable, 0]));
+        expected = before + (expected + 2.0 + 2.0);
+        assert_eq!(download::<f32>(a, 256), [expected; 256]);
+    }
+}
+
+#[test]
+fn a_record_and_a_launch_with_a_wait_for_it_do_not_stop_each_other() {
+    let _setup = Setup::new();
+    let [event, stream] = [make("cuEventCreate", [0]), make("cuStreamCreate", [1])];
+    let graph = make("cuGraphCreate", [0]);
+    make("cuGraphAddEventWaitNode", [graph, 0, 0, event]);
+    let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    let mut context = 0_u64;
+    ok(call("cuCtxGetCurrent", [at(&mut context)]));
+    std::thread::scope(|scope| {
+        for (symbol, words) in [("cuEventRecord", [event, stream]), ("cuGraphLaunch", [executable, stream])] {
+            scope.spawn(move || {
+                ok(call("cuCtxSetCurrent", [context]));
+                (0..2000).for_each(|_| ok(call(symbol, words)));
+            });
+        }
+    });
+    ok(call("cuStreamSynchronize", [stream]));
+}

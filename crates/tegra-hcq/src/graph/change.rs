@@ -176,7 +176,7 @@ impl Graph {
         let fresh = Node::new(&self.device, &step.kernel, grid, block, 0, parameters)?;
         fresh.buffers.iter().flatten().for_each(|handle| self.kept.add(handle));
         replaced.buffers.iter().flatten().for_each(|handle| self.kept.remove(handle));
-        *replaced = Node { offset: replaced.offset, ..fresh };
+        *replaced = Node { offset: replaced.offset, begin: replaced.begin, ..fresh };
         self.soil(node);
         Ok(())
     }

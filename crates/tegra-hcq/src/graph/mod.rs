@@ -84,6 +84,19 @@ struct Node {
     offset: u64,
     /// Whether it may begin before the step before it has ended.
     early: bool,
+    begin: Begin,
+}
+
+/// When a step begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Begin {
+    /// When the step before it has ended.
+    #[default]
+    After,
+    /// When the steps before the last [`Begin::Join`] have ended.
+    Beside,
+    /// When all steps before it have ended.
+    Join,
 }
 
 impl Node {
@@ -113,7 +126,16 @@ impl Node {
         };
         let mut bank = Vec::new();
         record::fill_bank(&mut bank, code, &shape, parameters);
-        Ok(Self { kernel: kernel.clone(), shape, bank, buffers, parts, offset: 0, early: false })
+        Ok(Self {
+            kernel: kernel.clone(),
+            shape,
+            bank,
+            buffers,
+            parts,
+            offset: 0,
+            early: false,
+            begin: Begin::After,
+        })
     }
 
     /// Reports a launch of the node, whose record is in `memory`, to the checks of a software GPU.
@@ -160,6 +182,8 @@ pub struct GraphBuilder {
     instances: usize,
     /// Whether launches may begin early.
     early: bool,
+    /// When the next step begins.
+    begin: Begin,
 }
 
 impl Device {
@@ -172,7 +196,8 @@ impl Device {
 impl GraphBuilder {
     pub(crate) fn new(device: &Arc<Shared>) -> Self {
         let number = NEXT_GRAPH.fetch_add(1, Ordering::Relaxed);
-        Self { device: Arc::clone(device), number, nodes: Vec::new(), instances: INSTANCES, early: false }
+        let (nodes, instances) = (Vec::new(), INSTANCES);
+        Self { device: Arc::clone(device), number, nodes, instances, early: false, begin: Begin::After }
     }
 
     /// Sets how many replays may be in flight before the next one waits: 1 to 64, default 4.
@@ -225,6 +250,44 @@ impl GraphBuilder {
     /// ```
     pub unsafe fn begin_early(&mut self, early: bool) -> &mut Self {
         self.early = early;
+        self
+    }
+
+    /// Lets the next step begin beside the steps before it: when those before the last [`GraphBuilder::join`] have
+    /// ended, or at the start of the graph. Steps that follow it without a word of their own come after it.
+    ///
+    /// # Safety
+    ///
+    /// The next step and those that follow it up to the next [`GraphBuilder::join`] access no memory that steps since
+    /// the last one write, and write none that those access.
+    pub unsafe fn beside(&mut self) -> &mut Self {
+        self.begin = Begin::Beside;
+        self
+    }
+
+    /// Lets the next step begin when all steps before it have ended; without a call it waits only for the one before,
+    /// and for what that has waited for.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> tegra_hcq::Result<()> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// # let timeout = std::time::Duration::from_secs(10);
+    /// # let mut queue = device.queue()?;
+    /// let (mut a, mut b) = (device.alloc::<u32>(64)?, device.alloc::<u32>(64)?);
+    /// let mut recording = device.graph();
+    /// recording.fill(&mut a, 1)?;
+    /// // SAFETY: the fills write different memory.
+    /// unsafe { recording.beside() };
+    /// recording.fill(&mut b, 2)?;
+    /// recording.join().copy(&a, &mut b)?;
+    /// queue.replay(&mut recording.build()?)?.wait(timeout)?;
+    /// assert_eq!(b.to_vec()?, [1; 64]);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    pub fn join(&mut self) -> &mut Self {
+        self.begin = Begin::Join;
         self
     }
 
@@ -327,6 +390,7 @@ impl GraphBuilder {
     ) -> Result<NodeId> {
         let mut node = Node::new(&self.device, kernel, grid, block, shared_bytes, parameters)?;
         node.early = early;
+        node.begin = core::mem::take(&mut self.begin);
         self.nodes.push(node);
         Ok(NodeId { graph: self.number, index: self.nodes.len() - 1 })
     }
@@ -372,7 +436,7 @@ impl GraphBuilder {
     /// [`Error::Range`](crate::Error::Range) if the graph has no steps;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn build(self) -> Result<Graph> {
-        let Self { device, number, mut nodes, instances, early: _ } = self;
+        let Self { device, number, mut nodes, instances, early: _, begin: _ } = self;
         if nodes.is_empty() {
             return Err(RangeError::EmptyGraph.into());
         }
@@ -386,7 +450,7 @@ impl GraphBuilder {
         let scratch = vec![0; plan.max_words()].into_boxed_slice();
         bytes += scratch.len() as u64 * 4;
         let overlaps = plan.is_chained() && device.encodings().chip().early_start.value;
-        nodes.iter_mut().for_each(|node| node.early &= overlaps);
+        nodes.iter_mut().for_each(|node| node.early &= overlaps && node.begin == Begin::After);
         let make = |_| {
             let memory = device.allocate_mapped(bytes, MemoryUse::Commands, Content::Graph)?;
             Ok(Instance::new(memory, nodes.len()))

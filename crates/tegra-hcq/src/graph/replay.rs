@@ -6,7 +6,7 @@ use gpu_hal::{MemoryUse, volatile};
 
 use super::instance::{Instance, Patch, latches};
 use super::words::Release;
-use super::{Graph, Node};
+use super::{Begin, Graph, Node};
 use crate::error::{Error, Result};
 use crate::heap::Content;
 use crate::launch::record;
@@ -53,7 +53,8 @@ impl Graph {
             unsafe {
                 let target = instance.memory.cpu().add(node.offset as usize);
                 let link = record::write(target, base + node.offset, &node.bank, code, &node.shape, latches)?;
-                if let Some(next) = self.nodes.get(at + 1).filter(|_| self.plan.is_chained()) {
+                let is_chained = |next: &&Node| self.plan.is_chained() && next.begin == Begin::After;
+                if let Some(next) = self.nodes.get(at + 1).filter(is_chained) {
                     let next_va = base + next.offset + record::bank_bytes(next.kernel.code());
                     link.chain(next_va, target.add(bank_bytes as usize))?;
                 }
@@ -63,14 +64,20 @@ impl Graph {
         Ok(())
     }
 
+    /// Whether the last descriptor releases the timeline. With `recorded` it writes a time instead: a descriptor has
+    /// one release.
+    #[inline]
+    fn releases_by_descriptor(&self, queue: &Queue, recorded: bool) -> bool {
+        queue.schedule.release_by_descriptor && self.plan.ends_with_last() && !recorded
+    }
+
     /// Makes an instance ready for a replay on `queue` that releases `value`; returns its GPFIFO entry. With
     /// `recorded`, the descriptors write time stamps.
     #[inline]
     fn prepare(&mut self, index: usize, queue: &Queue, value: u64, recorded: bool) -> Result<u64> {
         let release = Release {
             timeline: queue.state.timeline.gpu_va(),
-            // A descriptor has one release.
-            by_descriptor: queue.schedule.release_by_descriptor && !recorded,
+            by_descriptor: self.releases_by_descriptor(queue, recorded),
         };
         let last = self.nodes.len() - 1;
         if self.instances[index].stamped && !recorded {
@@ -267,7 +274,7 @@ impl Queue {
         );
         self.ring(Engine::Compute, entry)?;
         graph.next = if index + 1 == graph.instances.len() { 0 } else { index + 1 };
-        self.submitted(Engine::Compute, value, self.schedule.release_by_descriptor && !recorded);
+        self.submitted(Engine::Compute, value, graph.releases_by_descriptor(self, recorded));
         if recorded && let Some(steps) = graph.steps(index, self.state.slot, value) {
             self.end_graph_span(value, steps);
         }

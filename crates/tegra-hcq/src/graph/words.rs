@@ -1,5 +1,6 @@
-//! The commands that run a graph: launch the first record of the chain, release the timeline after the chain has ended.
-//! If launches are not chained, each record is launched after a wait for idle.
+//! The commands that run a graph: launch the first record of each chain, release the timeline after the chains have
+//! ended. Chains that begin side by side are launched in a row; a wait for idle joins them. If launches are not
+//! chained, each record is a chain.
 //!
 //! If the descriptor of the last record releases the timeline, the commands contain only the launches, preceded by a
 //! wait for idle. The wait is needed only while earlier work may be running; otherwise the GPFIFO entry skips it.
@@ -10,7 +11,7 @@ use ampere_cmd::host_c76f::WfiScope;
 use ampere_cmd::pushbuffer::{Encoder, SliceSink};
 use ampere_cmd::words::lower_upper;
 
-use super::Node;
+use super::{Begin, Node};
 use crate::encodings::Encodings;
 use crate::error::Result;
 use crate::launch::record;
@@ -26,11 +27,20 @@ const LAUNCH_WORDS: usize = 8;
 #[derive(Debug)]
 pub(super) struct Plan {
     encodings: Encodings,
-    /// Offsets in an instance of the descriptors that the host engine launches: that of the first record, or all.
-    descriptors: Vec<u64>,
+    /// The first records of the chains.
+    heads: Vec<Head>,
 }
 
-/// Release at the end of a graph's chain.
+/// The first record of a chain, which the host engine launches.
+#[derive(Clone, Copy, Debug)]
+struct Head {
+    /// Offset of its descriptor in an instance.
+    descriptor: u64,
+    /// Whether it begins when all chains before it have ended.
+    waits: bool,
+}
+
+/// Release at the end of a graph's chains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Release {
     /// GPU address of the timeline.
@@ -65,9 +75,19 @@ impl Plan {
     /// The launches of laid-out nodes.
     pub(super) fn new(device: &Shared, nodes: &[Node]) -> Self {
         let encodings = *device.encodings();
-        let launched = if encodings.chain.is_some() { 1 } else { nodes.len() };
-        let descriptor = |node: &Node| node.offset + record::bank_bytes(node.kernel.code());
-        Self { encodings, descriptors: nodes[..launched].iter().map(descriptor).collect() }
+        let is_chained = encodings.chain.is_some();
+        let head = |(index, node): (usize, &Node)| {
+            let descriptor = node.offset + record::bank_bytes(node.kernel.code());
+            let is_head = index == 0 || !is_chained || node.begin != Begin::After;
+            is_head.then_some(Head { descriptor, waits: index > 0 && node.begin != Begin::Beside })
+        };
+        Self { encodings, heads: nodes.iter().enumerate().filter_map(head).collect() }
+    }
+
+    /// Whether the last record ends after all others.
+    #[inline]
+    pub(super) fn ends_with_last(&self) -> bool {
+        self.heads.len() == 1 || self.heads.last().is_some_and(|head| head.waits)
     }
 
     /// Whether descriptors start each other.
@@ -78,7 +98,7 @@ impl Plan {
 
     /// Largest number of words of the commands.
     pub(super) fn max_words(&self) -> usize {
-        FRAME_WORDS + LAUNCH_WORDS * self.descriptors.len()
+        FRAME_WORDS + LAUNCH_WORDS * self.heads.len()
     }
 
     /// Encodes the commands of an instance whose memory is at `va` into `words`, which has room for
@@ -120,11 +140,11 @@ impl Plan {
         if shader_invalidate {
             encoder.invalidate_shader_caches_no_wfi()?;
         }
-        for (index, descriptor) in self.descriptors.iter().enumerate() {
-            if index > 0 {
+        for head in &self.heads {
+            if head.waits {
                 encoder.wait_for_idle(WfiScope::CurrentScgType)?;
             }
-            encoder.launch(va + descriptor, pcas_action)?;
+            encoder.launch(va + head.descriptor, pcas_action)?;
         }
         Ok(skip)
     }
@@ -200,7 +220,8 @@ mod tests {
 
     fn plan(options: &DeviceOptions, launches: u64) -> Plan {
         let encodings = Encodings::of(&SM_8_7, options).unwrap();
-        Plan { encodings, descriptors: (1..=launches).map(|index| index * 0x400).collect() }
+        let head = |index| Head { descriptor: index * 0x400, waits: index > 1 };
+        Plan { encodings, heads: (1..=launches).map(head).collect() }
     }
 
     fn encode(plan: &Plan, by_descriptor: bool) -> (Vec<u32>, Commands) {
@@ -261,6 +282,24 @@ mod tests {
         assert_eq!(text.matches("SEND_PCAS_A").count(), 3, "{text}");
         assert_eq!(text.matches("WFI SCOPE").count(), 2, "{text}");
         assert!(commands.start(VA).is_ok());
+    }
+
+    #[test]
+    fn branches_are_launched_in_a_row_and_joined_by_a_wait() {
+        let mut plan = plan(&DeviceOptions::new(), 3);
+        assert!(plan.ends_with_last());
+        plan.heads[1].waits = false;
+        let text = dump::pushbuffer(&encode(&plan, false).0, &Classes::AMPERE);
+        let lines: Vec<_> = ["SEND_PCAS_A", "WFI SCOPE"]
+            .iter()
+            .flat_map(|what| text.match_indices(what).map(|(at, _)| (at, *what)))
+            .collect::<std::collections::BTreeMap<_, _>>()
+            .into_values()
+            .collect();
+        assert_eq!(lines[..4], ["SEND_PCAS_A", "SEND_PCAS_A", "WFI SCOPE", "SEND_PCAS_A"], "{text}");
+        assert!(plan.ends_with_last());
+        plan.heads.pop();
+        assert!(!plan.ends_with_last(), "the first branch may end last");
     }
 
     #[test]

@@ -83,6 +83,49 @@ pub(super) fn grid_barrier(context: &Context) -> Check {
     )
 }
 
+pub(super) fn branches(context: &Context) -> Check {
+    const LEN: u32 = 4096;
+    const BRANCHES: usize = 4;
+    const LENGTH: u32 = 5;
+    let (device, mut queue) = context.device_and_queue()?;
+    let pass_on = kernel!(device, "suites", "pass_on")?;
+    let start: Vec<u32> = (0..LEN).collect();
+    let make = |_| Ok::<_, Error>([device.alloc_from(&start)?, device.alloc_zeroed::<u32>(LEN as usize)?]);
+    let mut pairs = (0..BRANCHES).map(make).collect::<Result<Vec<_>, _>>()?;
+    let mut builder = device.graph();
+    let blocks = LEN / 256;
+    for (branch, [a, b]) in pairs.iter().enumerate() {
+        if branch > 0 {
+            // SAFETY: each branch has buffers of its own.
+            unsafe { builder.beside() };
+        }
+        for step in 0..LENGTH {
+            let (from, to) = if step % 2 == 0 { (a, b) } else { (b, a) };
+            unsafe { builder.launch(&pass_on, blocks, 256, &args![to, from, 1_u32, LEN]) }?;
+        }
+    }
+    // The join: one more step of the first branch, and the results of the last in the first's other buffer.
+    builder.join();
+    let ([a, b], [_, last]) = (&pairs[0], &pairs[BRANCHES - 1]);
+    unsafe { builder.launch(&pass_on, blocks, 256, &args![a, b, 1_u32, LEN]) }?;
+    unsafe { builder.launch(&pass_on, blocks, 256, &args![b, last, 1_u32, LEN]) }?;
+    let mut graph = builder.build()?;
+    let steps = |count: u32| -> Vec<u32> { (0..LEN).map(|at| (at + count) % LEN + count).collect() };
+    for round in 0..context.rounds(200, 3) {
+        for [a, b] in &mut pairs {
+            a.copy_from_slice(&start)?;
+            b.copy_from_slice(&vec![0; LEN as usize])?;
+        }
+        queue.replay(&mut graph)?.wait(patience(context))?;
+        for (branch, [_, b]) in pairs.iter().enumerate().skip(1) {
+            equal(&format!("branch {branch} of replay {round}"), &b.to_vec()?, &steps(LENGTH))?;
+        }
+        equal("the step that joins", &pairs[0][0].to_vec()?, &steps(LENGTH + 1))?;
+        equal("the step after it", &pairs[0][1].to_vec()?, &steps(LENGTH + 1))?;
+    }
+    Ok(())
+}
+
 pub(super) fn clusters(context: &Context) -> Check {
     const BLOCK: u32 = 64;
     let (device, mut queue) = context.device_and_queue()?;

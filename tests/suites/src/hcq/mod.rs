@@ -37,6 +37,11 @@ pub static SUITE: Suite = Suite {
             launches::grid_barrier
         ),
         case!(
+            exec_branches,
+            "the branches of a graph run side by side, and a step that joins them sees what they have stored",
+            launches::branches
+        ),
+        case!(
             exec_clusters,
             "the blocks of a cluster read each other's shared memory; a GPU without clusters refuses them",
             launches::clusters
