@@ -92,6 +92,15 @@ static __device__ unsigned long long now()
     return time;
 }
 
+// Takes some time, and then adds 1 to a number.
+extern "C" __global__ void spend(unsigned* count, unsigned nanoseconds)
+{
+    for (unsigned long long start = now(); now() - start < nanoseconds;)
+        ;
+    if (threadIdx.x == 0)
+        atomicAdd(count, 1);
+}
+
 // As `pass_on`, launch `step` of a chain whose launches begin early. `marks[0]` counts the blocks that have begun,
 // `marks[1]` the launches that saw the next one begin before they ended; they wait 100 us for it.
 extern "C" __global__ void pass_on_early(unsigned* out, const unsigned* in, unsigned shift, unsigned n, unsigned* marks,

@@ -110,12 +110,15 @@ struct Entry {
     after: Vec<usize>,
     /// Whether an executable graph does the work.
     enabled: bool,
-    /// Attributes of a kernel's node that the program has set (`CUkernelNodeAttrID`), except [`CLUSTER`].
+    /// Attributes of a kernel's node that the program has set (`CUkernelNodeAttrID`), without [`CLUSTER`] and
+    /// [`PRIORITY`].
     attributes: BTreeMap<u32, Attribute>,
 }
 
 /// The attribute about clusters (`CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`), which a launch contains.
 const CLUSTER: u32 = 4;
+/// The attribute about the priority (`CU_LAUNCH_ATTRIBUTE_PRIORITY`), which a launch contains.
+const PRIORITY: u32 = 8;
 
 /// Value of an attribute (`CUkernelNodeAttrValue`).
 pub type Attribute = [u64; 8];
@@ -350,6 +353,10 @@ impl Graph {
             let [x, y, z] = launch.function.clusters.of_launch(launch.size.cluster).unwrap_or([1; 3]);
             return Ok([u64::from(x) | u64::from(y) << 32, u64::from(z), 0, 0, 0, 0, 0, 0]);
         }
+        if attribute == PRIORITY {
+            let priority = launch.size.priority.unwrap_or_default();
+            return Ok([u64::from(priority.cast_unsigned()), 0, 0, 0, 0, 0, 0, 0]);
+        }
         Ok(attributes.get(&attribute).copied().unwrap_or_default())
     }
 
@@ -365,7 +372,12 @@ impl Graph {
             // CAST: the halves of words.
             return set_cluster(launch, [value[0] as u32, (value[0] >> 32) as u32, value[1] as u32]);
         }
-        attributes.insert(attribute, value);
+        if attribute == PRIORITY {
+            // CAST: a half of a word.
+            launch.size.priority = Some((value[0] as u32).cast_signed());
+        } else {
+            attributes.insert(attribute, value);
+        }
         Ok(())
     }
 
@@ -375,14 +387,15 @@ impl Graph {
     ///
     /// As [`Graph::set_attribute`].
     pub fn copy_attributes(&self, index: usize, from: &Self, from_index: usize) -> Result<()> {
-        let (cluster, copied) = {
+        let (size, copied) = {
             let mut entries = from.entries.lock();
             let (launch, attributes) = kernel(&mut entries, from_index)?;
-            (launch.size.cluster, attributes.clone())
+            (launch.size, attributes.clone())
         };
         let mut entries = self.entries.lock();
         let (launch, attributes) = kernel(&mut entries, index)?;
-        set_cluster(launch, cluster)?;
+        set_cluster(launch, size.cluster)?;
+        launch.size.priority = size.priority;
         *attributes = copied;
         Ok(())
     }
@@ -453,9 +466,9 @@ fn replace(entries: &mut [Option<Entry>], index: usize, work: Work) -> Result<Wo
         return Err(Failure::invalid("the node is of another type"));
     }
     let old = core::mem::replace(&mut entry.work, work);
-    // The clusters are an attribute of the node.
+    // Clusters and priority are attributes of the node.
     if let (Work::Launch(old), Work::Launch(new)) = (&old, &mut entry.work) {
-        new.size.cluster = old.size.cluster;
+        new.size = LaunchSize { cluster: old.size.cluster, priority: old.size.priority, ..new.size };
     }
     Ok(old)
 }

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
-use tegra_hcq::{Fence, Queue};
+use tegra_hcq::{Fence, Priority, Queue};
 
 use crate::code::{Code, Failure, LONGEST, Result};
 use crate::context::Context;
@@ -24,8 +24,15 @@ use crate::work::{Launch, LaunchSize, Parameters, Work};
 
 /// CU_STREAM_NON_BLOCKING.
 const NON_BLOCKING: u32 = 1;
-/// Priorities that streams may have, from the lowest to the highest. The GPU's queues have one priority.
+/// Priorities that streams may have, from the lowest to the highest.
 pub const PRIORITIES: (i32, i32) = (0, -5);
+
+/// The priority of launches for one of [`PRIORITIES`]; others are taken for the nearest.
+pub(crate) fn priority(level: i32) -> Priority {
+    let (lowest, highest) = PRIORITIES;
+    // CAST: at most 5.
+    Priority::above_usual((lowest - level.clamp(highest, lowest)) as u8)
+}
 
 /// Which stream of its context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -232,6 +239,7 @@ impl Stream {
                 return Err(Failure::new(Code::InvalidHandle, "another thread has destroyed the stream"));
             }
             let mut queue = context.open_queue()?;
+            queue.set_priority(priority(self.priority));
             let _ = self.timeline.set(queue.submit()?);
             *slot = Some(queue);
         }
@@ -286,6 +294,7 @@ impl Stream {
         size.check(function).map_err(|failure| self.invalidate(failure))?;
         if self.capturing.load(Ordering::Acquire) {
             let (function, parameters) = (Arc::clone(function), Parameters::new(parameters.into()));
+            let size = LaunchSize { priority: size.priority.or(Some(self.priority)), ..size };
             return self.capture_work(Work::Launch(Launch { function, size, parameters }));
         }
         self.work(context, |queue| size.encode(function, parameters, queue)).map(drop)

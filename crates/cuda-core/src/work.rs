@@ -15,7 +15,7 @@ use crate::graph::Graph;
 use crate::graph_memory::GraphMemory;
 use crate::module::Function;
 use crate::recording::Step;
-use crate::stream::Stream;
+use crate::stream::{Stream, priority};
 use crate::words::Words;
 
 /// A piece of work.
@@ -97,7 +97,7 @@ impl Parameters {
     }
 }
 
-/// Grid, block, dynamic shared memory and clusters of a launch.
+/// Grid, block, dynamic shared memory, clusters and priority of a launch.
 #[derive(Clone, Copy, Debug)]
 pub struct LaunchSize {
     /// Blocks.
@@ -108,6 +108,8 @@ pub struct LaunchSize {
     pub shared_bytes: u32,
     /// Clusters that the launch asks for.
     pub cluster: Cluster,
+    /// Priority that the launch asks for; `None` for that of the stream.
+    pub priority: Option<i32>,
 }
 
 /// A piece of memory in a copy: planes of rows.
@@ -429,7 +431,17 @@ impl LaunchSize {
 
     /// Adds the launch to a queue. Whoever calls it promises that the kernel may run with these parameters.
     pub(crate) fn encode(self, function: &Function, parameters: &[u8], queue: &mut Queue) -> Result<()> {
-        let Self { grid, block, shared_bytes, cluster } = self;
+        let own = queue.priority();
+        if let Some(asked) = self.priority {
+            queue.set_priority(priority(asked));
+        }
+        let added = self.add(function, parameters, queue);
+        queue.set_priority(own);
+        added
+    }
+
+    fn add(self, function: &Function, parameters: &[u8], queue: &mut Queue) -> Result<()> {
+        let Self { grid, block, shared_bytes, cluster, .. } = self;
         let kernel = function.clusters.kernel(&function.kernel, cluster)?;
         if !function.references.is_empty() {
             let mut whole = parameters.to_vec();
@@ -439,11 +451,11 @@ impl LaunchSize {
                 let number = reference.number()? as u32;
                 whole[*offset..offset + 4].copy_from_slice(&number.to_le_bytes());
             }
-            // SAFETY: the caller's promise.
+            // SAFETY: the promise of the caller of `encode`.
             unsafe { queue.launch_raw(&kernel, grid, block, shared_bytes, &whole)? };
             return Ok(());
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: the promise of the caller of `encode`.
         unsafe { queue.launch_raw(&kernel, grid, block, shared_bytes, parameters)? };
         Ok(())
     }
@@ -546,8 +558,9 @@ impl Step for Work {
 
     fn record(&self, builder: &mut GraphBuilder) -> Result<()> {
         if let Self::Launch(Launch { function, size, parameters }) = self {
-            let LaunchSize { grid, block, shared_bytes, cluster } = *size;
+            let LaunchSize { grid, block, shared_bytes, cluster, priority: asked } = *size;
             let kernel = function.clusters.kernel(&function.kernel, cluster)?;
+            builder.set_priority(priority(asked.unwrap_or_default()));
             // SAFETY: whoever made the launch promised that the kernel may run with these parameters.
             unsafe { builder.launch_raw(&kernel, grid, block, shared_bytes, &parameters.bytes)? };
         }

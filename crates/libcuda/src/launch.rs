@@ -128,9 +128,9 @@ pub struct Size {
 }
 
 impl Size {
-    pub(crate) fn with(self, cluster: Cluster) -> LaunchSize {
+    pub(crate) fn with(self, cluster: Cluster, priority: Option<i32>) -> LaunchSize {
         let Self { grid, block, shared_bytes } = self;
-        LaunchSize { grid, block, shared_bytes, cluster }
+        LaunchSize { grid, block, shared_bytes, cluster, priority }
     }
 }
 
@@ -158,6 +158,7 @@ pub struct Attribute {
 struct Asked {
     cooperative: bool,
     cluster: Cluster,
+    priority: Option<i32>,
     /// Events that are recorded with it.
     events: SmallVec<[Handle; 1]>,
 }
@@ -182,9 +183,10 @@ fn asked(attributes: In<Attribute>, count: u32) -> Result<Asked> {
         match (attribute.id, attribute.value) {
             (2, [flag, ..]) => asked.cooperative = flag != 0,
             (4, [x, y, z, ..]) => asked.cluster = [x, y, z],
+            (8, [priority, ..]) => asked.priority = Some(priority.cast_signed()),
             // CU_LAUNCH_ATTRIBUTE_IGNORE, and hints: access policy, synchronisation, scheduling, early start of the
-            // next launch, priority, memory domains, preferred clusters, shared memory.
-            (0 | 1 | 3 | 5 | 6 | 8 | 9 | 10 | 11 | 14 | 15, _) => {}
+            // next launch, memory domains, preferred clusters, shared memory.
+            (0 | 1 | 3 | 5 | 6 | 9 | 10 | 11 | 14 | 15, _) => {}
             // Events that the kernel's blocks trigger, or its last block when it begins. They are recorded behind the
             // kernel, which is late enough.
             (7 | 12, value) => asked.events.push(event_of(value)?),
@@ -244,7 +246,7 @@ api! {
         extra: In<usize>,
     ) [cuLaunchKernel Legacy] [cuLaunchKernel_ptsz PerThread] {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let size = LaunchSize { grid, block, shared_bytes, cluster: [0; 3] };
+        let size = LaunchSize { grid, block, shared_bytes, cluster: [0; 3], priority: None };
         start(order, handle, size, stream, Parameters { pointers, extra }, false)
     }
 
@@ -257,15 +259,15 @@ api! {
         pointers: In<In<u8>>,
     ) [cuLaunchCooperativeKernel Legacy] [cuLaunchCooperativeKernel_ptsz PerThread] {
         let (grid, block) = ([grid_x, grid_y, grid_z], [block_x, block_y, block_z]);
-        let size = LaunchSize { grid, block, shared_bytes, cluster: [0; 3] };
+        let size = LaunchSize { grid, block, shared_bytes, cluster: [0; 3], priority: None };
         start(order, handle, size, stream, Parameters { pointers, extra: In::none() }, true)
     }
 
     kernel_ex(order @ config: In<Config>, handle: Handle, pointers: In<In<u8>>, extra: In<usize>)
     [cuLaunchKernelEx Legacy] [cuLaunchKernelEx_ptsz PerThread] {
         let Config { size, stream, attributes, count } = config.read("the configuration")?;
-        let Asked { cooperative, cluster, events } = asked(attributes, count)?;
-        start(order, handle, size.with(cluster), stream, Parameters { pointers, extra }, cooperative)?;
+        let Asked { cooperative, cluster, priority, events } = asked(attributes, count)?;
+        start(order, handle, size.with(cluster, priority), stream, Parameters { pointers, extra }, cooperative)?;
         events.into_iter().try_for_each(|event| record_event(order, event, stream))
     }
 
@@ -360,7 +362,7 @@ fn clusters(handle: Handle, config: Config, cluster: Option<Cluster>) -> Result<
     let context = orin_cuda_core::context::current()?;
     let function = function(&context, handle)?;
     if cluster.is_none() {
-        size.with(asked).check(&function)?;
+        size.with(asked, None).check(&function)?;
     }
     let Some(cluster) = cluster.or_else(|| function.clusters.of_launch(asked)) else { return Ok(0) };
     let per_sm = function.kernel.occupancy(size.block, size.shared_bytes)?.blocks_per_sm;

@@ -61,7 +61,7 @@ impl KernelNode1 {
         let context = current()?;
         Ok(Work::Launch(launch_of(
             function(&context, self.function)?,
-            self.size.with([0; 3]),
+            self.size.with([0; 3], Some(0)),
             self.parameters,
         )?))
     }

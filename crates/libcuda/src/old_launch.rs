@@ -33,7 +33,7 @@ fn set(function: &Function, offset: c_int, bytes: &[u8]) -> Result<()> {
 fn launch(handle: Handle, width: c_int, height: c_int, stream: Handle) -> Result<()> {
     let OldLaunch { block, shared_bytes, parameters } = function_of(handle)?.old_launch.lock().clone();
     let grid = [natural(width)?, natural(height)?, 1];
-    let size = LaunchSize { grid, block, shared_bytes, cluster: [0; 3] };
+    let size = LaunchSize { grid, block, shared_bytes, cluster: [0; 3], priority: None };
     // CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE, CU_LAUNCH_PARAM_END.
     let bytes = parameters.len();
     let address = |pointer: *const u8| pointer.expose_provenance();

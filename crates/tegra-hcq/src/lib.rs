@@ -15,7 +15,7 @@
 //! - Parameters of typed kernels: [`Signature`], [`KernelArg`], [`Count`], [`ByValue`], [`Arguments`], [`Pass`],
 //!   [`LaunchSize`]; of others: [`args!`], [`Arg`], [`BufferUse`].
 //! - Work: [`Queue`], [`QueueOptions`], [`WaitPolicy`], [`Preemption`], [`Dim3`], [`MAX_BLOCK_THREADS`], [`FillValue`],
-//!   [`Until`], [`Download`], [`MAX_QUEUES`]; words by address: [`Payload`], [`AcquireCondition`].
+//!   [`Until`], [`Download`], [`MAX_QUEUES`], [`Priority`]; words by address: [`Payload`], [`AcquireCondition`].
 //! - Waiting: [`Fence`], [`FenceFuture`], [`Signal`], [`DEFAULT_TIMEOUT`], [`set_interrupt`].
 //! - Recorded work: [`GraphBuilder`], [`Graph`], [`NodeId`], [`TypedNode`].
 //! - Failures: [`Error`], [`Shortage`], [`MemoryInfo`], [`Result`], [`LaunchError`], [`RangeError`],
@@ -106,7 +106,7 @@ pub use graph::{Graph, GraphBuilder, NodeId};
 pub use heap::PoolUsage;
 pub use interrupt::set_interrupt;
 pub use kind::{DeviceKind, DeviceName, Properties, Which};
-pub use limits::{DEFAULT_TIMEOUT, Dim3, MAX_QUEUES};
+pub use limits::{DEFAULT_TIMEOUT, Dim3, MAX_QUEUES, Priority};
 pub use memory::{
     AddressRange, Buffer, CpuAccess, HostMemory, Plane, PlaneMut, Pod, ReadOnlyBuffer, SharedBuffer, Slice,
     SliceMut, View,

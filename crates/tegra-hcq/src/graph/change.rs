@@ -7,6 +7,7 @@ use crate::args::Arg;
 use crate::error::{Error, RangeError, Result};
 use crate::heap::Handle;
 use crate::launch::record::{self, Parameters};
+use crate::launch::shape::Shape;
 use crate::limits::Dim3;
 use crate::memory::{Pod, Slice, SliceMut};
 use crate::shared::Shared;
@@ -52,7 +53,8 @@ impl Node {
 
     fn set_shape(&mut self, grid: Dim3, block: Dim3) -> Result<()> {
         let dynamic = self.shape.shared.dynamic_bytes;
-        self.shape = self.kernel.code().shape(grid, block, dynamic)?;
+        let priority = self.shape.priority;
+        self.shape = Shape { priority, ..self.kernel.code().shape(grid, block, dynamic)? };
         record::put_shape(self.kernel.code().qmd.chip, &mut self.bank, &self.shape);
         Ok(())
     }
@@ -173,9 +175,10 @@ impl Graph {
             return Err(RangeError::NotACopy.into());
         }
         let parameters = Parameters::List(&step.arguments);
-        let fresh = Node::new(&self.device, &step.kernel, grid, block, 0, parameters)?;
+        let mut fresh = Node::new(&self.device, &step.kernel, grid, block, 0, parameters)?;
         fresh.buffers.iter().flatten().for_each(|handle| self.kept.add(handle));
         replaced.buffers.iter().flatten().for_each(|handle| self.kept.remove(handle));
+        fresh.shape.priority = replaced.shape.priority;
         *replaced = Node { offset: replaced.offset, begin: replaced.begin, ..fresh };
         self.soil(node);
         Ok(())

@@ -20,7 +20,7 @@ use crate::error::{LaunchError, RangeError, Result};
 use crate::heap::{Content, Handle, Mapped};
 use crate::launch::record::{self, Parameters};
 use crate::launch::shape::Shape;
-use crate::limits::Dim3;
+use crate::limits::{Dim3, Priority};
 use crate::memory::{Pod, Slice, SliceMut};
 use crate::program::Kernel;
 use crate::shared::Shared;
@@ -184,6 +184,8 @@ pub struct GraphBuilder {
     early: bool,
     /// When the next step begins.
     begin: Begin,
+    /// Priority of the steps that follow.
+    priority: Priority,
 }
 
 impl Device {
@@ -197,7 +199,8 @@ impl GraphBuilder {
     pub(crate) fn new(device: &Arc<Shared>) -> Self {
         let number = NEXT_GRAPH.fetch_add(1, Ordering::Relaxed);
         let (nodes, instances) = (Vec::new(), INSTANCES);
-        Self { device: Arc::clone(device), number, nodes, instances, early: false, begin: Begin::After }
+        let (early, begin, priority) = (false, Begin::After, Priority::USUAL);
+        Self { device: Arc::clone(device), number, nodes, instances, early, begin, priority }
     }
 
     /// Sets how many replays may be in flight before the next one waits: 1 to 64, default 4.
@@ -250,6 +253,12 @@ impl GraphBuilder {
     /// ```
     pub unsafe fn begin_early(&mut self, early: bool) -> &mut Self {
         self.early = early;
+        self
+    }
+
+    /// Sets the priority of the steps that follow, in all replays.
+    pub fn set_priority(&mut self, priority: Priority) -> &mut Self {
+        self.priority = priority;
         self
     }
 
@@ -391,6 +400,7 @@ impl GraphBuilder {
         let mut node = Node::new(&self.device, kernel, grid, block, shared_bytes, parameters)?;
         node.early = early;
         node.begin = core::mem::take(&mut self.begin);
+        node.shape.priority = self.priority;
         self.nodes.push(node);
         Ok(NodeId { graph: self.number, index: self.nodes.len() - 1 })
     }
@@ -436,7 +446,7 @@ impl GraphBuilder {
     /// [`Error::Range`](crate::Error::Range) if the graph has no steps;
     /// [`Error::OutOfMemory`](crate::Error::OutOfMemory).
     pub fn build(self) -> Result<Graph> {
-        let Self { device, number, mut nodes, instances, early: _, begin: _ } = self;
+        let Self { device, number, mut nodes, instances, .. } = self;
         if nodes.is_empty() {
             return Err(RangeError::EmptyGraph.into());
         }

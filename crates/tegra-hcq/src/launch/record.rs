@@ -28,6 +28,7 @@ use crate::descriptor::{ALIGN, CHAIN_WORDS, Descriptor, Latches, Template, Versi
 use crate::error::{Error, Result};
 use crate::heap::{Content, DeviceId, Handle, Heap, Mapped};
 use crate::launch::shape::Shape;
+use crate::limits::Priority;
 use crate::program::Kernel;
 use crate::program::code::KernelCode;
 use crate::ring::Cursor;
@@ -238,6 +239,9 @@ impl Descriptor {
         let Shape { clusters, block, shared, .. } = shape;
         for (field, value) in V::GRID.into_iter().zip([clusters.x, clusters.y, clusters.z]) {
             qmd.set(field, value)?;
+        }
+        if shape.priority != Priority::USUAL {
+            qmd.set(V::GROUP, shape.priority.group())?;
         }
         for (field, value) in V::BLOCK.into_iter().zip([block.x, block.y, block.z]) {
             qmd.set(field, value)?;

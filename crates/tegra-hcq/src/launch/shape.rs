@@ -3,7 +3,7 @@
 use gpu_hal::chip::{MAX_BLOCK, MAX_BLOCK_THREADS, MAX_GRID};
 
 use crate::error::{LaunchError, Result};
-use crate::limits::Dim3;
+use crate::limits::{Dim3, Priority};
 use crate::occupancy;
 use crate::program::code::KernelCode;
 
@@ -30,6 +30,7 @@ pub(crate) struct Shape {
     pub(crate) shared: SharedMemory,
     /// Number of blocks that an SM holds, for a grid of at most one block per SM; 0 for larger grids or if unknown.
     pub(crate) empty_sm_slots: u32,
+    pub(crate) priority: Priority,
 }
 
 impl KernelCode {
@@ -43,7 +44,7 @@ impl KernelCode {
             self.check_residence(grid, sm_blocks * self.sm_count)?;
         }
         let empty_sm_slots = if grid.count() <= self.sm_count { sm_blocks } else { 0 };
-        Ok(Shape { grid, clusters, block, shared, empty_sm_slots })
+        Ok(Shape { grid, clusters, block, shared, empty_sm_slots, priority: Priority::USUAL })
     }
 
     /// Refuses a grid with a barrier of all blocks if the GPU cannot hold all of them.

@@ -20,6 +20,7 @@ use crate::args::Arg;
 use crate::descriptor::ALIGN;
 use crate::error::{LaunchError, Result};
 use crate::interrupt::Interrupts;
+use crate::launch::shape::Shape;
 use crate::limits::{DEFAULT_TIMEOUT, Dim3};
 use crate::program::Kernel;
 use crate::queue::Queue;
@@ -175,7 +176,7 @@ impl Queue {
         parameters: Parameters<'_>,
     ) -> Result<()> {
         let code = kernel.code();
-        let shape = code.shape(grid, block, shared_bytes)?;
+        let shape = Shape { priority: self.priority, ..code.shape(grid, block, shared_bytes)? };
         if parameters.check(self.state.heap().id(), kernel)? {
             self.reach_arguments(kernel, parameters.arguments())?;
         }

@@ -9,7 +9,7 @@ use crate::descriptor::layout::Layout;
 use crate::descriptor::{Descriptor, Latches, Template, Versioned, read};
 use crate::encodings::{Chaining, DeviceOptions, Encodings};
 use crate::error::Result;
-use crate::limits::Dim3;
+use crate::limits::{Dim3, Priority};
 
 fn empty(chip: &'static Chip) -> Descriptor {
     Descriptor::empty(&Encodings::of(chip, &DeviceOptions::new()).unwrap()).unwrap()
@@ -18,7 +18,8 @@ fn empty(chip: &'static Chip) -> Descriptor {
 fn shape() -> Shape {
     let shared = SharedMemory { dynamic_bytes: 16, bytes: 2048, config: 3, target: 5 };
     let grid = Dim3::from([70_000, 3, 5]);
-    Shape { grid, clusters: grid, block: Dim3::from([32, 2, 4]), shared, empty_sm_slots: 7 }
+    let (block, priority) = (Dim3::from([32, 2, 4]), Priority::above_usual(5));
+    Shape { grid, clusters: grid, block, shared, empty_sm_slots: 7, priority }
 }
 
 /// Launches a template of zeros, links it and reads it back.
@@ -58,6 +59,7 @@ fn a_launch_on_ampere_sets_its_fields_and_a_link_nothing_else() {
         (v3_0::CTA_THREAD_DIMENSION1, 2),
         (v3_0::CTA_THREAD_DIMENSION2, 4),
         (v3_0::SHARED_MEMORY_SIZE, 2048),
+        (v3_0::QMD_GROUP_ID, 63 - 5),
         (v3_0::MIN_SM_CONFIG_SHARED_MEM_SIZE, 3),
         (v3_0::TARGET_SM_CONFIG_SHARED_MEM_SIZE, 5),
         (v3_0::MAX_SM_CONFIG_SHARED_MEM_SIZE, 26),
@@ -85,6 +87,7 @@ fn a_launch_on_hopper_sets_its_fields_and_a_link_nothing_else() {
         (v4_0::CTA_THREAD_DIMENSION1, 2),
         (v4_0::CTA_THREAD_DIMENSION2, 4),
         (v4_0::SHARED_MEMORY_SIZE, 2048),
+        (v4_0::QMD_GROUP_ID, 63 - 5),
         (v4_0::MIN_SM_CONFIG_SHARED_MEM_SIZE, 3),
         (v4_0::TARGET_SM_CONFIG_SHARED_MEM_SIZE, 5),
         (v4_0::MAX_SM_CONFIG_SHARED_MEM_SIZE, 58),

@@ -30,6 +30,7 @@ use crate::heap::{Content, Handle};
 use crate::launch::lanes::Lanes;
 use crate::launch::record::{Records, name_of};
 use crate::launch::submit::Batch;
+use crate::limits::Priority;
 use crate::memory::Buffer;
 use crate::profile::collect;
 use crate::program::Kernel;
@@ -110,6 +111,8 @@ pub struct Queue {
     pub(crate) textures: bool,
     /// See [`Queue::set_overlap`].
     pub(crate) overlap: bool,
+    /// See [`Queue::set_priority`].
+    pub(crate) priority: Priority,
     /// Longest wait for set-up work, and for unfinished work on drop.
     timeout: Duration,
     pub(crate) profiling: Profiling,
@@ -215,6 +218,7 @@ impl Queue {
             any_memory: options.any_memory,
             textures: false,
             overlap: false,
+            priority: Priority::USUAL,
             timeout: options.timeout,
             profiling: Profiling::default(),
         };
@@ -280,6 +284,19 @@ impl Queue {
     #[inline]
     pub fn set_overlap(&mut self, overlap: bool) {
         self.overlap = overlap;
+    }
+
+    /// Sets the priority of the launches that follow, also of those that copy and fill. Launches of graphs have their
+    /// own: [`GraphBuilder::set_priority`](crate::GraphBuilder::set_priority).
+    #[inline]
+    pub fn set_priority(&mut self, priority: Priority) {
+        self.priority = priority;
+    }
+
+    /// The priority of launches.
+    #[inline]
+    pub fn priority(&self) -> Priority {
+        self.priority
     }
 
     /// Makes the queue wait until the submission of another queue has ended.

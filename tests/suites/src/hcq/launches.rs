@@ -1,6 +1,8 @@
 //! Launches and recorded launches.
 
-use tegra_hcq::{Error, LaunchError, args};
+use std::time::{Duration, Instant};
+
+use tegra_hcq::{DeviceKind, Error, LaunchError, Priority, QueueOptions, args};
 
 use crate::fixtures::{ensure, equal, kernel, patience};
 use test_harness::{Check, Context};
@@ -81,6 +83,41 @@ pub(super) fn grid_barrier(context: &Context) -> Check {
         matches!(refused, Err(Error::Launch(LaunchError::GridBarrier { limit, .. })) if limit == fitting),
         || format!("{} blocks, one more than fit: {refused:?}", fitting + 1),
     )
+}
+
+pub(super) fn priority(context: &Context) -> Check {
+    const WAVES: u32 = 8;
+    let (device, mut low) = context.device_and_queue()?;
+    let spend = kernel!(device, "suites", "spend")?;
+    let first = low.submit()?;
+    let mut high = device.queue_beside(&first, &QueueOptions::default())?;
+    low.set_overlap(true);
+    high.set_overlap(true);
+    high.set_priority(Priority::above_usual(1));
+    let (block, mut count) = (1024, device.alloc_zeroed::<u32>(1)?);
+    let wave = spend.occupancy(block, 0)?.blocks_per_sm * device.info().sm_count;
+    let (blocks, nanoseconds) = if context.is_model() { (4, 1000) } else { (WAVES * wave, 200_000) };
+    let mut longest = Duration::ZERO;
+    for _ in 0..context.rounds(10, 1) {
+        let start = Instant::now();
+        unsafe { low.launch(&spend, blocks, block, &args![&count, nanoseconds]) }?;
+        let all = low.submit()?;
+        unsafe { high.launch(&spend, 1, block, &args![&count, 1000_u32]) }?;
+        high.submit()?.wait(patience(context))?;
+        let beside = start.elapsed();
+        all.wait(patience(context))?;
+        equal("blocks", &count.to_vec()?, &[blocks + 1])?;
+        count.copy_from_slice(&[0])?;
+        longest = longest.max(beside);
+        // Without priority it ends when all blocks of the other grid have begun: after seven of eight waves.
+        // On an Orin the queues have groups of their own, which run in turns.
+        let is_measured = context.kind() == DeviceKind::Nvrm;
+        ensure(!is_measured || beside < start.elapsed() / 2, || {
+            format!("{beside:?} of {:?}", start.elapsed())
+        })?;
+    }
+    context.note(format!("a block of higher priority ended after {longest:?} at most"));
+    Ok(())
 }
 
 pub(super) fn branches(context: &Context) -> Check {

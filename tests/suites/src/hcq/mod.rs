@@ -42,6 +42,11 @@ pub static SUITE: Suite = Suite {
             launches::branches
         ),
         case!(
+            exec_priority,
+            "blocks of a queue with a higher priority run before those of a long grid",
+            launches::priority
+        ),
+        case!(
             exec_clusters,
             "the blocks of a cluster read each other's shared memory; a GPU without clusters refuses them",
             launches::clusters
