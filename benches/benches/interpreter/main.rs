@@ -3,11 +3,13 @@
 //! Run `cargo bench -p benches --bench interpreter`. The launches bypass the kernel model and the engines, so only the
 //! interpreter is measured.
 //!
-//! `--launches N KERNEL` instead executes `matmul_tiled` or `vector_add` N times, at a small size and on one thread,
-//! and measures nothing. It is for tools that count instructions of the CPU: see "Costs" in `docs/check-proof.md`.
+//! `--launches N KERNEL` instead executes a kernel of the table N times on one thread, `matmul_tiled` and `vector_add`
+//! at a small size, and measures nothing. It is for profilers, and for tools that count instructions of the CPU: see
+//! "Costs" in `docs/check-proof.md`.
 //!
 //! `--tiers` instead prints a table: each kernel of a corpus on the interpreter and on the compiled tier, one thread,
-//! the two in turn, and three of them against C that the system's compiler has compiled for this processor.
+//! the two in turn, and three of them against C that the system's compiler has compiled for this processor. With a
+//! word, only the kernels whose name contains it.
 //!
 //! Short kernels are dominated by the start of each warp: the prologue of every sm_87 kernel has
 //! twenty instructions that pass a mask through the barrier registers, more than vector addition itself has.
@@ -137,7 +139,10 @@ fn repeat(launches: u32, kernel: &str) {
     let bench = match kernel {
         "matmul_tiled" => corpus::matmul(64),
         "vector_add" => corpus::vector_add(1 << 14),
-        other => panic!("{other} is neither matmul_tiled nor vector_add"),
+        other => match corpus::all().into_iter().find(|(name, _)| *name == other) {
+            Some((_, bench)) => bench,
+            None => panic!("no kernel {other}"),
+        },
     };
     let sms = Sms::new(16, SmOptions { threads: Some(1), ..SmOptions::default() });
     (0..launches).for_each(|_| {
@@ -146,8 +151,9 @@ fn repeat(launches: u32, kernel: &str) {
 }
 
 fn main() {
-    if std::env::args().any(|argument| argument == "--tiers") {
-        return tiers::print();
+    let mut after = std::env::args().skip_while(|argument| argument != "--tiers");
+    if after.next().is_some() {
+        return tiers::print(&after.find(|argument| !argument.starts_with("--")).unwrap_or_default());
     }
     let mut arguments = std::env::args().skip_while(|argument| argument != "--launches").skip(1);
     if let (Some(launches), Some(kernel)) = (arguments.next(), arguments.next()) {

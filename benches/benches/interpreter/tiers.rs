@@ -18,8 +18,8 @@ fn now() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Prints the table.
-pub(crate) fn print() {
+/// Prints the table of the kernels whose name contains `word`.
+pub(crate) fn print(word: &str) {
     let mut table = Table::new();
     table.set_header([
         "kernel",
@@ -31,7 +31,7 @@ pub(crate) fn print() {
     ]);
     let rivals = rival::times();
     let (mut logarithms, mut count) = (0.0, 0.0);
-    for (name, bench) in corpus::all() {
+    for (name, bench) in corpus::all().into_iter().filter(|(name, _)| name.contains(word)) {
         let tiers = [Tier::Interpreter, Tier::Compiled].map(|tier| {
             let options = SmOptions { threads: Some(1), tier, ..SmOptions::default() };
             Sms::new(16, options)

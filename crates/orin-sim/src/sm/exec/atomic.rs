@@ -15,7 +15,7 @@ use crate::sm::numeric::Rounding;
 use crate::sm::numeric::f16::{self, Half, Operand, Swizzle};
 use crate::sm::numeric::{f32 as single, f64 as double};
 use crate::sm::space::Space;
-use crate::sm::warp::Warp;
+use crate::sm::warp::{Row, Warp};
 
 /// Number format of an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,6 +172,33 @@ impl Context<'_> {
     }
 }
 
+/// Adds to words of shared memory: what most shared atomics do. `b` has the operand of each lane. Returns false if the
+/// instruction must be executed lane by lane.
+fn add_shared(
+    context: &mut Context,
+    warp: &mut Warp,
+    i: &Instruction,
+    active: u32,
+    at: &Row,
+    b: &Row,
+) -> bool {
+    let (mut all, mut highest) = (0, 0);
+    for lane in 0..32 {
+        let at = if active >> lane & 1 != 0 { at[lane] } else { 0 };
+        (all, highest) = (all | at, highest.max(at));
+    }
+    if all & 3 != 0 || u64::from(highest) + 4 > context.launch.shared_bytes.into() {
+        return false;
+    }
+    let mut old = [0; 32];
+    for lane in lanes(active) {
+        let word = &mut context.shared[at[lane] as usize / 4];
+        (old[lane], *word) = (*word, word.wrapping_add(b[lane]));
+    }
+    warp.write(i.d, active, &old);
+    true
+}
+
 /// Returns a data operand of one lane.
 fn operand(warp: &Warp, register: u8, lane: usize, format: Format) -> u64 {
     if format.bytes() == 8 { warp.pair(register, lane) } else { warp.row(register)[lane].into() }
@@ -320,7 +347,15 @@ pub(super) fn shared(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     let compare = i.op == Op::AtomsSwap;
     let action = if compare { swap_action(i) } else { Action::of(i.bits(field::ATOMIC)) };
     let action = action.ok_or_else(|| unmodelled(i))?;
-    let addresses = widen(&shared_addresses(warp, i, field::UPPER_UNIFORM));
+    let addresses = shared_addresses(warp, i, field::UPPER_UNIFORM);
+    if action == Action::Add && format.bytes() == 4 {
+        let b = *warp.row(i.register(field::SLOT_REGISTER));
+        if add_shared(context, warp, i, active, &addresses, &b) {
+            warp.poll(1);
+            return Ok(());
+        }
+    }
+    let addresses = widen(&addresses);
     check_alignment(&addresses, active, format.bytes())?;
     warp.poll(1);
     for lane in lanes(active) {
@@ -342,7 +377,11 @@ pub(super) fn shared_count(context: &mut Context, warp: &mut Warp, i: &Instructi
         (9, 2) => true,
         _ => return Err(unmodelled(i)),
     };
-    let addresses = widen(&shared_addresses(warp, i, field::UPPER_UNIFORM));
+    let addresses = shared_addresses(warp, i, field::UPPER_UNIFORM);
+    if !arrive && add_shared(context, warp, i, active, &addresses, &[1; 32]) {
+        return Ok(());
+    }
+    let addresses = widen(&addresses);
     check_alignment(&addresses, active, if arrive { 8 } else { 4 })?;
     for lane in lanes(active) {
         let fault = |cause| Trap { lane: Some(lane), cause };

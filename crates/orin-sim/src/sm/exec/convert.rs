@@ -69,6 +69,16 @@ pub(super) fn float_to_word(i: &Instruction) -> Option<(Rounding, bool)> {
     }
 }
 
+/// The rounding of a conversion of a word to binary32, and whether the word has a sign; `None` for other instructions.
+pub(super) fn word_to_float(i: &Instruction) -> Option<(Rounding, bool)> {
+    match Kind::of(i)? {
+        Kind::FromInteger(Integer { bits: 32, signed }, Float::F32) if i.bits(field::SLOT_PART) == 0 => {
+            Some((Rounding::from_field(i.bits(field::ROUND)), signed))
+        }
+        _ => None,
+    }
+}
+
 /// F2I, I2F, F2F and FRND.
 pub(super) fn between(context: &Context, warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     let kind = Kind::of(i).ok_or_else(|| unmodelled(i))?;

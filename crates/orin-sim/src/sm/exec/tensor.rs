@@ -28,6 +28,7 @@ fn number(source: Source) -> u8 {
 }
 
 /// HMMA, IMMA, BMMA and DMMA. All lanes take part.
+#[inline(always)]
 pub(super) fn multiply(warp: &mut Warp, i: &Instruction, active: u32) -> Outcome {
     if active != FULL {
         return Err(unmodelled(i));

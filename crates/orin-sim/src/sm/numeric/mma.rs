@@ -53,6 +53,7 @@ impl HalfType {
         }
     }
 
+    #[inline(always)]
     pub(super) fn value(self, element: u32) -> f64 {
         let bits = match self {
             Self::F16 => f16::widen(Half::F16, element as u16),
@@ -90,17 +91,21 @@ pub(crate) enum BitOp {
 }
 
 /// Longest row in elements: 64 elements of 4 bits.
-const MAX_K: usize = 64;
+pub(super) const MAX_K: usize = 64;
+
+/// Longest row in elements of floating-point products.
+const HALF_K: usize = 16;
 
 /// The rows of A (`a` registers of a matrix of `rows` rows) or, with `rows` 8, the columns of B,
-/// element by element.
-pub(super) fn rows_of<T: Copy + Default>(
+/// element by element, of which there are at most `K`.
+#[inline(always)]
+pub(super) fn rows_of<T: Copy + Default, const K: usize>(
     registers: &[Row],
     rows: usize,
     bits: u32,
     value: impl Fn(u32) -> T,
-) -> [[T; MAX_K]; 16] {
-    let mut matrix = [[T::default(); MAX_K]; 16];
+) -> [[T; K]; 16] {
+    let mut matrix = [[T::default(); K]; 16];
     let halves = rows / 8;
     let per_word = 32 / bits as usize;
     for (index, register) in registers.iter().enumerate() {
@@ -135,17 +140,20 @@ fn check(a: &[Row], b: &[Row], rows: usize) {
 /// # Panics
 ///
 /// If `a` does not have twice as many registers as `b`.
+#[inline(always)]
 #[must_use]
 pub(crate) fn hmma_f32(kind: HalfType, a: &[Row], b: &[Row], c: &[Row; 4]) -> [Row; 4] {
     let products = half_products(kind, a, b);
-    core::array::from_fn(|index| {
-        core::array::from_fn(|lane| {
+    let mut d = [[0; 32]; 4];
+    for (index, register) in d.iter_mut().enumerate() {
+        for (lane, word) in register.iter_mut().enumerate() {
             let (row, column) = place(lane, index);
             let sum = products[row][column] + f64::from(f32::from_bits(c[index][lane]));
             let rounded = sum as f32;
-            if rounded.is_nan() { single::NAN } else { rounded.to_bits() }
-        })
-    })
+            *word = if rounded.is_nan() { single::NAN } else { rounded.to_bits() };
+        }
+    }
+    d
 }
 
 /// HMMA with binary16 accumulation: 16 rows, `c` and the result in two registers. The operands are
@@ -170,12 +178,28 @@ pub(crate) fn hmma_f16(a: &[Row], b: &[Row], c: &[Row; 2]) -> [Row; 2] {
 }
 
 /// The sums of products of a 16-row HMMA.
+#[inline(always)]
 fn half_products(kind: HalfType, a: &[Row], b: &[Row]) -> [[f64; 8]; 16] {
     check(a, b, 16);
-    let a = rows_of(a, 16, kind.bits(), |element| kind.value(element));
+    let a = rows_of::<_, HALF_K>(a, 16, kind.bits(), |element| kind.value(element));
     let k = 4 * b.len() * (32 / kind.bits()) as usize;
-    let b = rows_of(b, 8, kind.bits(), |element| kind.value(element));
-    a.map(|row| core::array::from_fn(|column| row[..k].iter().zip(&b[column]).map(|(x, y)| x * y).sum()))
+    let b = rows_of::<_, HALF_K>(b, 8, kind.bits(), |element| kind.value(element));
+    let mut turned = [[0.0; 8]; HALF_K];
+    for (step, row) in turned.iter_mut().enumerate() {
+        for (column, to) in row.iter_mut().enumerate() {
+            *to = b[column][step];
+        }
+    }
+    // All columns of a row at once, each in the order of k.
+    let mut sums = [[-0.0; 8]; 16];
+    for (sums, row) in sums.iter_mut().zip(&a) {
+        for (x, columns) in row[..k].iter().zip(&turned) {
+            for (sum, y) in sums.iter_mut().zip(columns) {
+                *sum += x * y;
+            }
+        }
+    }
+    sums
 }
 
 /// IMMA: `c` and the result in two registers for 8 rows, four for 16 (the rest of the array is
@@ -198,8 +222,8 @@ pub(crate) fn imma(
     check(a, b, rows);
     assert_eq!(a_type.bits, b_type.bits, "A and B must have elements of one width");
     let k = 4 * b.len() * (32 / a_type.bits) as usize;
-    let a = rows_of(a, rows, a_type.bits, |element| a_type.value(element));
-    let b = rows_of(b, 8, b_type.bits, |element| b_type.value(element));
+    let a = rows_of::<_, MAX_K>(a, rows, a_type.bits, |element| a_type.value(element));
+    let b = rows_of::<_, MAX_K>(b, 8, b_type.bits, |element| b_type.value(element));
     each_word(rows, |index, lane| {
         let (row, column) = place(lane, index);
         // 64 products of 8 bits cannot overflow.
@@ -219,8 +243,8 @@ pub(crate) fn imma(
 pub(crate) fn bmma(op: BitOp, a: &[Row], b: &[Row], c: &[Row; 4], rows: usize) -> [Row; 4] {
     check(a, b, rows);
     let words = 4 * b.len();
-    let a = rows_of(a, rows, 32, |word| word);
-    let b = rows_of(b, 8, 32, |word| word);
+    let a = rows_of::<_, MAX_K>(a, rows, 32, |word| word);
+    let b = rows_of::<_, MAX_K>(b, 8, 32, |word| word);
     each_word(rows, |index, lane| {
         let (row, column) = place(lane, index);
         let pairs = a[row][..words].iter().zip(&b[column]);

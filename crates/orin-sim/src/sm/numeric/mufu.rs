@@ -60,16 +60,38 @@ impl Function {
 }
 
 /// Computes `function` of a register.
+#[inline(always)]
 #[must_use]
 pub(crate) fn mufu(function: Function, x: u32) -> u32 {
     match function {
         Function::Rcp64h => rcp64h(x),
         Function::Rsq64h => rsq64h(x),
-        _ => {
-            let x = f64::from(core::primitive::f32::from_bits(f32::flush(x)));
-            f32::finish(evaluate(function, x), Rounding::Nearest, true)
-        }
+        _ => finish(evaluate(function, f64::from(core::primitive::f32::from_bits(f32::flush(x))))),
     }
+}
+
+/// Computes `function` of each word. The compiler makes vectors of the functions that have no branches.
+#[inline(always)]
+pub(crate) fn mufu_each(function: Function, words: &mut [u32; 8]) {
+    macro_rules! each {
+        ($($name:ident),+) => {
+            match function {
+                $(Function::$name => words.iter_mut().for_each(|x| *x = mufu(Function::$name, *x)),)+
+                _ => words.iter_mut().for_each(|x| *x = mufu(function, *x)),
+            }
+        };
+    }
+    each!(Ex2, Rcp, Rsq, Sqrt);
+}
+
+/// Rounds to binary32. A result that is below the normal range when rounded to an unbounded exponent becomes zero.
+#[inline(always)]
+fn finish(x: f64) -> u32 {
+    /// Half way between the smallest normal number and what would precede it.
+    const LIMIT: f64 = core::primitive::f32::MIN_POSITIVE as f64 * (1.0 - 1.0 / (1 << 25) as f64);
+    let bits = (x as core::primitive::f32).to_bits();
+    let bits = if x.abs() < LIMIT { bits & 1 << 31 } else { bits };
+    if x.is_nan() { f32::NAN } else { bits }
 }
 
 /// Computes `function` of a binary16, with a binary16 result (`.F16`).
@@ -84,17 +106,50 @@ pub(crate) fn mufu_f16(function: Function, x: u16) -> u16 {
 }
 
 /// Computes the function in binary64. The high-word functions compute on the whole number here.
+#[inline(always)]
 fn evaluate(function: Function, x: f64) -> f64 {
     match function {
         Function::Cos => cos_turns(x),
         Function::Sin => sin_turns(x),
-        Function::Ex2 => x.exp2(),
+        Function::Ex2 => exp2(x),
         Function::Lg2 => x.log2(),
         Function::Rcp | Function::Rcp64h => x.recip(),
         Function::Rsq | Function::Rsq64h => x.sqrt().recip(),
         Function::Sqrt => x.sqrt(),
         Function::Tanh => x.tanh(),
     }
+}
+
+/// Two to the power of a number whose result as binary32 or binary16 matters: beyond 200 it stays the same.
+#[inline(always)]
+fn exp2(x: f64) -> f64 {
+    /// The powers of the logarithm of 2, divided by the factorials of 1 to 13.
+    const SERIES: [f64; 13] = [
+        core::f64::consts::LN_2,
+        0.24022650695910072,
+        0.05550410866482158,
+        0.009618129107628477,
+        0.0013333558146428443,
+        0.0001540353039338161,
+        1.5252733804059841e-05,
+        1.321548679014431e-06,
+        1.01780860092397e-07,
+        7.054911620801123e-09,
+        4.4455382718708116e-10,
+        2.5678435993488206e-11,
+        1.3691488853904128e-12,
+    ];
+    /// A number whose last place is 1, so that adding it rounds to an integer.
+    const UNITS: f64 = 1.5 * (1_u64 << 52) as f64;
+    let x = x.clamp(-200.0, 200.0);
+    let shifted = x + UNITS;
+    let rest = x - (shifted - UNITS);
+    let mut sum = 0.0;
+    for factor in SERIES.iter().rev() {
+        sum = sum * rest + factor;
+    }
+    let power = f64::from_bits((shifted.to_bits() << 52).wrapping_add(1.0_f64.to_bits()));
+    (sum * rest + 1.0) * power
 }
 
 /// Splits an angle in turns into a number of quarter turns and a remainder of at most an eighth, in radians. Returns
@@ -245,6 +300,49 @@ mod tests {
             let result = f64::from(Single::from_bits(convert::f16_to_f32(mufu_f16(Function::Tanh, x))));
             let close = (result - wide.tanh()).abs() < 2.0_f64.powi(-11);
             prop_assert!(close || (wide.is_nan() && result.is_nan()));
+        }
+    }
+
+    /// Compares with the library's functions, for one in `step` of all words.
+    fn compare_with_library(step: usize) {
+        for x in (0..=u32::MAX).step_by(step) {
+            let value = f64::from(Single::from_bits(f32::flush(x)));
+            for (function, exact) in [
+                (Function::Ex2, value.exp2()),
+                (Function::Rcp, value.recip()),
+                (Function::Rsq, value.sqrt().recip()),
+                (Function::Sqrt, value.sqrt()),
+            ] {
+                assert_eq!(
+                    mufu(function, x),
+                    f32::finish(exact, Rounding::Nearest, true),
+                    "{function:?} {x:#x}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn functions_are_those_of_the_library_rounded_once() {
+        compare_with_library(4001);
+    }
+
+    #[test]
+    #[ignore = "takes minutes"]
+    fn functions_are_those_of_the_library_for_all_words() {
+        compare_with_library(1);
+    }
+
+    #[test]
+    fn eight_words_are_computed_like_one() {
+        for number in 0..10 {
+            let function = Function::from_field(number).unwrap();
+            for x in (0..=u32::MAX - 8).step_by(1_000_003) {
+                let mut words = core::array::from_fn(|lane| x + lane as u32);
+                let single = words.map(|x| mufu(function, x));
+                mufu_each(function, &mut words);
+                assert_eq!(words, single, "{function:?} {x:#x}");
+            }
         }
     }
 

@@ -18,7 +18,7 @@
 
 use super::f16::{self, Half};
 use super::f32 as single;
-use super::mma::{HalfType, IntegerType, Row, place, rows_of};
+use super::mma::{HalfType, IntegerType, MAX_K, Row, place, rows_of};
 
 /// The metadata operand.
 #[derive(Clone, Copy, Debug)]
@@ -55,7 +55,8 @@ fn each_element<T>(
 ) -> Vec<Vec<T>> {
     assert_eq!(a.len(), b.len(), "a sparse A of 16 rows has as many registers as B");
     let units = 4 * b.len() * (32 / bits) as usize;
-    let (a, b) = (rows_of(a, 16, bits, |unit| unit), rows_of(b, 8, bits, |unit| unit));
+    let (a, b) =
+        (rows_of::<_, MAX_K>(a, 16, bits, |unit| unit), rows_of::<_, MAX_K>(b, 8, bits, |unit| unit));
     let dot = |row: usize, column: usize| {
         element(&mut (0..units / 4).map(|chunk| {
             let kept = metadata.kept(row, chunk, units, bits);

@@ -1,6 +1,6 @@
 //! Divergence and convergence of the paths of a warp.
 
-use super::{Path, State, TURN, Unmet, Warp, lanes};
+use super::{FULL, Path, State, TURN, Unmet, Warp, lanes};
 
 /// Number of polls (see [`Warp::poll`]) after which the lanes that wait for a spinning path are released.
 const PATIENCE: u32 = 4096;
@@ -181,18 +181,37 @@ impl Warp {
         }
     }
 
+    /// Returns whether lanes pass BSYNC without waiting. The usual case: no lane is elsewhere, and all are in the same
+    /// instance of the region. (A lane that has called the function again may have merged with a path whose lane still
+    /// waits for it.)
+    pub(crate) fn is_converged(&self, mask: u32, barrier: usize) -> bool {
+        let row = &self.barriers[barrier];
+        let first = row[mask.trailing_zeros() as usize & 31];
+        let here = mask == self.path.mask && first & self.live & !mask == 0;
+        here && if mask == FULL {
+            row.iter().fold(0, |apart, record| apart | record ^ first) == 0
+        } else {
+            lanes(mask).all(|lane| row[lane] == first)
+        }
+    }
+
+    /// Executes YIELD if the warp has one path, which goes on. Returns whether it has.
+    pub(crate) fn yield_alone(&mut self) -> bool {
+        if !self.diverged() {
+            self.turn = TURN;
+        }
+        !self.diverged()
+    }
+
     /// BSYNC: the lanes `mask` wait for the other lanes recorded in `barrier`. Lanes with the same record form a
     /// group.
     pub(crate) fn converge(&mut self, mask: u32, barrier: u8, next: u64) {
-        let row = &self.barriers[usize::from(barrier)];
-        let first = row[mask.trailing_zeros() as usize];
-        // The usual case: no lane is elsewhere, and all are in the same instance of the region. (A lane that has
-        // called the function again may have merged with a path whose lane still waits for it.)
-        let here = mask == self.path.mask && first & self.live & !mask == 0;
-        if here && lanes(mask).all(|lane| row[lane] == first) {
+        if self.is_converged(mask, usize::from(barrier)) {
             self.path.pc = next;
             return;
         }
+        let row = &self.barriers[usize::from(barrier)];
+        let first = row[mask.trailing_zeros() as usize];
         let same = lanes(mask).filter(|&lane| row[lane] == first).fold(0, |same, lane| same | 1 << lane);
         let other = mask & !same;
         if other != 0 {
@@ -264,12 +283,14 @@ impl Warp {
 
     /// Releases one complete group of BSYNC.
     fn release_convergence(&mut self) -> bool {
-        for barrier in 0..16 {
+        let awaited = self.parked.iter().fold(0_u32, |awaited, path| match path.state {
+            State::Convergence(barrier) => awaited | 1 << barrier,
+            _ => awaited,
+        });
+        // CAST: 0 to 15.
+        for barrier in lanes(awaited).map(|barrier| barrier as u8) {
             let state = State::Convergence(barrier);
             let waiting = self.lanes_in(state);
-            if waiting == 0 {
-                continue;
-            }
             let row = &self.barriers[usize::from(barrier)];
             for lane in lanes(waiting) {
                 let group = (row[lane] & self.live) | 1 << lane;
@@ -386,7 +407,6 @@ impl Warp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sm::warp::FULL;
 
     fn warp() -> Warp {
         let mut warp = Warp::new();

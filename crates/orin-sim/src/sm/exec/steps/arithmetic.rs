@@ -24,16 +24,22 @@ pub(super) enum Lanewise {
     FloatMinMax,
     FromSigned,
     FromUnsigned,
+    FromSignedUp,
+    FromUnsignedUp,
     ToSigned,
     ToUnsigned,
+    Mufu,
     Widen,
     FloatEqual,
     FloatLess,
     FloatAtMost,
+    DivisionCheck,
     Imad,
     ImadLess,
     ImadWide,
     ImadWideSigned,
+    ImadHigh,
+    ImadHighSigned,
     Iadd3,
     Iadd3Signed,
     Iadd3Carries,
@@ -101,10 +107,12 @@ impl Lanewise {
             Self::ShiftLeft => (true, false, false),
             Self::ShiftRight | Self::ShiftRightSigned | Self::Copy => (false, true, false),
             Self::FromSigned | Self::FromUnsigned => (false, true, false),
+            Self::FromSignedUp | Self::FromUnsignedUp | Self::Mufu => (false, true, false),
             Self::ToSigned | Self::ToUnsigned | Self::Widen => (false, true, false),
             Self::Permute | Self::Funnel => (true, false, true),
             Self::Fadd | Self::FaddSaturated | Self::Fmul => (true, true, false),
             Self::FloatEqual | Self::FloatLess | Self::FloatAtMost => (true, true, false),
+            Self::DivisionCheck => (true, true, false),
             Self::FloatSelect | Self::FloatMinMax | Self::IntegerMinMax => (true, true, false),
             Self::And | Self::Or | Self::Xor | Self::Lea | Self::Sel | Self::Equal | Self::Below => {
                 (true, true, false)
@@ -115,8 +123,9 @@ impl Lanewise {
         let compares = matches!(
             self,
             Self::FloatEqual | Self::FloatLess | Self::FloatAtMost | Self::Equal | Self::Below
-        );
+        ) || matches!(self, Self::DivisionCheck);
         let wide = matches!(self, Self::ImadWide | Self::ImadWideSigned);
+        let upper = wide || matches!(self, Self::ImadHigh | Self::ImadHighSigned);
         let logic = matches!(self, Self::PredicateLogic);
         let carries = matches!(self, Self::Iadd3Carries | Self::LeaCarries | Self::LeaHighCarries);
         let predicates = match self {
@@ -127,7 +136,7 @@ impl Lanewise {
             _ => 0,
         };
         let targets = compares || carries || logic || matches!(self, Self::Lop3Test);
-        Operands { a, b, c, upper: wide, predicates, d: !compares && !logic, above: wide, targets }
+        Operands { a, b, c, upper, predicates, d: !compares && !logic, above: wide, targets }
     }
 
     /// Computes the results for some lanes.
@@ -151,6 +160,10 @@ impl Lanewise {
                     (b.shift_right(16).signed_to_float(), b.and(V::splat(0xffff)).signed_to_float());
                 value(high.fma(V::splat(0x4780_0000), low))
             }
+            Self::FromSignedUp => value(word_up(b, b.shift_right_signed(16))),
+            Self::FromUnsignedUp => value(word_up(b, b.shift_right(16))),
+            // Field 2 is the number of the function.
+            Self::Mufu => value(signed(s, 0, b).mufu(s.extra[2])),
             Self::ToSigned => value(to_signed(s, signed(s, 0, b))),
             Self::ToUnsigned => value(to_unsigned(s, signed(s, 0, b))),
             // Field 0 says whether the half is the lower one.
@@ -158,10 +171,13 @@ impl Lanewise {
             Self::FloatEqual => compared(s, x, a.equal_float(b)),
             Self::FloatLess => compared(s, x, a.less_float(b)),
             Self::FloatAtMost => compared(s, x, a.at_most_float(b)),
+            Self::DivisionCheck => division_check(a, b),
             Self::Imad => value(a.mul(b).add(c)),
             Self::ImadLess => value(a.mul(b).sub(c)),
             Self::ImadWide => imad_wide(x, false),
             Self::ImadWideSigned => imad_wide(x, true),
+            Self::ImadHigh => value(imad_wide(x, false).above),
+            Self::ImadHighSigned => value(imad_wide(x, true).above),
             Self::Iadd3 => value(a.add(b).add(c)),
             // A mask for each operand, all ones to negate it.
             Self::Iadd3Signed => {
@@ -255,6 +271,26 @@ fn canonical<V: Lanes>(x: V) -> V {
 fn saturated<V: Lanes>(x: V) -> V {
     // Patterns of positive numbers are ordered like integers.
     x.is_nan().or(x.shift_right_signed(31)).select(V::splat(0), x).min(V::splat(0x3f80_0000))
+}
+
+/// A float from a word, rounded up: minus what is rounded down. Both halves are exact.
+#[inline(always)]
+fn word_up<V: Lanes>(word: V, upper: V) -> V {
+    let sign = V::splat(1 << 31);
+    let (high, low) = (upper.signed_to_float(), word.and(V::splat(0xffff)).signed_to_float());
+    high.xor(sign).fma_down(V::splat(0x4780_0000), low.xor(sign)).xor(sign)
+}
+
+/// FCHK: whether one of the exponents, or their difference, is outside of what compiled divisions expect.
+#[inline(always)]
+fn division_check<V: Lanes>(a: V, b: V) -> Outputs<V> {
+    let of = |x: V| x.shift_right(23).and(V::splat(0xff));
+    let (a, b) = (of(a), of(b));
+    // CAST: two's complement.
+    let outside =
+        |x: V, least: i32, most: i32| x.below(V::splat(least as u32)).or(V::splat(most as u32).below(x));
+    let target = outside(a, 24, 0xfe).or(outside(b, 2, 252)).or(outside(a.sub(b), -125, 126));
+    Outputs { d: V::splat(0), above: V::splat(0), targets: [target; 2] }
 }
 
 /// A float as an integer within its range. Field 2 of the step says whether NaN becomes 0 instead of `1 << 31`, field 3

@@ -9,6 +9,7 @@ use crate::sm::exec::float::{self, SignMask};
 use crate::sm::exec::{convert, half, integer};
 use crate::sm::numeric::Rounding;
 use crate::sm::numeric::f16::Swizzle;
+use crate::sm::numeric::mufu::Function;
 use crate::sm::warp::Warp;
 
 /// Returns the operation that an instruction is, and fills in its operands; `None` if only the interpreter has its
@@ -23,6 +24,31 @@ pub(super) fn lanewise(i: &Instruction, step: &mut Step, sources: &mut dyn Sourc
         Op::I2fp if Rounding::from_field(i.bits(field::ROUND)) == Rounding::Nearest => {
             step.b = sources.operand(i.b)?;
             Some(if i.bit(field::FROM_SIGNED) { Lanewise::FromSigned } else { Lanewise::FromUnsigned })
+        }
+        Op::I2f => {
+            let (rounding, has_sign) = convert::word_to_float(i)?;
+            step.b = sources.operand(i.b)?;
+            Some(match (rounding, has_sign) {
+                (Rounding::Nearest, true) => Lanewise::FromSigned,
+                (Rounding::Nearest, false) => Lanewise::FromUnsigned,
+                (Rounding::Up, true) => Lanewise::FromSignedUp,
+                (Rounding::Up, false) => Lanewise::FromUnsignedUp,
+                _ => return None,
+            })
+        }
+        Op::Mufu if !i.bit(field::FUNCTION_HALF) => {
+            let function = i.bits(field::FUNCTION);
+            Function::from_field(function)?;
+            let (b, SignMask(kept, flipped)) = sources.signed(i.b, SignMask::of(i.b_sign))?;
+            step.b = b;
+            step.extra = [kept, flipped, function, 0, 0, 0];
+            Some(Lanewise::Mufu)
+        }
+        // Signs do not matter.
+        Op::Fchk => {
+            step.b = sources.signed(i.b, SignMask::NONE)?.0;
+            step.targets = [i.target_predicate(field::TARGET), PT];
+            Some(Lanewise::DivisionCheck)
         }
         Op::F2i => {
             let (rounding, has_sign) = convert::float_to_word(i)?;
@@ -136,12 +162,20 @@ fn of_integers(i: &Instruction, step: &mut Step, sources: &mut dyn Sources) -> O
             (step.b, step.c) = (sources.operand(i.b)?, sources.operand(i.c)?);
             Some(Lanewise::Imad)
         }
+        // IMAD.X of no product: the sum of C and a carry.
+        Op::Imad if !i.c_sign.negate && (i.a == RZ || i.b == Source::Register(RZ)) => {
+            (step.a, step.c) = (RZ.into(), sources.operand(i.c)?);
+            step.predicates = [packed(i.source_predicate(field::CONDITION)), NEVER, NEVER];
+            Some(Lanewise::Iadd3Carries)
+        }
         Op::Idp if i.join(&[field::DOT_TWO, field::DOT_HIGH]) == 0 && !i.bit(field::UPPER_NEGATE) => {
             (step.b, step.c) = (sources.operand(i.b)?, sources.operand(i.c)?);
             step.extra = [u32::from(i.bit(field::SIGNED)), u32::from(i.bit(field::DOT_B_SIGNED)), 0, 0, 0, 0];
             Some(Lanewise::Dot)
         }
-        Op::ImadWide if !extended && !i.c_sign.negate && i.target_predicate(field::TARGET) == PT => {
+        Op::ImadWide | Op::ImadHi
+            if !extended && !i.c_sign.negate && i.target_predicate(field::TARGET) == PT =>
+        {
             step.b = sources.operand(i.b)?;
             (step.c, step.upper) = match i.c {
                 Source::Register(number) => (number.into(), Warp::next(number, 1).into()),
@@ -149,7 +183,12 @@ fn of_integers(i: &Instruction, step: &mut Step, sources: &mut dyn Sources) -> O
                 Source::Constant { bank, offset } => sources.double(bank, offset)?.into(),
                 Source::Uniform(_) => return None,
             };
-            Some(if i.bit(field::SIGNED) { Lanewise::ImadWideSigned } else { Lanewise::ImadWide })
+            Some(match (i.op == Op::ImadHi, i.bit(field::SIGNED)) {
+                (false, false) => Lanewise::ImadWide,
+                (false, true) => Lanewise::ImadWideSigned,
+                (true, false) => Lanewise::ImadHigh,
+                (true, true) => Lanewise::ImadHighSigned,
+            })
         }
         Op::Iadd3 if extended || !no_carry => {
             let negate = [i.bit(field::A_NEGATE), i.b_sign.negate, i.bit(field::UPPER_NEGATE)];

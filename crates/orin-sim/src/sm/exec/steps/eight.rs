@@ -3,6 +3,7 @@
 //! The compiler vectorises loops over rows only if it can prove that rows do not overlap, so the handlers name vectors.
 //! They have no closures over vectors: the compiler would not inline vector instructions into them.
 
+use crate::sm::numeric::mufu::{Function, mufu_each};
 use crate::sm::warp::Row;
 
 /// Eight lanes in order.
@@ -39,6 +40,8 @@ pub(super) trait Lanes: Copy {
     fn signed_to_float(self) -> Self;
     /// The nearest integer, or the next one towards 0; `1 << 31` for NaN and what is outside of the range.
     fn float_to_signed(self, towards_zero: bool) -> Self;
+    /// The function of MUFU with a number below 10.
+    fn mufu(self, function: u32) -> Self;
     /// Shifts each half.
     fn halves_right_signed(self, amount: u32) -> Self;
     /// The sum of the products of the halves, which have a sign.
@@ -107,6 +110,20 @@ pub(super) fn write<V: Eight>(row: &mut Row, mask: u32, values: [V; 4]) {
             let changed = kept.xor(values[at]).and(lanes_of(mask >> (8 * at)));
             kept.xor(changed).store(&mut parts[at]);
         }
+    }
+}
+
+/// MUFU of eight lanes in memory, for handlers and generated code.
+///
+/// # Safety
+///
+/// The processor must have the features. Nothing else may use the words meanwhile.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,lzcnt,popcnt")]
+pub(super) unsafe extern "sysv64" fn mufu_in_place(words: *mut Part, function: u32) {
+    if let Some(function) = Function::from_field(function) {
+        // SAFETY: as the caller guarantees.
+        mufu_each(function, unsafe { &mut *words });
     }
 }
 
@@ -249,6 +266,13 @@ impl Lanes for Part {
         })
     }
     #[inline(always)]
+    fn mufu(mut self, function: u32) -> Self {
+        if let Some(function) = Function::from_field(function) {
+            mufu_each(function, &mut self);
+        }
+        self
+    }
+    #[inline(always)]
     fn halves_right_signed(self, amount: u32) -> Self {
         each(|lane| {
             let [low, high] = halves(self[lane]).map(|half| u32::from((half >> amount) as u16));
@@ -320,7 +344,7 @@ pub(super) use avx2::Avx2 as Native;
 mod avx2 {
     use core::arch::x86_64::*;
 
-    use super::{Eight, Lanes, Part, ROUNDING};
+    use super::{Eight, Lanes, Part, ROUNDING, mufu_in_place};
 
     /// Eight lanes in a vector register. Only handlers that were chosen because the processor has AVX2 and FMA use it.
     #[derive(Clone, Copy)]
@@ -465,6 +489,14 @@ mod avx2 {
             }
         }
         #[inline(always)]
+        fn mufu(self, function: u32) -> Self {
+            let mut words = [0; 8];
+            self.store(&mut words);
+            // SAFETY: the processor has the features: see `Avx2`. The pointer is that of eight words.
+            unsafe { mufu_in_place(&raw mut words, function) };
+            Self::load(&words)
+        }
+        #[inline(always)]
         fn halves_right_signed(self, amount: u32) -> Self {
             vector!(_mm256_sra_epi16(self.0, _mm_cvtsi32_si128(amount as i32)))
         }
@@ -568,6 +600,8 @@ mod tests {
             a.signed_to_float(),
             a.float_to_signed(false),
             a.float_to_signed(true),
+            a.mufu(2),
+            a.mufu(5),
             a.halves_right_signed(8),
             a.mul_halves(b),
             a.is_nan(),

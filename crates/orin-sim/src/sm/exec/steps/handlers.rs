@@ -11,7 +11,7 @@ use crate::sm::constants::Constants;
 use crate::sm::exec::collective::fixed_sources;
 use crate::sm::exec::memory::{offset, stored, whole_words};
 use crate::sm::exec::special::Fixed;
-use crate::sm::exec::{Flow, Outcome, control, convert, execute_rare, float, half, integer, memory};
+use crate::sm::exec::{Flow, Outcome, control, convert, execute_rare, float, half, integer, memory, tensor};
 use crate::sm::warp::Warp;
 
 /// Executes a step. Returns false if it fails, with the reason in the machine.
@@ -86,6 +86,11 @@ handlers! {
     HalfAny: |m, _s| interpret!(m, half::arithmetic),
     PackAny: |m, _s| interpret!(m, convert::pack),
     ConvertAny: |m, _s| interpret!(m, convert::between),
+    TensorAny: |m, _s| {
+        let i = m.instruction();
+        let outcome = tensor::multiply(m.warp, i, m.active);
+        m.note(outcome)
+    },
     TernaryAny: |m, _s| interpret!(m, integer::ternary),
     Lds1: |m, s| access::lds::<V, 1>(m, s) || m.lds(),
     Lds2: |m, s| access::lds::<V, 2>(m, s) || m.lds(),
@@ -130,16 +135,22 @@ handlers! {
         FloatMinMax,
         FromSigned,
         FromUnsigned,
+        FromSignedUp,
+        FromUnsignedUp,
         ToSigned,
         ToUnsigned,
+        Mufu,
         Widen,
         FloatEqual,
         FloatLess,
         FloatAtMost,
+        DivisionCheck,
         Imad,
         ImadLess,
         ImadWide,
         ImadWideSigned,
+        ImadHigh,
+        ImadHighSigned,
         Iadd3,
         Iadd3Signed,
         Iadd3Carries,
@@ -238,9 +249,16 @@ pub(super) fn may_jump(i: &Instruction) -> bool {
 /// Whether an instruction may have handlers of its own besides the interpreter's function, or be a part of a block.
 pub(super) fn has_own(i: &Instruction) -> bool {
     let in_blocks = match i.op {
-        Op::Plop3 | Op::I2fp | Op::Bssy | Op::BmovToRegister | Op::BmovFromBarrier | Op::Bmov => true,
+        Op::Plop3
+        | Op::I2fp
+        | Op::Mufu
+        | Op::Fchk
+        | Op::Bssy
+        | Op::BmovToRegister
+        | Op::BmovFromBarrier
+        | Op::Bmov => true,
         Op::S2r | Op::Cs2r => Fixed::of(i.bits(field::SPECIAL)).is_some(),
-        Op::Umov | Op::Uldc => true,
+        Op::Umov | Op::Uldc | Op::Uiadd3 | Op::Uimad | Op::Ulop3 | Op::Ushf | Op::Ulea => true,
         Op::Shfl => fixed_sources(i).is_some(),
         _ => false,
     };
@@ -271,6 +289,7 @@ fn general(i: &Instruction) -> Option<Kind> {
         Op::F2fp | Op::F2ip => Kind::PackAny,
         Op::F2i | Op::I2f | Op::F2f | Op::Frnd => Kind::ConvertAny,
         Op::Idp | Op::Vabsdiff | Op::Vabsdiff4 | Op::I2ip => Kind::TernaryAny,
+        Op::Hmma | Op::Imma | Op::Bmma | Op::Dmma => Kind::TensorAny,
         Op::Lds => Kind::LdsAny,
         Op::Sts => Kind::StsAny,
         Op::Ldg => Kind::LdgAny,
@@ -282,7 +301,8 @@ fn general(i: &Instruction) -> Option<Kind> {
         Op::Jmp | Op::Brx | Op::Brxu | Op::Jmx | Op::Ret => Kind::Jump,
         Op::Call | Op::CallAbsolute | Op::CallRegister | Op::CallAbsoluteRegister => Kind::Jump,
         Op::Watched | Op::Unmodelled => return None,
-        Op::Exit | Op::Yield | Op::Nanosleep | Op::Bpt | Op::Bar => return None,
+        Op::Yield | Op::Nanosleep => Kind::Jump,
+        Op::Exit | Op::Bpt | Op::Bar => return None,
         _ => Kind::Rare,
     })
 }

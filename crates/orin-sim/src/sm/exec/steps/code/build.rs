@@ -5,9 +5,11 @@ use sass::{Instruction, Op, PT, Predicate, RZ, Source, URZ, field};
 use super::emit::{Effect, Planned};
 use super::frame::{STORES, WORDS};
 use super::graph::{self, Graph, Node, Operation};
-use super::links::Branch;
+use super::links::{Branch, Stop};
 use super::loads::{Address, Group, Load};
+use super::shuffles::Shuffle;
 use super::stores::Store;
+use crate::sm::exec::collective::fixed_sources;
 use crate::sm::exec::float::SignMask;
 use crate::sm::exec::memory::{self, Format};
 use crate::sm::exec::special::Fixed;
@@ -20,6 +22,25 @@ use crate::sm::warp::Warp;
 
 /// Most instructions of a block, so that turns of warps rarely end inside of one.
 const LENGTH: usize = 120;
+
+/// Most calls of functions in a block, each of which needs room in the frame.
+const FUNCTIONS: usize = 6;
+
+/// Returns the instruction after a block if all lanes usually pass it.
+pub(super) fn stop(i: &Fetched) -> Option<Stop> {
+    let always = Predicate { index: PT, not: false };
+    match i.op {
+        _ if i.guard != always || i.uniform_guard => None,
+        Op::Yield => Some(Stop::Yield),
+        Op::Bsync if i.source_predicate(field::CONDITION) == always => {
+            Some(Stop::Converge(i.bits(field::BARRIER)))
+        }
+        Op::Warpsync if i.source_predicate(field::CONDITION) == always => {
+            (i.b == Source::Immediate(!0)).then_some(Stop::Together)
+        }
+        _ => None,
+    }
+}
 
 /// Returns the branch that the instruction at a slot is; `None` if the interpreter must execute it.
 pub(super) fn branch(i: &Fetched, slot: usize) -> Option<Branch> {
@@ -88,9 +109,12 @@ pub(super) struct Builder {
     counts: Vec<Planned>,
     pub(super) groups: Vec<Group>,
     pub(super) stores: Vec<Store>,
+    pub(super) shuffles: Vec<Shuffle>,
     /// The words of stores, with the index of their row.
     stored: Vec<(u8, Node)>,
     words: usize,
+    /// Number of calls of functions.
+    functions: usize,
     /// Number of instructions that all lanes of the path execute.
     pub(super) unguarded: u64,
     /// Number of instructions.
@@ -111,8 +135,10 @@ impl Builder {
             counts: Vec::new(),
             groups: Vec::new(),
             stores: Vec::new(),
+            shuffles: Vec::new(),
             stored: Vec::new(),
             words: 0,
+            functions: 0,
             unguarded: 0,
             length: 0,
             banks: [0; 8],
@@ -137,7 +163,11 @@ impl Builder {
             Op::S2r | Op::Cs2r => self.special(i, lanes)?,
             Op::Bssy | Op::Bmov | Op::BmovFromBarrier | Op::BmovToRegister => self.barrier(i, lanes)?,
             Op::Umov | Op::Uldc if always => self.uniform(i)?,
+            Op::Shfl => self.shuffle(i, lanes)?,
+            Op::Mufu if self.functions == FUNCTIONS => return None,
+            Op::Uiadd3 | Op::Uimad | Op::Ulop3 | Op::Ushf | Op::Ulea if always => self.uniform_value(i)?,
             _ => {
+                self.functions += usize::from(i.op == Op::Mufu);
                 let (mut step, mut symbols) = (Step::of(i), Symbols::default());
                 let operation = choice::lanewise(i, &mut step, &mut symbols)?;
                 self.compute(lanes, operation, &step, &symbols)?;
@@ -178,10 +208,7 @@ impl Builder {
             Some(at) => {
                 let operation = symbols.0[at];
                 match operation {
-                    Operation::Uniform(number) => match self.uniforms[usize::from(number & 63)] {
-                        Some(node) => node,
-                        None => graph::input(operation),
-                    },
+                    Operation::Uniform(number) => self.uniform_register(number),
                     Operation::Constant { bank, offset } => self.constant(bank, offset),
                     _ => graph::input(operation),
                 }
@@ -295,6 +322,45 @@ impl Builder {
         Some(())
     }
 
+    /// Instructions of the uniform datapath that an instruction of the lanes corresponds to.
+    fn uniform_value(&mut self, i: &Instruction) -> Option<()> {
+        let (mut lanewise, mut symbols) = (*i, Symbols::default());
+        lanewise.op = match i.op {
+            Op::Uiadd3 => Op::Iadd3,
+            Op::Uimad => Op::Imad,
+            Op::Ulop3 => Op::Lop3,
+            Op::Ushf => Op::Shf,
+            _ => Op::Lea,
+        };
+        let mut step = Step::of(i);
+        let operation = choice::lanewise(&lanewise, &mut step, &mut symbols)?;
+        let has = operation.operands();
+        if has.targets || has.predicates != 0 || has.upper {
+            return None;
+        }
+        let mut operand = |has: bool, operand| match usize::from(operand) < REGISTERS {
+            _ if !has => Some(Node::splat(0)),
+            true => None,
+            false => Some(self.operand(operand, &symbols)),
+        };
+        let (b, c) = (operand(has.b, step.b)?, operand(has.c, step.c)?);
+        let a = if i.a == URZ { Node::splat(0) } else { self.uniform_register(i.a) };
+        let inputs = Inputs { a, b, c, upper: Node::splat(0), predicates: [Node::splat(0); 3] };
+        let value = operation.compute(&step, &inputs).d;
+        if i.d & URZ != URZ {
+            self.uniforms[usize::from(i.d & URZ)] = Some(value);
+        }
+        Some(())
+    }
+
+    /// Returns the value of a uniform register, for all lanes.
+    fn uniform_register(&self, number: u8) -> Node {
+        match self.uniforms[usize::from(number & URZ)] {
+            Some(node) => node,
+            None => graph::input(Operation::Uniform(number)),
+        }
+    }
+
     fn compute(&mut self, lanes: Node, operation: Lanewise, step: &Step, symbols: &Symbols) -> Option<()> {
         let has = operation.operands();
         let mut operand =
@@ -374,6 +440,20 @@ impl Builder {
             let word = graph::input(Operation::Loaded(first as u8 + step));
             self.write(Warp::next(i.d, step), lanes, word);
         }
+        Some(())
+    }
+
+    /// Adds a SHFL from fixed lanes.
+    fn shuffle(&mut self, i: &Instruction, lanes: Node) -> Option<()> {
+        let (sources, _) = fixed_sources(i)?;
+        let fits = self.rows[usize::from(i.a)].is_none() && self.words < WORDS;
+        if !fits || i.target_predicate(field::TARGET) != PT {
+            return None;
+        }
+        self.shuffles.push(Shuffle { register: i.a, sources, row: self.words });
+        // CAST: below `WORDS`.
+        self.write(i.d, lanes, graph::input(Operation::Loaded(self.words as u8)));
+        self.words += 1;
         Some(())
     }
 

@@ -79,6 +79,10 @@ pub(super) fn emit(
         pinned: if masked { 1 << REST } else { 0 },
         spills: 0,
         masked,
+        written: effects.iter().fold(0, |written, planned| match planned.effect {
+            Effect::Predicate(number) => written | 1 << number,
+            _ => written,
+        }),
         now: 0,
         exits: Vec::new(),
     };
@@ -179,6 +183,9 @@ pub(super) struct Emitter<'a> {
     pinned: u16,
     spills: usize,
     pub(super) masked: bool,
+    /// The predicates that the block writes. Their words rotate by eight lanes each time, as loads of words would wait
+    /// for stores of bytes.
+    written: u8,
     now: usize,
     /// Jumps to where the code returns, and the slot where execution goes on.
     pub(super) exits: Vec<(Jump, usize)>,
@@ -232,24 +239,27 @@ impl Emitter<'_> {
                 best = Some((register, next));
             }
         }
-        let (register, next) = best?;
+        let (register, _) = best?;
         // CAST: below 16.
         let vector = register as Vector;
-        if let Some(node) = self.contents[register].take() {
-            self.registers[node.index()] = None;
-            let computed = self.graph.operation(node).arity() != 0;
-            if next < usize::MAX - 1 && computed && self.homes[node.index()].is_none() {
-                if self.spills == SPILLS {
-                    return None;
-                }
-                let place = Place::at(RDI, offset_of!(Frame, spills) + 32 * self.spills);
-                self.spills += 1;
-                self.assembler.vector(STORE, vector, 0, place);
-                self.homes[node.index()] = Some(place);
-            }
+        if let Some(node) = self.contents[register] {
+            self.give_up(node, vector)?;
         }
         self.pinned |= 1 << register;
         Some(vector)
+    }
+
+    /// Gives up the register of a node. Its value is kept elsewhere if it is needed.
+    fn give_up(&mut self, node: Node, register: Vector) -> Option<()> {
+        self.registers[node.index()] = None;
+        self.contents[usize::from(register)] = None;
+        let computed = self.graph.operation(node).arity() != 0;
+        if computed && self.homes[node.index()].is_none() && self.next_use(node).is_some() {
+            let place = self.spill()?;
+            self.assembler.vector(STORE, register, 0, place);
+            self.homes[node.index()] = Some(place);
+        }
+        Some(())
     }
 
     /// Where eight lanes of a register of the warp are.
@@ -258,8 +268,12 @@ impl Emitter<'_> {
     }
 
     /// The byte with eight lanes of a predicate.
-    fn predicate(number: u8) -> Place {
-        Place::indexed(RDX, RCX, 0, LAYOUT.predicates + 4 * usize::from(number))
+    fn predicate(&self, number: u8) -> Place {
+        let word = LAYOUT.predicates + 4 * usize::from(number);
+        if self.written >> number & 1 != 0 {
+            return Place::at(RDX, word);
+        }
+        Place::indexed(RDX, RCX, 0, word)
     }
 
     /// Where eight lanes of a convergence barrier are.
@@ -307,7 +321,7 @@ impl Emitter<'_> {
         let register = self.free()?;
         match self.graph.operation(node) {
             Operation::Predicate(number) => {
-                self.assembler.general(&[0x0f, 0xb6], RAX, Self::predicate(number), false);
+                self.assembler.general(&[0x0f, 0xb6], RAX, self.predicate(number), false);
                 self.load_lanes(register);
             }
             Operation::Constant { bank, offset } => {
@@ -376,6 +390,9 @@ impl Emitter<'_> {
             self.round(0);
             return Some(());
         }
+        if let Operation::Mufu(function) = operation {
+            return self.call_mufu(node, operands[0], function);
+        }
         let (opcode, immediate) = encoding(operation);
         if let [a] = *operands {
             // What is both operand and result of these is in another place of the instruction.
@@ -423,6 +440,41 @@ impl Emitter<'_> {
             Some(immediate) => self.assembler.vector_with(opcode, to, first, second, immediate),
             None => self.assembler.vector(opcode, to, first, second),
         }
+        self.hold(node, to);
+        self.release();
+        Some(())
+    }
+
+    /// Returns a place for a vector in the frame.
+    fn spill(&mut self) -> Option<Place> {
+        let place = Place::at(RDI, offset_of!(Frame, spills) + 32 * self.spills);
+        self.spills += 1;
+        (self.spills <= SPILLS).then_some(place)
+    }
+
+    /// Emits a call of MUFU's function, which overwrites all vector registers.
+    fn call_mufu(&mut self, node: Node, a: Node, function: u8) -> Option<()> {
+        let value = self.register(a)?;
+        let place = self.spill()?;
+        self.assembler.vector(STORE, value, 0, place);
+        self.release();
+        for register in 0..16 {
+            if let Some(node) = self.contents[usize::from(register)] {
+                self.give_up(node, register)?;
+            }
+        }
+        // push rdi, rsi, rdx, rcx, r8, r9, r10: the stack is aligned then.
+        self.assembler.bytes(&[0x57, 0x56, 0x52, 0x51, 0x41, 0x50, 0x41, 0x51, 0x41, 0x52]);
+        self.assembler.general(&[0x8b], RAX, Place::at(RDI, offset_of!(Frame, mufu)), true);
+        self.assembler.general(&[0x8d], RDI, place, true);
+        // mov esi, function; call rax; pop
+        self.assembler.bytes(&[0xbe, function, 0, 0, 0]);
+        self.assembler.general_with(&[0xff], 2, RAX.into(), false, None);
+        self.assembler.bytes(&[0x41, 0x5a, 0x41, 0x59, 0x41, 0x58, 0x59, 0x5a, 0x5e, 0x5f]);
+        self.begin_lanes();
+        let to = self.free()?;
+        self.assembler.vector(LOAD, to, 0, place);
+        self.homes[node.index()] = Some(place);
         self.hold(node, to);
         self.release();
         Some(())
@@ -494,15 +546,20 @@ impl Emitter<'_> {
             }
             Effect::Predicate(number) => {
                 self.assembler.vector(SIGNS, RAX.number(), 0, Place::Register(value));
-                let byte = Self::predicate(number);
+                let word = self.predicate(number);
+                self.assembler.general(&[0x8b], R11, word, false);
                 if self.masked {
                     // old ^ (old ^ new) & mask
-                    self.assembler.general(&[0x0f, 0xb6], R11, byte, false);
                     self.assembler.general(&[0x31], R11, RAX.into(), false);
                     self.assembler.general(&[0x21], R8, RAX.into(), false);
-                    self.assembler.general(&[0x31], R11, RAX.into(), false);
+                    self.assembler.general(&[0x31], RAX, R11.into(), false);
+                } else {
+                    // mov r11b, al
+                    self.assembler.general(&[0x88], RAX, R11.into(), false);
                 }
-                self.assembler.general(&[0x88], RAX, byte, false);
+                // ror
+                self.assembler.general_with(&[0xc1], 1, R11.into(), false, Some(8));
+                self.assembler.general(&[0x89], R11, word, false);
             }
             Effect::Uniform(number) => {
                 // vmovd: the first of the lanes, which are all equal.
@@ -565,7 +622,7 @@ fn encoding(operation: Operation) -> (Opcode, Option<u8>) {
         Operation::AtMostFloat => return (Opcode(1, 0, 0xc2), Some(0x12)),
         Operation::Select => BLEND,
         Operation::Bytes(_) => Opcode(2, 1, 0x00),
-        Operation::Fma | Operation::FmaDown => unreachable!("emitted by itself"),
+        Operation::Fma | Operation::FmaDown | Operation::Mufu(_) => unreachable!("emitted by itself"),
         Operation::Splat(_) | Operation::Row(_) | Operation::Predicate(_) => unreachable!("not computed"),
         Operation::Constant { .. } | Operation::Uniform(_) | Operation::Loaded(_) => {
             unreachable!("not computed")

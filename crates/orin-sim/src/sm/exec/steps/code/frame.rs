@@ -2,10 +2,12 @@
 
 use core::ffi::c_void;
 
+use super::links::pass;
 use super::loads::{Group, find};
+use super::shuffles::{Shuffle, shuffle};
 use super::stores::{Found, Store, commit};
 use crate::sm::constants::Constants;
-use crate::sm::exec::steps::eight::{LANES, Part, ROUNDING};
+use crate::sm::exec::steps::eight::{LANES, Part, ROUNDING, mufu_in_place};
 use crate::sm::warp::{Row, Warp};
 
 /// Words that the loads of a block may have.
@@ -18,7 +20,7 @@ pub(super) const NO_STOP: u32 = u32::MAX;
 pub(super) const STORES: usize = 4;
 
 /// Vectors that a block may keep in memory for a while.
-pub(super) const SPILLS: usize = 32;
+pub(super) const SPILLS: usize = 64;
 
 /// The operands of the code of a block: pointers to the state of a warp, and room for intermediate values.
 #[repr(C, align(32))]
@@ -44,6 +46,12 @@ pub(in crate::sm) struct Frame {
     pub(super) find: unsafe extern "sysv64" fn(*mut Frame, *const Group, usize) -> bool,
     /// The function that executes the stores of a block.
     pub(super) commit: unsafe extern "sysv64" fn(*mut Frame, *const Store, usize),
+    /// The function that executes SHFL.
+    pub(super) shuffle: unsafe extern "sysv64" fn(*mut Frame, *const Shuffle, usize),
+    /// MUFU of eight lanes.
+    pub(super) mufu: unsafe extern "sysv64" fn(*mut Part, u32),
+    /// Checks that all lanes pass an instruction that may wait.
+    pub(super) pass: unsafe extern "sysv64" fn(*mut Frame, u32) -> bool,
     /// The functions of the page's blocks by slot, for paths with all lanes and for any path; 0 for none.
     pub(super) entries: *const [usize; 2],
     /// Vectors of all masks of eight lanes.
@@ -85,6 +93,9 @@ impl Frame {
             machine: core::ptr::null_mut(),
             find,
             commit,
+            shuffle,
+            mufu: mufu_in_place,
+            pass,
             entries: core::ptr::null(),
             lanes: LANES.as_ptr(),
             rounding: ROUNDING.as_ptr(),

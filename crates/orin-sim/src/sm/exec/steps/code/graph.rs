@@ -82,6 +82,8 @@ pub(super) enum Operation {
     /// A signed word from a float: the nearest one, the next one towards 0.
     ToSigned,
     ToSignedTruncated,
+    /// The function of MUFU with this number.
+    Mufu(u8),
     /// Shifts each half.
     HalvesRightSigned(u8),
     /// The sum of the products of the halves.
@@ -105,7 +107,7 @@ impl Operation {
             Self::Constant { .. } | Self::Uniform(_) | Self::Loaded(_) => 0,
             Self::Barrier(_) | Self::Thread(_) | Self::Block(_) | Self::Number | Self::Mask => 0,
             Self::Copy | Self::Upper | Self::Bytes(_) | Self::FromSigned => 1,
-            Self::ToSigned | Self::ToSignedTruncated | Self::HalvesRightSigned(_) => 1,
+            Self::ToSigned | Self::ToSignedTruncated | Self::HalvesRightSigned(_) | Self::Mufu(_) => 1,
             Self::ShiftLeft(_) | Self::ShiftRight(_) | Self::ShiftRightSigned(_) => 1,
             Self::Fma | Self::FmaDown | Self::Select => 3,
             _ => 2,
@@ -395,6 +397,10 @@ impl Lanes for Node {
 
     fn float_to_signed(self, towards_zero: bool) -> Self {
         unary(if towards_zero { Operation::ToSignedTruncated } else { Operation::ToSigned }, raw(self))
+    }
+
+    fn mufu(self, function: u32) -> Self {
+        unary(Operation::Mufu(function as u8), self)
     }
 
     fn halves_right_signed(self, amount: u32) -> Self {

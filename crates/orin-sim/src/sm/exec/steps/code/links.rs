@@ -6,6 +6,7 @@ use super::assembler::{Condition, Place, R9, R10, RAX, RCX, RDI, RDX, RSI};
 use super::emit::Emitter;
 use super::frame::Frame;
 use super::loads::Group;
+use super::shuffles::Shuffle;
 use super::stores::Store;
 use crate::sm::warp::LAYOUT;
 
@@ -19,7 +20,47 @@ pub(super) struct Links<'g> {
     pub(super) unguarded: u64,
     pub(super) groups: &'g [Group],
     pub(super) stores: &'g [Store],
+    pub(super) shuffles: &'g [Shuffle],
     pub(super) branch: Option<Branch>,
+    pub(super) stop: Option<Stop>,
+}
+
+/// An instruction after a block at which lanes may wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Stop {
+    /// BSYNC of a barrier.
+    Converge(u32),
+    /// WARPSYNC of all lanes.
+    Together,
+    /// YIELD.
+    Yield,
+}
+
+impl Stop {
+    /// Its number for [`pass`]; that of a barrier is the barrier's.
+    fn number(self) -> u32 {
+        match self {
+            Self::Converge(barrier) => barrier & 15,
+            Self::Together => 16,
+            Self::Yield => 17,
+        }
+    }
+}
+
+/// Returns whether all lanes of the path pass a [`Stop`] without waiting or changing paths, as they usually do.
+///
+/// # Safety
+///
+/// The frame has the warp.
+pub(super) unsafe extern "sysv64" fn pass(frame: *mut Frame, number: u32) -> bool {
+    // SAFETY: the warp is that of the machine, which the caller of the code borrows. While the code waits, nothing
+    // else uses it.
+    let warp = unsafe { &mut *(*frame).warp };
+    match number {
+        0..16 => warp.is_converged(warp.path.mask, number as usize),
+        16 => warp.live & !warp.path.mask == 0,
+        _ => warp.yield_alone(),
+    }
 }
 
 /// The branch after a block.
@@ -44,6 +85,9 @@ impl Emitter<'_> {
             // test al, al
             self.assembler.bytes(&[0x84, 0xc0]);
             self.leave_if(Condition::Equal, links.slot);
+        }
+        if !links.shuffles.is_empty() {
+            self.call(offset_of!(Frame, shuffle), links.shuffles);
         }
         self.assembler.general_with(&[0x83], 5, left, false, length);
         let unguarded = Place::at(RDI, offset_of!(Frame, unguarded));
@@ -137,6 +181,20 @@ impl Emitter<'_> {
             self.assembler.land(apart);
             self.assembler.general(&[0x85], RAX, RAX.into(), false);
             self.leave_if(Condition::Different, after);
+            self.assembler.general_with(&[0x83], 5, left, false, Some(1));
+            self.go_on(after + 1);
+        } else if let Some(stop) = links.stop {
+            let left = Place::at(RDI, offset_of!(Frame, left));
+            self.assembler.general_with(&[0x83], 7, left, false, Some(1));
+            self.leave_if(Condition::Below, after);
+            // push rdi; mov esi, number; call; pop rdi; test al, al
+            self.assembler.bytes(&[0x57, 0xbe]);
+            self.word(stop.number() as usize);
+            self.assembler.general_with(&[0xff], 2, Place::at(RDI, offset_of!(Frame, pass)), false, None);
+            self.assembler.bytes(&[0x5f, 0x84, 0xc0]);
+            self.leave_if(Condition::Equal, after);
+            let unguarded = Place::at(RDI, offset_of!(Frame, unguarded));
+            self.assembler.general_with(&[0x83], 0, unguarded, false, Some(1));
             self.assembler.general_with(&[0x83], 5, left, false, Some(1));
             self.go_on(after + 1);
         } else {

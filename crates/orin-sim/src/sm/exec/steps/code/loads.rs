@@ -314,44 +314,58 @@ impl Group {
             let (first, last) = patterns[eight].ends();
             (lowest, highest, all) = (lowest.min(first), highest.max(last), all | first);
         }
-        let runs = patterns.iter().any(|pattern| matches!(pattern, Pattern::Run(_)));
-        if runs && self.loads[0].format.bytes != 4 {
+        let run = |pattern: &Pattern| matches!(pattern, Pattern::Run(_));
+        let runs = patterns.iter().filter(|pattern| run(pattern)).count();
+        if runs != 0 && self.bytes() != 4 {
             return false;
         }
         let Some(pointer) = self.pointer(m, lowest, highest, all, base) else { return false };
-        for eight in 0..4 {
-            match patterns[eight] {
-                Pattern::Run(start) => {
-                    let from = pointer.wrapping_add((start - lowest) as usize);
-                    for load in &self.loads {
-                        frame.words[load.first % WORDS][eight] = from.wrapping_add(self.distance(load));
-                    }
-                }
-                pattern if eight != 0 && pattern == patterns[eight - 1] => {
-                    for load in &self.loads {
-                        for step in 0..usize::from(load.format.words()) {
-                            let words = &mut frame.words[(load.first + step) % WORDS];
-                            words[eight] = words[eight - 1];
-                        }
-                    }
-                }
-                Pattern::Same(at) => {
-                    let from = pointer.wrapping_add((at - lowest) as usize);
-                    let words = self.loads[0].format.words().into();
-                    for load in &self.loads {
-                        // SAFETY: `pointer` has found the words accessible and aligned.
-                        let values = unsafe { load.read(from.wrapping_add(self.distance(load))) };
-                        for step in 0..words {
-                            let to = (load.first + step) % WORDS;
-                            let row = &mut frame.rows[to].as_chunks_mut().0[eight];
-                            V::splat(values[step]).store(row);
-                            frame.words[to][eight] = row.as_ptr().cast();
-                        }
-                    }
-                }
+        let from = patterns.map(|pattern| pointer.wrapping_add((pattern.ends().0 - lowest) as usize));
+        if runs == 4 {
+            for load in &self.loads {
+                frame.words[load.first % WORDS] =
+                    from.map(|from| from.wrapping_add(self.distance(load)).cast_const());
+            }
+            return true;
+        }
+        // SAFETY: `pointer` has found the words accessible and aligned.
+        unsafe {
+            match self.bytes() {
+                4 => self.spread::<4>(frame, &from),
+                8 => self.spread::<8>(frame, &from),
+                16 => self.spread::<16>(frame, &from),
+                1 => self.spread::<1>(frame, &from),
+                _ => self.spread::<2>(frame, &from),
+            }
+        }
+        for eight in (0..4).filter(|eight| run(&patterns[*eight])) {
+            for load in &self.loads {
+                frame.words[load.first % WORDS][eight] = from[eight].wrapping_add(self.distance(load));
             }
         }
         true
+    }
+
+    /// Fills rows with loads of `BYTES` bytes: in each eight lanes those from a place.
+    ///
+    /// # Safety
+    ///
+    /// As [`Load::read`].
+    #[inline(always)]
+    unsafe fn spread<const BYTES: u32>(&self, frame: &mut Frame, from: &[*mut u8; 4]) {
+        for load in &self.loads {
+            let sized = Load { format: Format { bytes: BYTES, ..load.format }, ..*load };
+            let words = BYTES.div_ceil(4) as usize;
+            let first = load.first.min(WORDS - words);
+            frame.use_rows(first, words);
+            for eight in 0..4 {
+                // SAFETY: as the caller guarantees.
+                let values = unsafe { sized.read(from[eight].wrapping_add(self.distance(load))) };
+                for step in 0..words {
+                    V::splat(values[step]).store(&mut frame.rows[first + step].as_chunks_mut().0[eight]);
+                }
+            }
+        }
     }
 
     /// Returns the distance of a load from the first one.

@@ -18,6 +18,8 @@ mod links;
 mod loads;
 mod memory;
 #[allow(clippy::needless_range_loop, reason = "as for arithmetic")]
+mod shuffles;
+#[allow(clippy::needless_range_loop, reason = "as for arithmetic")]
 mod stores;
 
 use core::ops::Range;
@@ -38,6 +40,7 @@ use links::Links;
 use loads::Group;
 use memory::Code;
 pub(super) use memory::bytes;
+use shuffles::Shuffle;
 use stores::Store;
 
 /// The code of a block; its argument is the frame.
@@ -57,8 +60,8 @@ pub(super) struct Block {
     _code: Arc<Code>,
 }
 
-/// The accesses of a block.
-type Accesses = (Box<[Group]>, Box<[Store]>);
+/// The accesses of a block, and what it reads from other lanes.
+type Accesses = (Box<[Group]>, Box<[Store]>, Box<[Shuffle]>);
 
 /// What the code of blocks has executed.
 pub(super) struct Executed {
@@ -231,15 +234,19 @@ fn build(slots: &[Slot], range: Range<usize>, assembler: &mut Assembler) -> Opti
     if effects.is_empty() {
         return None;
     }
-    let Builder { length, unguarded, groups, stores, banks, .. } = builder;
-    let accesses: Accesses = (groups.into(), stores.into());
+    let Builder { length, unguarded, groups, stores, shuffles, banks, .. } = builder;
+    let accesses: Accesses = (groups.into(), stores.into(), shuffles.into());
     let after = range.start + length;
     let branch = match slots.get(after) {
         Some(Ok(i)) if after < range.end => build::branch(i, after),
         _ => None,
     };
-    let links =
-        Links { slot: range.start, length, unguarded, groups: &accesses.0, stores: &accesses.1, branch };
+    let stop = match slots.get(after) {
+        Some(Ok(i)) if after < range.end => build::stop(i),
+        _ => None,
+    };
+    let (groups, stores, shuffles) = (&*accesses.0, &*accesses.1, &*accesses.2);
+    let links = Links { slot: range.start, length, unguarded, groups, stores, shuffles, branch, stop };
     let mut starts = [0; 2];
     for (start, masked) in starts.iter_mut().zip([false, true]) {
         *start = assembler.align();
