@@ -13,8 +13,8 @@ pub const MAX_QUEUES: usize = 240;
 
 /// Priority of launches. Where SMs become free, the GPU places blocks of a higher priority first; blocks that run are
 /// not interrupted. It concerns launches that may run at the same time: of queues in one group
-/// ([`Device::queue_beside`](crate::Device::queue_beside)) that [spin](crate::WaitPolicy::Spin), and of the branches of a
-/// graph.
+/// ([`Device::queue_beside`](crate::Device::queue_beside)) that [spin](crate::WaitPolicy::Spin), and of the branches of
+/// a graph.
 ///
 /// Seen on an H100; on an Orin it was never tried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
