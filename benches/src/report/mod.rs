@@ -93,6 +93,7 @@ pub(crate) mod sample {
             gpfifo_class: 0xc76f,
             sm_version: (8, 7),
             gpc_count: 2,
+            gpc_sms: Vec::new(),
             tpc_count: 4,
             sm_count: 8,
             warps_per_sm: 48,
