@@ -74,10 +74,7 @@ impl Clusters {
 
     /// Largest number of blocks of a cluster that the program permits.
     pub fn largest(&self) -> u32 {
-        if self.compiled.is_some() || self.non_portable.load(Ordering::Relaxed) == 0 {
-            return PORTABLE_CLUSTER;
-        }
-        MAX_CLUSTER
+        if self.non_portable.load(Ordering::Relaxed) == 0 { PORTABLE_CLUSTER } else { MAX_CLUSTER }
     }
 
     /// The clusters of a launch that asks for some; `None` without clusters.

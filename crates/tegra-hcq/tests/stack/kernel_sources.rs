@@ -26,7 +26,7 @@ fn stems(extension: &str) -> BTreeSet<String> {
         let fitting = paths.filter(|path| path.extension().is_some_and(|e| e == extension)).map(stem);
         fitting.map(|stem| format!("{path}{stem}")).collect::<Vec<_>>()
     };
-    ["", "gemm/", "llm/", "runtime/"].into_iter().flat_map(named).collect()
+    ["", "blas/", "gemm/", "llm/", "runtime/"].into_iter().flat_map(named).collect()
 }
 
 fn sha256(path: &Path) -> String {
