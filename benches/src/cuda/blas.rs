@@ -15,7 +15,7 @@ use super::{Context, Cuda, Memory, Stream};
 use crate::error::{Error, Result};
 
 /// Names of the library, newest first.
-const NAMES: [&str; 4] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11", "libcublas.so"];
+const NAMES: [&str; 3] = ["libcublas.so.13", "libcublas.so.12", "libcublas.so.11"];
 /// CUBLAS_OP_N and CUBLAS_OP_T.
 const OPERATIONS: [c_int; 2] = [0, 1];
 /// CUDA_R_32F.
