@@ -195,7 +195,8 @@ impl Warp {
         }
     }
 
-    /// Executes YIELD if the warp has one path, which goes on. Returns whether it has.
+    /// Executes YIELD if the warp has one path, which goes on. Returns whether it has. For generated code.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn yield_alone(&mut self) -> bool {
         if !self.diverged() {
             self.turn = TURN;
