@@ -333,38 +333,39 @@ api! {
 
     potential_clusters(size: Out<c_int>, handle: Handle, config: In<Config>)
     [cuOccupancyMaxPotentialClusterSize Legacy] {
-        let size = size.need("the place for the size")?;
-        let config = config.read("the configuration")?;
-        let most = function_of(handle)?.clusters.largest();
+        let place = size.need("the place for the size")?;
+        let Config { size, attributes, count, .. } = config.read("the configuration")?;
+        asked(attributes, count)?;
+        let context = orin_cuda_core::context::current()?;
+        let function = function(&context, handle)?;
+        let per_sm = function.kernel.occupancy(size.block, size.shared_bytes)?.blocks_per_sm;
         let mut largest = 1;
-        for blocks in 2..=most {
-            if clusters(handle, config, Some([blocks, 1, 1]))? > 0 {
+        for blocks in 2..=function.clusters.largest() {
+            if active(context.device.info(), blocks, per_sm)? > 0 {
                 largest = blocks;
             }
         }
         // CAST: at most 16.
-        size.set(largest as c_int);
+        place.set(largest as c_int);
         Ok(())
     }
 
     active_clusters(count: Out<c_int>, handle: Handle, config: In<Config>) [cuOccupancyMaxActiveClusters Legacy] {
-        let count = count.need("the place for the count")?;
+        let place = count.need("the place for the count")?;
+        let Config { size, attributes, count, .. } = config.read("the configuration")?;
+        let asked = asked(attributes, count)?.cluster;
+        let context = orin_cuda_core::context::current()?;
+        let function = function(&context, handle)?;
+        size.with(asked, None).check(&function)?;
+        let clusters = match function.clusters.of_launch(asked) {
+            None => 0,
+            Some(cluster) => {
+                let per_sm = function.kernel.occupancy(size.block, size.shared_bytes)?.blocks_per_sm;
+                active(context.device.info(), cluster.iter().product(), per_sm)?
+            }
+        };
         // CAST: blocks of one GPU.
-        count.set(clusters(handle, config.read("the configuration")?, None)? as c_int);
+        place.set(clusters as c_int);
         Ok(())
     }
-}
-
-/// The number of clusters of a launch that the GPU runs at a time: of the launch's, or of `cluster`; 0 without one.
-fn clusters(handle: Handle, config: Config, cluster: Option<Cluster>) -> Result<u32> {
-    let Config { size, attributes, count, .. } = config;
-    let asked = asked(attributes, count)?.cluster;
-    let context = orin_cuda_core::context::current()?;
-    let function = function(&context, handle)?;
-    if cluster.is_none() {
-        size.with(asked, None).check(&function)?;
-    }
-    let Some(cluster) = cluster.or_else(|| function.clusters.of_launch(asked)) else { return Ok(0) };
-    let per_sm = function.kernel.occupancy(size.block, size.shared_bytes)?.blocks_per_sm;
-    active(context.device.info(), cluster.iter().product(), per_sm)
 }
