@@ -80,6 +80,7 @@ fn batches_prefetch_each_range_to_its_place() {
         }
     }
     ok(call("cuMemDiscardBatchAsync", [at(&ranges), at(&sizes), 3, 0, 0]));
-    gives(call("cuMemDiscardBatchAsync", [at(&[memory + 8192]), at(&sizes), 1, 0, 0]), 1);
+    // Across the end: right behind it, another test may have memory.
+    gives(call("cuMemDiscardBatchAsync", [at(&[memory + 8191]), at(&sizes), 1, 0, 0]), 1);
     gives(call("cuMemDiscardBatchAsync", [at(&ranges), at(&sizes), 0, 0, 0]), 1);
 }
