@@ -120,6 +120,15 @@ impl InFlight {
     fn awaited(&self, ended: &Row, lanes: u32, left: Option<u32>) -> u32 {
         let mut done = self.lanes & lanes;
         if let Some(left) = left {
+            // Usually all lanes have ended as many groups since.
+            let since = ended[0].wrapping_sub(self.group[0]);
+            let apart = ended
+                .iter()
+                .zip(&self.group)
+                .fold(0, |apart, (ended, group)| apart | ended.wrapping_sub(*group) ^ since);
+            if apart == 0 {
+                return if since <= left { 0 } else { done };
+            }
             for (lane, (ended, group)) in ended.iter().zip(&self.group).enumerate() {
                 done &= !(u32::from(ended.wrapping_sub(*group) <= left) << lane);
             }

@@ -161,6 +161,26 @@ pub(super) fn check_alignment(addresses: &[u64; 32], active: u32, bytes: u32) ->
     }
 }
 
+/// Reads the words of one lane; a part of a word without a sign.
+///
+/// # Safety
+///
+/// `bytes` bytes at `from` must be accessible, and aligned to their number: 1, 2, 4, 8 or 16.
+#[inline(always)]
+pub(super) unsafe fn read_words(from: *mut u8, bytes: u32) -> [u32; 4] {
+    // SAFETY: as the caller guarantees. Atomic, because other threads may write the memory at any time.
+    unsafe {
+        let double = |at| AtomicU64::from_ptr(from.cast::<u64>().add(at)).load(Relaxed);
+        match bytes {
+            1 => [AtomicU8::from_ptr(from).load(Relaxed).into(), 0, 0, 0],
+            2 => [AtomicU16::from_ptr(from.cast()).load(Relaxed).into(), 0, 0, 0],
+            4 => [AtomicU32::from_ptr(from.cast()).load(Relaxed), 0, 0, 0],
+            8 => split(double(0), 0),
+            _ => split(double(0), double(1)),
+        }
+    }
+}
+
 impl Context<'_> {
     /// Returns the space of a generic address and the offset in it.
     pub(super) fn resolve(&self, va: u64) -> (Space, u64) {
@@ -249,18 +269,8 @@ impl Context<'_> {
         match self.place(warp, lane, at, bytes, Access::Read)? {
             Place::Global(pointer) => {
                 // SAFETY: the port guarantees access to `bytes` bytes at `pointer`. The pointer is aligned because
-                // `at` is aligned and mappings are page-aligned. Atomic, because other threads may write the memory
-                // at any time.
-                unsafe {
-                    let double = |at| AtomicU64::from_ptr(pointer.cast::<u64>().add(at)).load(Relaxed);
-                    match bytes {
-                        1 => words[0] = AtomicU8::from_ptr(pointer).load(Relaxed).into(),
-                        2 => words[0] = AtomicU16::from_ptr(pointer.cast()).load(Relaxed).into(),
-                        4 => words[0] = AtomicU32::from_ptr(pointer.cast()).load(Relaxed),
-                        8 => words = split(double(0), 0),
-                        _ => words = split(double(0), double(1)),
-                    }
-                }
+                // `at` is aligned and mappings are page-aligned.
+                words = unsafe { read_words(pointer, bytes) };
             }
             Place::Shared(first) => {
                 words[..count].copy_from_slice(&self.shared[first..first + count]);

@@ -3,10 +3,11 @@
 use sass::{Instruction, RZ, field};
 
 use super::memory::{
-    Format, check_alignment, load_store_addresses, matrix_addresses, register_addresses, split, uniform_pair,
-    widen,
+    Format, check_alignment, load_store_addresses, matrix_addresses, read_words, register_addresses, split,
+    uniform_pair, widen,
 };
 use super::{Context, Outcome, Trap, lanes, unmodelled};
+use crate::mmu::Access;
 use crate::sm::SmFaultCause;
 use crate::sm::space::Space;
 use crate::sm::warp::{FULL, Row, Warp};
@@ -106,6 +107,13 @@ pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     check_alignment(&widen(&to), active, bytes)?;
     let copied = active & copy;
     check_alignment(&from, copied, bytes)?;
+    if copied == FULL
+        && left_out == [0; 32]
+        && let Some(data) = whole_copies(context, &from, &to, format)
+    {
+        warp.copies.begin(active, to.map(|at| at / 4), (data, bytes as usize / 4), context.shared);
+        return Ok(());
+    }
     let (mut first, mut data) = ([0; 32], [[0; 32]; 4]);
     for lane in lanes(active) {
         let words = if copied >> lane & 1 != 0 {
@@ -123,6 +131,26 @@ pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
     }
     warp.copies.begin(active, first, (data, bytes as usize / 4), context.shared);
     Ok(())
+}
+
+/// Reads the words of all lanes if the memory is at hand, and the targets are inside shared memory.
+fn whole_copies(context: &Context, from: &[u64; 32], to: &Row, format: Format) -> Option<[Row; 4]> {
+    let bytes = u64::from(format.bytes);
+    let (lowest, highest) = (*from.iter().min()?, *from.iter().max()?);
+    let last = u64::from(*to.iter().max()?);
+    let pointer = context.port.at_hand(lowest, (highest - lowest).checked_add(bytes)?, Access::Read)?;
+    if last + bytes > context.launch.shared_bytes.into() {
+        return None;
+    }
+    let mut data = [[0; 32]; 4];
+    for (lane, at) in from.iter().enumerate() {
+        // SAFETY: the port guarantees access to the bytes of all lanes. Their addresses are aligned.
+        let words = unsafe { read_words(pointer.wrapping_add((at - lowest) as usize), format.bytes) };
+        for (row, word) in data.iter_mut().zip(words) {
+            row[lane] = word;
+        }
+    }
+    Some(data)
 }
 
 /// Addresses of an asynchronous copy.

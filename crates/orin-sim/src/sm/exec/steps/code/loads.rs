@@ -4,14 +4,16 @@
 //! may fault, the handlers of the steps execute the block's instructions instead. The code reads eight lanes of a
 //! loaded word through a pointer: to memory if they are consecutive words, else to a row that was filled before.
 
-use core::sync::atomic::Ordering::Relaxed;
-use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use core::arch::x86_64::{
+    _mm_loadl_epi64, _mm_loadu_si128, _mm_unpackhi_epi32, _mm_unpackhi_epi64, _mm_unpacklo_epi32,
+    _mm_unpacklo_epi64,
+};
 
 use sass::{Instruction, Op, Predicate, RZ, URZ, field};
 
 use super::frame::{Frame, WORDS};
 use crate::mmu::Access;
-use crate::sm::exec::memory::{self, Format, split, uniform_pair};
+use crate::sm::exec::memory::{self, Format, read_words, uniform_pair};
 use crate::sm::exec::steps::Machine;
 use crate::sm::exec::steps::eight::{Eight, Lanes, Native as V, Part, lanes_of, part};
 use crate::sm::warp::{FULL, Row, Warp};
@@ -283,7 +285,8 @@ impl Group {
         base: u64,
     ) -> Option<*mut u8> {
         let bytes = u64::from(self.loads[0].format.bytes);
-        if !(u64::from(all) | base).is_multiple_of(bytes) {
+        // A mask: the compiler does not know that it is a power of two.
+        if (u64::from(all) | base) & (bytes - 1) != 0 {
             return None;
         }
         if self.address.shared {
@@ -350,17 +353,17 @@ impl Group {
     ///
     /// # Safety
     ///
-    /// As [`Load::read`].
+    /// As [`read_words`].
     #[inline(always)]
     unsafe fn spread<const BYTES: u32>(&self, frame: &mut Frame, from: &[*mut u8; 4]) {
         for load in &self.loads {
-            let sized = Load { format: Format { bytes: BYTES, ..load.format }, ..*load };
             let words = BYTES.div_ceil(4) as usize;
             let first = load.first.min(WORDS - words);
             frame.use_rows(first, words);
             for eight in 0..4 {
                 // SAFETY: as the caller guarantees.
-                let values = unsafe { sized.read(from[eight].wrapping_add(self.distance(load))) };
+                let mut values = unsafe { read_words(from[eight].wrapping_add(self.distance(load)), BYTES) };
+                values[0] = Format { bytes: BYTES, ..load.format }.extend(values[0]);
                 for step in 0..words {
                     V::splat(values[step]).store(&mut frame.rows[first + step].as_chunks_mut().0[eight]);
                 }
@@ -410,37 +413,50 @@ impl Load {
     ///
     /// # Safety
     ///
-    /// As [`Load::read`], for each lane.
+    /// As [`read_words`], for each lane.
     #[inline(always)]
-    unsafe fn gather<const BYTES: u32>(self, rows: &mut [Row], from: *const u8, at: &Row, lowest: u32) {
-        let sized = Self { format: Format { bytes: BYTES, ..self.format }, ..self };
+    unsafe fn gather<const BYTES: u32>(self, rows: &mut [Row], from: *mut u8, at: &Row, lowest: u32) {
+        let place = |lane: usize| from.wrapping_add((at[lane] - lowest) as usize);
+        if BYTES >= 8 {
+            for four in 0..8 {
+                // SAFETY: as the caller guarantees. The processor has the features: see `find`. Concurrent writers
+                // can tear the words of a lane, as on hardware.
+                let words =
+                    unsafe { transposed::<BYTES>(core::array::from_fn(|lane| place(4 * four + lane))) };
+                for step in 0..BYTES as usize / 4 {
+                    rows[step].as_chunks_mut().0[four] = words[step];
+                }
+            }
+            return;
+        }
+        let format = Format { bytes: BYTES, ..self.format };
         for lane in 0..32 {
             // SAFETY: as the caller guarantees.
-            let words = unsafe { sized.read(from.wrapping_add((at[lane] - lowest) as usize)) };
-            for step in 0..BYTES.div_ceil(4) as usize {
-                rows[step][lane] = words[step];
-            }
+            rows[0][lane] = format.extend(unsafe { read_words(place(lane), BYTES) }[0]);
         }
     }
+}
 
-    /// Reads the words of one lane.
-    ///
-    /// # Safety
-    ///
-    /// The bytes at `from` must be accessible, and aligned to their number.
-    #[inline(always)]
-    unsafe fn read(&self, from: *const u8) -> [u32; 4] {
-        let from = from.cast_mut();
-        // SAFETY: as the caller guarantees. Atomic, because other threads may write the memory at any time.
-        unsafe {
-            let double = |at| AtomicU64::from_ptr(from.cast::<u64>().add(at)).load(Relaxed);
-            match self.format.bytes {
-                1 => [self.format.extend(AtomicU8::from_ptr(from).load(Relaxed).into()), 0, 0, 0],
-                2 => [self.format.extend(AtomicU16::from_ptr(from.cast()).load(Relaxed).into()), 0, 0, 0],
-                4 => [AtomicU32::from_ptr(from.cast()).load(Relaxed), 0, 0, 0],
-                8 => split(double(0), 0),
-                _ => split(double(0), double(1)),
-            }
-        }
+/// Reads 8 or 16 bytes of four lanes, and returns each of their words for all four.
+///
+/// # Safety
+///
+/// The bytes at each place must be accessible.
+#[inline(always)]
+unsafe fn transposed<const BYTES: u32>(from: [*mut u8; 4]) -> [[u32; 4]; 4] {
+    // SAFETY: as the caller guarantees; the instructions are those of all x86-64.
+    unsafe {
+        let [a, b, c, d] = from.map(|from| match BYTES {
+            8 => _mm_loadl_epi64(from.cast()),
+            _ => _mm_loadu_si128(from.cast()),
+        });
+        let (low, high) = (_mm_unpacklo_epi32(a, b), _mm_unpacklo_epi32(c, d));
+        let (low_2, high_2) = (_mm_unpackhi_epi32(a, b), _mm_unpackhi_epi32(c, d));
+        core::mem::transmute([
+            _mm_unpacklo_epi64(low, high),
+            _mm_unpackhi_epi64(low, high),
+            _mm_unpacklo_epi64(low_2, high_2),
+            _mm_unpackhi_epi64(low_2, high_2),
+        ])
     }
 }
