@@ -166,10 +166,21 @@ fn rectangles_and_ranges_outside_of_memory_are_refused() {
         assert_eq!(make("cuMemHostGetDevicePointer_v2", [pointer, 0]), device);
     }
     ok(call("cuMemHostUnregister", [at]));
-    // A pointer that is freed is not taken for the host's.
-    ok(call("cuMemFree_v2", [memory]));
-    gives(call("cuMemcpy", [memory, at, 64]), 1);
-    gives(call("cuMemcpy", [at, memory, 64]), 1);
+}
+
+#[test]
+fn freed_memory_is_not_taken_for_the_host_s() {
+    // In a process of its own: another test may get the memory.
+    in_child("hostile::freed_memory_is_not_taken_for_the_host_s", &[], || {
+        let _setup = Setup::new();
+        let memory = upload(&[0.0; 1024]);
+        let mut host = vec![0_u8; 64];
+        let at = host.as_mut_ptr().expose_provenance() as u64;
+        ok(call("cuMemFree_v2", [memory]));
+        gives(call("cuMemcpy", [memory, at, 64]), 1);
+        gives(call("cuMemcpy", [at, memory, 64]), 1);
+        gives(call("cuMemFree_v2", [memory]), 1);
+    });
 }
 
 #[test]
