@@ -37,8 +37,14 @@ pub(super) enum Fixed {
 }
 
 impl Fixed {
+    /// Returns the register that S2R or CS2R reads; `None` if it may change, as one of a pair may: all but zeros.
+    pub(super) fn read_by(i: &Instruction) -> Option<Self> {
+        let wide = i.op == Op::Cs2r && i.bit(field::SPECIAL_WIDE);
+        Self::of(i.bits(field::SPECIAL)).filter(|fixed| !wide || *fixed == Self::Zero)
+    }
+
     /// Returns the register with a number; `None` for any other.
-    pub(super) fn of(number: u32) -> Option<Self> {
+    fn of(number: u32) -> Option<Self> {
         Some(match number {
             0 => Self::Lane,
             // CAST: 0 to 2.

@@ -137,11 +137,8 @@ pub(super) fn ldgsts(context: &mut Context, warp: &mut Warp, i: &Instruction, ac
 fn whole_copies(context: &Context, from: &[u64; 32], to: &Row, format: Format) -> Option<[Row; 4]> {
     let bytes = u64::from(format.bytes);
     let (lowest, highest) = (*from.iter().min()?, *from.iter().max()?);
-    let last = u64::from(*to.iter().max()?);
+    context.shared_index(u64::from(*to.iter().max()?), format.bytes).ok()?;
     let pointer = context.port.at_hand(lowest, (highest - lowest).checked_add(bytes)?, Access::Read)?;
-    if last + bytes > context.launch.shared_bytes.into() {
-        return None;
-    }
     let mut data = [[0; 32]; 4];
     for (lane, at) in from.iter().enumerate() {
         // SAFETY: the port guarantees access to the bytes of all lanes. Their addresses are aligned.

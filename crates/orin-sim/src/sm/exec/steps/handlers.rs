@@ -257,7 +257,7 @@ pub(super) fn has_own(i: &Instruction) -> bool {
         | Op::BmovToRegister
         | Op::BmovFromBarrier
         | Op::Bmov => true,
-        Op::S2r | Op::Cs2r => Fixed::of(i.bits(field::SPECIAL)).is_some(),
+        Op::S2r | Op::Cs2r => Fixed::read_by(i).is_some(),
         Op::Umov | Op::Uldc | Op::Uiadd3 | Op::Uimad | Op::Ulop3 | Op::Ushf | Op::Ulea => true,
         Op::Shfl => fixed_sources(i).is_some(),
         _ => false,

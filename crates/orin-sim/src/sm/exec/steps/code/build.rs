@@ -225,19 +225,14 @@ impl Builder {
 
     /// S2R and CS2R of special registers that do not change.
     fn special(&mut self, i: &Instruction, lanes: Node) -> Option<()> {
-        let wide = i.op == Op::Cs2r && i.bit(field::SPECIAL_WIDE);
-        let fixed = Fixed::of(i.bits(field::SPECIAL))?;
-        if wide && fixed != Fixed::Zero {
-            return None;
-        }
-        let value = match fixed {
+        let value = match Fixed::read_by(i)? {
             Fixed::Zero => Node::splat(0),
             Fixed::Lane => graph::input(Operation::Number),
             Fixed::Thread(axis) => graph::input(Operation::Thread(axis)),
             Fixed::Block(axis) => graph::input(Operation::Block(axis)),
         };
         self.write(i.d, lanes, value);
-        if wide {
+        if i.op == Op::Cs2r && i.bit(field::SPECIAL_WIDE) {
             self.write(Warp::next(i.d, 1), lanes, value);
         }
         Some(())
