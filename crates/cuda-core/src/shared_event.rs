@@ -1,5 +1,5 @@
 //! The part of an event that several processes have: a page with the numbers of its records, and of those whose work
-//! has ended.
+//! has ended. Each process maps it for its GPU as memory of its own.
 //!
 //! Each record has a number. The GPU writes the number to one of many places when the work before the record has ended;
 //! who waits for a record waits for the number at its place. A place serves records whose numbers differ by [`PLACES`],
@@ -10,7 +10,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use tegra_hcq::{AcquireCondition, Buffer, Device, FileAccess, Payload, Queue};
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+use tegra_hcq::{AcquireCondition, Buffer, Device, HostMemory, Payload, Queue};
 
 use crate::code::{Code, Failure, LONGEST, Result};
 
@@ -33,32 +34,46 @@ pub(crate) struct SharedEvent {
     page: Buffer<u64>,
     /// Its address on the CPU.
     words: usize,
+    /// The file of the page.
+    file: OwnedFd,
 }
 
 impl SharedEvent {
     /// A page for a new event.
     pub(crate) fn create(device: &Device) -> Result<Self> {
-        // SAFETY: `words` accesses the page by atomic operations, never through a view.
-        Self::over(unsafe { device.alloc_shared(BYTES / size_of::<u64>())?.into_buffer()? })
+        let failed = |errno| Failure::new(Code::OperatingSystem, format!("the page of an event: {errno}"));
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let file = memfd_create("cuda-event", flags).map_err(failed)?;
+        // CAST: some pages.
+        let bytes = BYTES.next_multiple_of(rustix::param::page_size()) as u64;
+        ftruncate(&file, bytes).map_err(failed)?;
+        // So that no other process can take the memory away.
+        fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).map_err(failed)?;
+        Self::over(device, file)
     }
 
     /// The page of an event of another process.
     pub(crate) fn import(device: &Device, file: impl AsFd) -> Result<Self> {
-        let page = device.import_file(file, ..BYTES);
-        let page = page.map_err(|error| Failure::new(Code::MapFailed, error.to_string()))?;
-        // SAFETY: as above.
-        Self::over(unsafe { page.into_buffer()? })
+        let file = rustix::io::fcntl_dupfd_cloexec(file, 0)
+            .map_err(|errno| Failure::new(Code::OperatingSystem, format!("dup: {errno}")))?;
+        Self::over(device, file)
     }
 
-    fn over(page: Buffer<u64>) -> Result<Self> {
+    fn over(device: &Device, file: OwnedFd) -> Result<Self> {
+        // SAFETY: `word` accesses the page by atomic operations; there are no references to it.
+        let page = unsafe { HostMemory::<u64>::of_file(&file, BYTES / size_of::<u64>()) };
+        let page = page.and_then(|page| device.import(page));
+        let page = page.map_err(|error| Failure::new(Code::MapFailed, error.to_string()))?;
         let address = page.cpu_address()?;
         let address = address.ok_or_else(|| Failure::new(Code::NotSupported, "events of other processes"))?;
-        Ok(Self { words: address.as_ptr().expose_provenance(), page })
+        Ok(Self { words: address.as_ptr().expose_provenance(), page, file })
     }
 
     /// A file of the page, and its size in bytes.
     pub(crate) fn export(&self) -> Result<(OwnedFd, usize)> {
-        Ok((self.page.export(FileAccess::ReadWrite)?, BYTES))
+        let file = self.file.try_clone();
+        let failed = |error| Failure::new(Code::OperatingSystem, format!("a file of an event: {error}"));
+        Ok((file.map_err(failed)?, BYTES))
     }
 
     fn word(&self, index: usize) -> &AtomicU64 {

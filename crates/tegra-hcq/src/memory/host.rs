@@ -1,15 +1,22 @@
 //! Memory of the process that the GPU accesses in place.
 
+use core::ffi::c_void;
 use core::fmt;
 use core::ops::{Deref, DerefMut};
 use core::ptr::NonNull;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use bytemuck::Pod;
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::error::{RangeError, Result};
 use gpu_hal::DeviceMemory;
+
+/// The CPU reads and writes.
+const ACCESS: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// Zeroed, page-aligned memory of the process, for [`Device::import`](crate::Device::import).
 ///
@@ -47,26 +54,65 @@ impl<T: Pod> HostMemory<T> {
     /// [`Error::Range`](crate::Error::Range) if the size is zero or overflows, or if the system has not enough
     /// memory.
     pub fn new(len: usize) -> Result<Self> {
+        // SAFETY: a new anonymous mapping touches no existing memory.
+        Self::mapped_by(len, |bytes| unsafe {
+            mmap_anonymous(core::ptr::null_mut(), bytes, ACCESS, MapFlags::SHARED)
+        })
+    }
+
+    /// The first `len` elements of a file that keeps its size: a memfd with F_SEAL_SHRINK. Other processes may map it,
+    /// too.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sim")] fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let device = tegra_hcq::Device::open(tegra_hcq::DeviceKind::Sim)?;
+    /// use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    /// use tegra_hcq::HostMemory;
+    ///
+    /// let file = memfd_create("numbers", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    /// ftruncate(&file, 4096)?;
+    /// fcntl_add_seals(&file, SealFlags::SHRINK)?;
+    /// // SAFETY: nothing else maps the file.
+    /// let mut buffer = device.import(unsafe { HostMemory::<u32>::of_file(&file, 64)? })?;
+    /// buffer.copy_from_slice(&[7; 64])?;
+    /// let mut word = [0; 4];
+    /// rustix::io::pread(&file, &mut word, 252)?;
+    /// assert_eq!(u32::from_le_bytes(word), 7);
+    /// # Ok(())
+    /// # }
+    /// # #[cfg(not(feature = "sim"))] fn main() {}
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`HostMemory::new`]; also if the file has no such seal, or fewer elements.
+    ///
+    /// # Safety
+    ///
+    /// While a reference to the elements exists, of this value or of a view of its buffer, nothing else writes them.
+    pub unsafe fn of_file(file: impl AsFd, len: usize) -> Result<Self> {
+        let file = file.as_fd();
+        let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
+        let has = if sealed { fstat(file).map_or(0, |status| status.st_size) } else { 0 };
+        Self::mapped_by(len, |bytes| {
+            if i64::try_from(bytes).is_ok_and(|bytes| bytes <= has) {
+                // SAFETY: a new mapping touches no existing memory; the file cannot become shorter.
+                unsafe { mmap(core::ptr::null_mut(), bytes, ACCESS, MapFlags::SHARED, file, 0) }
+            } else {
+                Err(Errno::INVAL)
+            }
+        })
+    }
+
+    /// `len` elements in memory that `map` maps: it gets the size in bytes, a multiple of the page size.
+    fn mapped_by(len: usize, map: impl FnOnce(usize) -> rustix::io::Result<*mut c_void>) -> Result<Self> {
         const { super::check_alignment::<T>() };
+        let refused = RangeError::HostMemory { len, element_bytes: size_of::<T>() };
         let page = rustix::param::page_size();
         let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_next_multiple_of(page));
-        let mapped = bytes
-            .filter(|bytes| *bytes > 0)
-            .ok_or(RangeError::HostMemory { len, element_bytes: size_of::<T>() })?;
-        // SAFETY: a new anonymous mapping touches no existing memory.
-        let pointer = unsafe {
-            mmap_anonymous(
-                core::ptr::null_mut(),
-                mapped,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-            )
-        };
-        let pointer = pointer
-            .ok()
-            .and_then(|pointer| NonNull::new(pointer.cast::<T>()))
-            .ok_or(RangeError::HostMemory { len, element_bytes: size_of::<T>() })?;
-        Ok(Self { pointer, len, mapped })
+        let Some(mapped) = bytes.filter(|bytes| *bytes > 0) else { return Err(refused.into()) };
+        let pointer = map(mapped).ok().and_then(|pointer| NonNull::new(pointer.cast::<T>()));
+        Ok(Self { pointer: pointer.ok_or(refused)?, len, mapped })
     }
 
     /// A copy of `data`.
@@ -94,7 +140,7 @@ impl<T: Pod> Deref for HostMemory<T> {
 
     fn deref(&self) -> &[T] {
         // SAFETY: `len` elements are mapped, page-aligned and initialised; any bit pattern is a valid `Pod` value; no
-        // other code has the address.
+        // other code has the address, or the caller of `of_file` promised that it does not write.
         unsafe { core::slice::from_raw_parts(self.pointer.as_ptr(), self.len) }
     }
 }

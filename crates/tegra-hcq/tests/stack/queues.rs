@@ -195,6 +195,29 @@ fn memory_of_the_process_is_used_in_place() {
 }
 
 #[test]
+fn memory_of_a_file_is_seen_through_the_file() {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+    let mut bench = Bench::new("basics");
+    let file = memfd_create("shared", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+    ftruncate(&file, 8192).unwrap();
+    // SAFETY: nothing else maps the file.
+    let map = |len: usize| unsafe { HostMemory::<u32>::of_file(&file, len) };
+    map(64).expect_err("another process could make the file shorter");
+    fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
+    for len in [0, 2049, usize::MAX / 4, usize::MAX] {
+        map(len).expect_err("the file has 2,048 elements");
+    }
+    let data = bench.device.import(map(2048).unwrap()).unwrap();
+    rustix::io::pwrite(&file, &41_u32.to_le_bytes(), 4000).unwrap();
+    let kernel = bench.program.kernel("increment").unwrap();
+    unsafe { bench.queue.launch(&kernel, 64, 32, &args![&data, 2048_u32]) }.unwrap();
+    bench.queue.wait(TIMEOUT).unwrap();
+    let mut words = [0_u32; 2];
+    rustix::io::pread(&file, bytemuck::cast_slice_mut(&mut words), 3996).unwrap();
+    assert_eq!(words, [1, 42]);
+}
+
+#[test]
 fn every_use_of_memory_works_for_both_sides() {
     let mut bench = Bench::new("basics");
     let kernel = bench.program.kernel("increment").unwrap();
