@@ -497,9 +497,10 @@ fn sort(entries: &[Option<Entry>]) -> Result<Vec<usize>> {
     Ok(order.into_iter().filter(|&at| entries[at].is_some()).collect())
 }
 
-/// The work of entries, in an order.
+/// The work of entries, in an order. That of child graphs is one piece after the other.
 fn works<'e>(entries: &'e [Option<Entry>], order: &'e [usize]) -> impl Iterator<Item = &'e Work> + Clone {
-    order.iter().filter_map(|&at| entries[at].as_ref()).filter(|entry| entry.enabled).map(|entry| &entry.work)
+    let enabled = order.iter().filter_map(|&at| entries[at].as_ref()).filter(|entry| entry.enabled);
+    enabled.flat_map(|entry| entry.work.pieces())
 }
 
 /// For each of the [`works`] the places among them of those that it depends on. Disabled nodes pass on their own.
@@ -513,11 +514,12 @@ fn dependencies(entries: &[Option<Entry>], order: &[usize]) -> Vec<Vec<usize>> {
         before.sort_unstable();
         before.dedup();
         if entry.enabled {
-            ends[at] = vec![dependencies.len()];
-            dependencies.push(before);
-        } else {
-            ends[at] = before;
+            for _ in entry.work.pieces() {
+                let own = vec![dependencies.len()];
+                dependencies.push(core::mem::replace(&mut before, own));
+            }
         }
+        ends[at] = before;
     }
     dependencies
 }

@@ -493,13 +493,17 @@ impl Work {
         }
     }
 
+    /// The pieces of a sequence, or itself.
+    pub(crate) fn pieces(&self) -> &[Self] {
+        match self {
+            Self::Sequence(works) => works,
+            work => core::slice::from_ref(work),
+        }
+    }
+
     /// Whether it waits for an event.
     pub(crate) fn waits(&self) -> bool {
-        match self {
-            Self::Wait(_) => true,
-            Self::Sequence(works) => works.iter().any(Self::waits),
-            _ => false,
-        }
+        matches!(self, Self::Wait(_))
     }
 
     /// The work with the present record of each event that it waits for. A record has the lock of its event while it
@@ -507,17 +511,14 @@ impl Work {
     pub(crate) fn resolved(&self) -> Result<Self> {
         Ok(match self {
             Self::Wait(event) => Self::Until(event.fence()?),
-            Self::Sequence(works) => Self::Sequence(works.iter().map(Self::resolved).collect::<Result<_>>()?),
             other => other.clone(),
         })
     }
 
     /// Calls `found` with each event that the work records.
     pub(crate) fn recorded(&self, found: &mut impl FnMut(&Event)) {
-        match self {
-            Self::Record(event) => found(event),
-            Self::Sequence(works) => works.iter().for_each(|work| work.recorded(found)),
-            _ => {}
+        if let Self::Record(event) = self {
+            found(event);
         }
     }
 }

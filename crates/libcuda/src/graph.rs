@@ -9,7 +9,7 @@ use orin_cuda_core::{Code, Executable, Failure, Graph, Result, driver};
 use crate::abi::{Handle, In, Out, Text};
 use crate::call::api;
 use crate::node::node_of;
-use crate::stream::{graph_of, places, plain_edges, stream_of};
+use crate::stream::{check_edges, graph_of, places, stream_of};
 
 pub(crate) fn executable_of(handle: Handle) -> Result<Arc<Executable>> {
     driver()?.objects.get::<Executable>(handle)
@@ -51,7 +51,7 @@ fn instantiate(place: Out<Handle>, graph: Handle, flags: u64) -> Result<()> {
     Ok(())
 }
 
-/// Writes a list of nodes, and the data of their edges: all are plain ones, whose data is zero.
+/// Writes a list of nodes, and the data of their edges: those of plain ones ([`check_edges`]), zero.
 fn list_with_data(data: Out<u64>, count: Out<usize>, list: impl FnOnce() -> Result<()>) -> Result<()> {
     let room = count.read("the place for the count")?;
     list()?;
@@ -168,7 +168,7 @@ api! {
 
     add_edges_2(graph: Handle, from: In<Handle>, to: In<Handle>, data: In<u64>, count: usize)
     [cuGraphAddDependencies_v2 Legacy] {
-        plain_edges(data, count)?;
+        check_edges(data, count)?;
         change_edges(graph, from, to, count, true)
     }
 
@@ -178,7 +178,7 @@ api! {
 
     remove_edges_2(graph: Handle, from: In<Handle>, to: In<Handle>, data: In<u64>, count: usize)
     [cuGraphRemoveDependencies_v2 Legacy] {
-        plain_edges(data, count)?;
+        check_edges(data, count)?;
         change_edges(graph, from, to, count, false)
     }
 

@@ -15,7 +15,7 @@ use crate::context::context_or_current;
 use crate::copy::{Copy3d, checked_fill};
 use crate::graph::executable_of;
 use crate::launch::{Parameters, Size, launch_of};
-use crate::stream::{graph_of, host_function, places, plain_edges};
+use crate::stream::{check_edges, graph_of, host_function, places};
 use crate::words::WordsNode;
 
 pub(crate) fn node_of(handle: Handle) -> Result<(Arc<Graph>, usize)> {
@@ -382,7 +382,7 @@ api! {
     add_any_2(
         place: Out<Handle>, graph: Handle, after: In<Handle>, data: In<u64>, count: usize, node: In<NodeParameters>,
     ) [cuGraphAddNode_v2 Legacy] [cuGraphAddNode_v3 Legacy] {
-        plain_edges(data, count)?;
+        check_edges(data, count)?;
         add(place, graph, after, count, |graph| any_work(graph, node))
     }
 

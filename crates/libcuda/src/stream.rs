@@ -125,7 +125,7 @@ fn capture_info(
         let mut handles: Vec<_> = frontier.iter().map(|&node| capture.graph.node(node)).collect();
         let nodes = handles.len();
         count.set(nodes);
-        // All edges are plain ones, whose data is 8 bytes of zero, as many as a handle has.
+        // The data of plain edges is 8 bytes of zero, as many as a handle has.
         handles.resize(2 * nodes, 0);
         let stored = NODES.try_with(|stored| {
             *stored.borrow_mut() = handles;
@@ -377,7 +377,7 @@ api! {
         count: usize,
         mode: u32,
     ) [cuStreamBeginCaptureToGraph Legacy] [cuStreamBeginCaptureToGraph_ptsz PerThread] {
-        plain_edges(data, count)?;
+        check_edges(data, count)?;
         let (mode, graph) = (mode_of(mode)?, graph_of(graph)?);
         let after = places(&graph, after, count)?;
         let (_, stream) = stream_of(order, handle)?;
@@ -443,7 +443,7 @@ api! {
 
     update_dependencies_2(order @ handle: Handle, nodes: In<Handle>, edges: In<u64>, count: usize, flags: u32)
     [cuStreamUpdateCaptureDependencies_v2 Legacy] [cuStreamUpdateCaptureDependencies_v2_ptsz PerThread] {
-        plain_edges(edges, count)?;
+        check_edges(edges, count)?;
         update_dependencies(order, handle, nodes, count, flags)
     }
 
@@ -468,18 +468,19 @@ pub(crate) fn graph_of(handle: Handle) -> Result<Arc<Graph>> {
     driver()?.objects.get::<Graph>(handle)
 }
 
-/// Refuses data of edges that are not plain ones, between kernels that overlap.
-pub(crate) fn plain_edges(data: In<u64>, count: usize) -> Result<()> {
+/// Checks data of edges. Those of programmatic launches, with which a kernel may begin before the one before it has
+/// ended and waits for it by itself, are taken for plain ones: it begins later than it could.
+pub(crate) fn check_edges(data: In<u64>, count: usize) -> Result<()> {
     if data.is_null() {
         return Ok(());
     }
-    let plain = |data: Result<u64>| match data? {
-        0 => Ok(()),
-        // Ports, type, reserved bytes.
-        data if data >> 24 != 0 => Err(Failure::invalid(format!("data {data:#x} of an edge"))),
-        _ => Err(Failure::new(Code::NotSupported, "edges of programmatic launches")),
+    let check = |data: Result<u64>| match data?.to_le_bytes() {
+        // Ports of both ends, type, reserved bytes: plain, or CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC from one of the
+        // ports CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC and CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_COMPLETION.
+        [0, 0, 0, 0, 0, 0, 0, 0] | [1 | 2, 0, 1, 0, 0, 0, 0, 0] => Ok(()),
+        data => Err(Failure::invalid(format!("data {data:x?} of an edge"))),
     };
-    data.each(count, "the data of edges").try_for_each(plain)
+    data.each(count, "the data of edges").try_for_each(check)
 }
 
 /// The places of nodes in a graph.

@@ -166,14 +166,65 @@ fn attributes_and_updates_of_kernels() {
     gives(call("cuGraphExecUpdate_v2", [executable, empty, at(&mut result)]), 910);
     assert_eq!(result[0], 3, "the type of a node");
 
-    // Conditional nodes, and edges between kernels that overlap.
     let mut conditional = [0; 32];
     conditional[0] = 13;
     gives(call("cuGraphAddNode_v2", [at(&mut 0_u64), graph, 0, 0, 0, at(&mut conditional)]), 801);
-    let mut data = 1_u64 << 16;
-    let mut nodes = [kernel, make("cuGraphAddEmptyNode", [graph, 0, 0])];
-    let words = [graph, at(&mut nodes), at(&mut nodes) + 8, at(&mut data), 1];
-    gives(call("cuGraphAddDependencies_v2", words), 801);
+}
+
+/// Edges of programmatic launches are plain ones; the work of a child graph is between what is before and after it.
+#[test]
+fn child_graphs_and_programmatic_edges_keep_the_order() {
+    let setup = Setup::new();
+    let [x, y] = [upload(&[1.0; 256]), upload(&[0.0; 256])];
+    let add = |graph: u64, [a, b, sum]: [u64; 3], mut before: u64, count: u64, edge: u64| {
+        let mut values = [a, b, sum, 256];
+        let mut list = [0, 1, 2, 3].map(|index: usize| at(&mut values) + 8 * index as u64);
+        let mut node = [0_u64; 32];
+        node[0] = 0;
+        // Function, grid and block, shared memory, parameters.
+        node[2..8].copy_from_slice(&[
+            setup.add as u64,
+            1 | 1 << 32,
+            1 | 256 << 32,
+            1 | 1 << 32,
+            0,
+            at(&mut list),
+        ]);
+        let (mut made, mut data) = (0_u64, edge);
+        let words = [at(&mut made), graph, at(&mut before), at(&mut data), count, at(&mut node)];
+        (call("cuGraphAddNode_v2", words), made)
+    };
+    // x = 2, then twice (y = x + y, x = x + y) in a child of a child, then y = x + x.
+    let inner = make("cuGraphCreate", [0]);
+    let (result, first) = add(inner, [x, y, y], 0, 0, 0);
+    ok(result);
+    let programmatic = 1 | 1 << 16;
+    ok(add(inner, [x, y, x], first, 1, programmatic).0);
+    for wrong in [1, 1 << 16, 3 | 1 << 16, 1 | 1 << 8 | 1 << 16, 1 | 2 << 16, 1 << 40] {
+        gives(add(inner, [x, y, x], first, 1, wrong).0, 1);
+    }
+    let outer = make("cuGraphCreate", [0]);
+    let mut before = make("cuGraphAddChildGraphNode", [outer, 0, 0, inner]);
+    make("cuGraphAddChildGraphNode", [outer, at(&mut before), 1, inner]);
+    let graph = make("cuGraphCreate", [0]);
+    let (_, double) = add(graph, [x, x, x], 0, 0, 0);
+    let child = make("cuGraphAddChildGraphNode", [graph, at(&mut { double }), 1, outer]);
+    let nothing = make("cuGraphCreate", [0]);
+    let empty = make("cuGraphAddChildGraphNode", [graph, at(&mut { child }), 1, nothing]);
+    ok(add(graph, [x, x, y], empty, 1, 0).0);
+    let executable = make("cuGraphInstantiateWithFlags", [graph, 0]);
+    let (mut expected_x, mut expected_y) = (1.0_f32, 0.0_f32);
+    for launch in 0..4 {
+        ok(call("cuGraphLaunch", [executable, 0]));
+        expected_x += expected_x;
+        for _ in 0..2 {
+            expected_y += expected_x;
+            expected_x += expected_y;
+        }
+        expected_y = expected_x + expected_x;
+        assert_eq!(download::<f32>(x, 1), [expected_x], "{launch}");
+        assert_eq!(download::<f32>(y, 1), [expected_y], "{launch}");
+    }
 }
 
 /// From the second launch on, kernels in a row are one submission, unless their recorded form is in use; a change of
