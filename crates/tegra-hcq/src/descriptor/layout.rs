@@ -1,8 +1,8 @@
 //! The layouts of the launch descriptor: which field of each version a launch sets.
 
-use ampere_cmd::qmd::{Field, Group, Qmd, Version, v3_0, v4_0};
+use ampere_cmd::qmd::{Field, Group, Patch, Qmd, Version, v3_0, v4_0};
 
-use super::{Code, Latches};
+use super::Code;
 use crate::error::Result;
 use crate::limits::Priority;
 
@@ -70,8 +70,10 @@ pub(crate) struct Next<V> {
 pub(crate) struct LatchFields<V> {
     /// Whether blocks can let the next grid begin before they end.
     pre_exit: Field<V>,
-    /// Whether the grid arrives at a latch, and its number.
-    arrive: [Field<V>; 2],
+    /// Whether the grid arrives at a latch.
+    arrive: Field<V>,
+    /// The number of that latch. The field is a whole word.
+    pub(crate) arrive_number: Field<V>,
     /// Whether the grid waits for a latch, and its number.
     wait: [Field<V>; 2],
     /// Whether the first-level caches forget data when the wait ends: what they read before may be old.
@@ -79,15 +81,15 @@ pub(crate) struct LatchFields<V> {
 }
 
 impl<V: Version> LatchFields<V> {
+    /// Makes a chained grid arrive at its latch.
+    pub(super) fn arrive<const WORDS: usize>(self, chain: Patch<V, WORDS>) -> Result<Patch<V, WORDS>> {
+        Ok(chain.with(self.pre_exit, 1)?.with(self.arrive, 1)?)
+    }
+
+    /// Makes a grid wait for a latch, if there is one.
     #[inline]
-    pub(crate) fn set(self, qmd: &mut Qmd<V>, latches: Latches) -> Result<()> {
-        if let Some(latch) = latches.arrive {
-            let [valid, number] = self.arrive;
-            qmd.set(self.pre_exit, 1_u64)?;
-            qmd.set(valid, 1_u64)?;
-            qmd.set(number, latch)?;
-        }
-        if let Some(latch) = latches.wait {
+    pub(crate) fn wait(self, qmd: &mut Qmd<V>, latch: Option<u32>) -> Result<()> {
+        if let Some(latch) = latch {
             let [valid, number] = self.wait;
             qmd.set(valid, 1_u64)?;
             qmd.set(number, latch)?;
@@ -224,7 +226,8 @@ impl Layout for v4_0::Layout {
     ];
     const LATCHES: Option<LatchFields<Self>> = Some(LatchFields {
         pre_exit: v4_0::ENABLE_PROGRAM_PRE_EXIT,
-        arrive: [v4_0::ARRIVE_AT_LATCH_VALID, v4_0::ARRIVE_AT_LATCH_ID],
+        arrive: v4_0::ARRIVE_AT_LATCH_VALID,
+        arrive_number: v4_0::ARRIVE_AT_LATCH_ID,
         wait: [v4_0::WAIT_ON_LATCH_VALID, v4_0::WAIT_ON_LATCH_ID],
         invalidate: [
             v4_0::LATCH_ACQUIRE_INVALIDATE_SHADER_DATA_CACHE,
@@ -265,6 +268,10 @@ impl Layout for v4_0::Layout {
 /// that a launch sets shares a word with a release, so both can be written without reading.
 const fn check<V: Layout>() {
     assert!(V::NEXT.pointer.info().width() == 32, "the pointer fills its word");
+    if let Some(fields) = V::LATCHES {
+        assert!(fields.arrive_number.info().width() == 32, "the number fills its word");
+        assert!(!V::RELEASE.shares_word(fields.arrive), "the words of a release contain nothing else");
+    }
     let [width, height, depth] = V::GRID;
     let [x, y, z] = V::BLOCK;
     let [min, target, max] = V::CONFIG;

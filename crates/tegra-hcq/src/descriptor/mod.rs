@@ -20,18 +20,20 @@ pub(crate) mod layout;
 
 /// Alignment of a descriptor, in bytes.
 pub(crate) const ALIGN: u64 = ampere_cmd::qmd::ALIGNMENT;
-/// Words of a chain next to the pointer: flags and barrier.
-pub(crate) const CHAIN_WORDS: usize = 2;
+/// Words of a chain next to the pointer and the latch: flags of the next descriptor, barrier, flag of the latch.
+pub(crate) const CHAIN_WORDS: usize = 3;
 
 /// How a grid overlaps its neighbours in a chain: the numbers of latches. A latch is closed while the grid that arrives
 /// at it runs, and until that grid's stores are visible. Chips without latches ignore them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Latches {
-    /// The latch at which the grid arrives. The next grid begins when all blocks have ended or allow it
-    /// (`griddepcontrol.launch_dependents`). Without one, it begins when the grid has ended.
+    /// The latch at which the grid arrives if another is chained to it, which then begins when all blocks have ended or
+    /// allow it (`griddepcontrol.launch_dependents`). Without one, it begins when the grid has ended.
     pub(crate) arrive: Option<u32>,
     /// The latch for which the grid's `griddepcontrol.wait` waits. Without one, the instruction does nothing.
     pub(crate) wait: Option<u32>,
+    /// Whether the grid begins at the kernel's gate, which has the instruction.
+    pub(crate) at_gate: bool,
 }
 
 /// The parts of a kernel that its descriptor contains.
@@ -53,6 +55,8 @@ pub(crate) struct Code<'a> {
 pub(crate) struct Template<V: Layout> {
     pub(crate) qmd: Qmd<V>,
     pub(crate) chain: Patch<V, CHAIN_WORDS>,
+    /// The chain of a grid that arrives at a latch; `chain` in versions without latches.
+    pub(crate) latched_chain: Patch<V, CHAIN_WORDS>,
 }
 
 /// A template in the version of the chip.
@@ -129,7 +133,11 @@ impl<V: Layout> Template<V> {
                 patch = patch.with(chasing, barrier.chasing.into())?;
             }
         }
-        Ok(Self { qmd, chain: patch })
+        let latched_chain = match V::LATCHES {
+            Some(fields) => fields.arrive(patch)?,
+            None => patch,
+        };
+        Ok(Self { qmd, chain: patch, latched_chain })
     }
 
     fn set_cluster(&mut self, cluster: [u32; 3]) -> Result<bool> {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::words::Start;
 use crate::descriptor::Latches;
 use crate::heap::Mapped;
+use crate::launch::record::GRAPH_LATCHES;
 
 /// Number of changed arguments that an instance tracks individually. With more, it rewrites whole records.
 const MAX_PATCHES: usize = 32;
@@ -36,15 +37,25 @@ pub(super) struct Instance {
     pub(super) stamped: bool,
 }
 
+/// How a step begins that the GPU places before the end of the step before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Early {
+    /// Its kernel waits where it needs to ([`GraphBuilder::begin_early`](super::GraphBuilder::begin_early)).
+    Kernel,
+    /// The gate of its kernel waits.
+    Gate,
+}
+
 /// The latches of step `at` of an instance whose first step has latch `first`; none if the numbers do not fit the
 /// field, so that steps do not overlap.
-pub(super) fn latches(first: u64, at: usize, is_early: impl Fn(usize) -> bool) -> Latches {
+pub(super) fn latches(first: u64, at: usize, early: impl Fn(usize) -> Option<Early>) -> Latches {
     // CAST: usize is at most 64 bits.
-    let latch = |at: usize| u32::try_from(first + at as u64).ok();
+    let latch = |at: usize| u32::try_from(first + at as u64).ok().filter(|latch| *latch < GRAPH_LATCHES);
     // The first step begins when the work before the graph has ended.
-    let wait = if at > 0 && is_early(at) { latch(at - 1) } else { None };
-    let arrive = if is_early(at + 1) { latch(at) } else { None };
-    Latches { arrive, wait }
+    let own = early(at).filter(|_| at > 0);
+    let wait = own.and_then(|_| latch(at - 1));
+    let arrive = early(at + 1).and_then(|_| latch(at));
+    Latches { arrive, wait, at_gate: wait.is_some() && own == Some(Early::Gate) }
 }
 
 /// A range of bytes in a record's constant bank.
@@ -100,10 +111,10 @@ mod tests {
 
     #[test]
     fn a_step_arrives_where_an_early_one_waits() {
-        let early = [true, true, false, true, true];
+        let early = [true, true, false, true, true].map(|early| early.then_some(Early::Kernel));
         let of = |first: u64, at: usize| {
-            let Latches { arrive, wait } =
-                latches(first, at, |at| early.get(at).copied().unwrap_or_default());
+            let Latches { arrive, wait, at_gate } = latches(first, at, |at| early.get(at).copied().flatten());
+            assert!(!at_gate, "the kernel waits");
             (arrive, wait)
         };
         let steps: Vec<_> = (0..early.len()).map(|at| of(10, at)).collect();
@@ -112,11 +123,16 @@ mod tests {
             [(Some(10), None), (None, Some(10)), (Some(12), None), (Some(13), Some(12)), (None, Some(13)),]
         );
         // The last number that fits, and one that does not: neither step takes part.
-        let last = u64::from(u32::MAX) - 3;
-        assert_eq!(
-            (of(last, 3), of(last, 4)),
-            ((Some(u32::MAX), Some(u32::MAX - 1)), (None, Some(u32::MAX)))
-        );
-        assert_eq!((of(last + 1, 3), of(last + 1, 4)), ((None, Some(u32::MAX)), (None, None)));
+        let (max, last) = (GRAPH_LATCHES - 1, u64::from(GRAPH_LATCHES) - 4);
+        assert_eq!((of(last, 3), of(last, 4)), ((Some(max), Some(max - 1)), (None, Some(max))));
+        assert_eq!((of(last + 1, 3), of(last + 1, 4)), ((None, Some(max)), (None, None)));
+    }
+
+    #[test]
+    fn a_step_begins_at_its_gate_if_it_waits_for_a_latch() {
+        let at_gate = |first: u64, at: usize| latches(first, at, |_| Some(Early::Gate)).at_gate;
+        assert!(!at_gate(1, 0), "the first step waits for nothing");
+        assert!(at_gate(1, 1));
+        assert!(!at_gate(GRAPH_LATCHES.into(), 2), "no latch has that number");
     }
 }

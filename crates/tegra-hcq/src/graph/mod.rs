@@ -82,8 +82,8 @@ struct Node {
     parts: Vec<Option<(u64, usize)>>,
     /// Offset of the record in an instance.
     offset: u64,
-    /// Whether it may begin before the step before it has ended.
-    early: bool,
+    /// Whether its kernel waits for the step before it.
+    waits_itself: bool,
     begin: Begin,
 }
 
@@ -133,7 +133,7 @@ impl Node {
             buffers,
             parts,
             offset: 0,
-            early: false,
+            waits_itself: false,
             begin: Begin::After,
         })
     }
@@ -398,7 +398,7 @@ impl GraphBuilder {
         early: bool,
     ) -> Result<NodeId> {
         let mut node = Node::new(&self.device, kernel, grid, block, shared_bytes, parameters)?;
-        node.early = early;
+        node.waits_itself = early;
         node.begin = core::mem::take(&mut self.begin);
         node.shape.priority = self.priority;
         self.nodes.push(node);
@@ -460,7 +460,6 @@ impl GraphBuilder {
         let scratch = vec![0; plan.max_words()].into_boxed_slice();
         bytes += scratch.len() as u64 * 4;
         let overlaps = plan.is_chained() && device.encodings().chip().early_start.value;
-        nodes.iter_mut().for_each(|node| node.early &= overlaps && node.begin == Begin::After);
         let make = |_| {
             let memory = device.allocate_mapped(bytes, MemoryUse::Commands, Content::Graph)?;
             Ok(Instance::new(memory, nodes.len()))
@@ -481,6 +480,7 @@ impl GraphBuilder {
             next: 0,
             start_offset,
             plan,
+            overlaps,
             scratch,
             local_bytes,
             launches: None,
@@ -584,6 +584,8 @@ pub struct Graph {
     /// Offset of the commands in an instance, after the records.
     start_offset: u64,
     plan: Plan,
+    /// Whether the GPU places steps before the step before them has ended.
+    overlaps: bool,
     /// The commands while they are encoded.
     scratch: Box<[u32]>,
     local_bytes: u32,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use gpu_hal::{MemoryUse, volatile};
 
-use super::instance::{Instance, Patch, latches};
+use super::instance::{Early, Instance, Patch, latches};
 use super::words::Release;
 use super::{Begin, Graph, Node};
 use crate::error::{Error, Result};
@@ -18,6 +18,12 @@ use crate::queue::schedule::Engine;
 use crate::wait::Fence;
 
 impl Graph {
+    /// How the GPU places a step before the step before it has ended; `None` if it waits for that.
+    fn early(&self, at: usize) -> Option<Early> {
+        let node = self.nodes.get(at).filter(|node| self.overlaps && node.begin == Begin::After)?;
+        Some(if node.waits_itself { Early::Kernel } else { Early::Gate })
+    }
+
     /// Writes the changed arguments of an instance.
     fn apply_patches(&mut self, index: usize) {
         let Instance { memory, dirty, patches, .. } = &mut self.instances[index];
@@ -46,8 +52,7 @@ impl Graph {
             let code = node.kernel.code();
             let bank_bytes = record::bank_bytes(code);
             node.observe(&instance.memory);
-            let is_early = |at: usize| self.nodes.get(at).is_some_and(|node| node.early);
-            let latches = latches(instance.latch, at, is_early);
+            let latches = latches(instance.latch, at, |at| self.early(at));
             // SAFETY: `build` has laid the record out at `offset` inside the instance's memory, which lives
             // as long as the instance; no replay of the instance is in flight.
             unsafe {

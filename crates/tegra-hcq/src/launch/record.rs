@@ -17,7 +17,7 @@
 
 use std::sync::Arc;
 
-use ampere_cmd::qmd::{Patch, Qmd, pointer, v3_0, v4_0};
+use ampere_cmd::qmd::{Qmd, pointer, v3_0, v4_0};
 use ampere_cmd::words::lower_upper;
 use gpu_hal::chip::{Chip, QmdVersion};
 use gpu_hal::{MemoryUse, volatile};
@@ -41,6 +41,8 @@ const GRID_AT: usize = 0x0c;
 const DYNAMIC_SHARED_AT: usize = 0x2c;
 /// Size of the workspace of barriers of the whole grid, in bytes (`grid_workspace` of CUDA's cooperative groups).
 const WORKSPACE_BYTES: usize = 16;
+/// Numbers of latches below this are those of graphs.
+pub(crate) const GRAPH_LATCHES: u32 = 1 << 31;
 /// Alignment of a released semaphore in bytes: it has four words.
 const SEMAPHORE_ALIGN: u64 = 16;
 
@@ -257,7 +259,7 @@ impl Descriptor {
         let [lower, upper] = V::BANK0;
         qmd.set_address(lower, upper, bank_va)?;
         if let Some(fields) = V::LATCHES {
-            fields.set(qmd, latches)?;
+            fields.wait(qmd, latches.wait)?;
         }
         Ok(())
     }
@@ -319,6 +321,12 @@ unsafe fn write_in<V: Layout>(
     let (_, after) = rest.split_at(size_of::<u64>());
     let mut qmd = template.qmd;
     code.qmd.complete(&mut qmd, shape, latches, va)?;
+    if latches.at_gate
+        && let Some(gate_va) = code.gate_va
+    {
+        let [lower, upper] = V::CODE;
+        qmd.set_address(lower, upper, gate_va)?;
+    }
     let words = qmd.as_words();
     // SAFETY: the bank is at most `bank_bytes` long, the descriptor follows it; by the contract both lie in memory that
     // may be written. The parts of the bank are neighbours.
@@ -329,7 +337,7 @@ unsafe fn write_in<V: Layout>(
         copy_out(target.add(own.at + size_of::<u64>()), after);
         copy_out(target.add(bank_bytes(code) as usize), bytemuck::cast_slice(words));
     }
-    Ok(Link::of(chip, &template.chain, words))
+    Ok(Link::of(chip, template, latches.arrive, words))
 }
 
 /// The words of a descriptor that chain it to another.
@@ -338,22 +346,32 @@ pub(crate) struct Link {
     chip: &'static Chip,
     /// Index of the pointer's word.
     pointer: u32,
-    /// The other words, with their indices; `used` of them.
-    words: [(u32, u32); CHAIN_WORDS],
+    /// The other words, with their indices; `used` of them. The last may be the number of the latch.
+    words: [(u32, u32); CHAIN_WORDS + 1],
     used: u32,
 }
 
 impl Link {
-    /// The link of a descriptor with these words.
+    /// The link of a descriptor with these words, whose grid arrives at `latch` if it is chained.
     #[inline]
-    pub(super) fn of<V: Layout>(chip: &'static Chip, chain: &Patch<V, CHAIN_WORDS>, words: &[u32]) -> Self {
-        // CAST: descriptors have up to 96 words.
-        let mut link =
-            Self { chip, pointer: V::NEXT.pointer.bits().1 / 32, words: [(0, 0); CHAIN_WORDS], used: 0 };
-        chain.over(words, |index, word| {
-            link.words[link.used as usize] = (index as u32, word);
+    pub(super) fn of<V: Layout>(
+        chip: &'static Chip,
+        template: &Template<V>,
+        latch: Option<u32>,
+        words: &[u32],
+    ) -> Self {
+        let pointer = V::NEXT.pointer.bits().1 / 32;
+        let mut link = Self { chip, pointer, words: [(0, 0); CHAIN_WORDS + 1], used: 0 };
+        let mut add = |index: u32, word: u32| {
+            link.words[link.used as usize] = (index, word);
             link.used += 1;
-        });
+        };
+        let chain = if latch.is_some() { &template.latched_chain } else { &template.chain };
+        // CAST: descriptors have up to 96 words.
+        chain.over(words, |index, word| add(index as u32, word));
+        if let (Some(fields), Some(latch)) = (V::LATCHES, latch) {
+            add(fields.arrive_number.bits().1 / 32, latch);
+        }
         link
     }
 
@@ -459,6 +477,16 @@ pub(crate) struct Record {
     /// Offset of its descriptor in the ring.
     offset: u64,
     link: Link,
+    /// The latch at which its grid arrives if another is chained to it; `None` on chips without.
+    pub(super) latch: Option<u32>,
+}
+
+/// The latch of the record at an offset of the ring of queue `slot`: no other record in use has it. Latches of graphs
+/// have the other half of the numbers.
+pub(super) fn latch(slot: usize, offset: u64) -> Option<u32> {
+    const PER_RING: u64 = BYTES / ALIGN;
+    let number = u64::from(GRAPH_LATCHES) + slot as u64 * PER_RING + offset / ALIGN;
+    u32::try_from(number).ok()
 }
 
 /// The ring of a queue's launch records.
@@ -528,6 +556,7 @@ impl Records {
         code: &KernelCode,
         shape: &Shape,
         parameters: Parameters<'_>,
+        latches: Latches,
     ) -> Result<Record> {
         fill_bank(&mut self.bank, code, shape, parameters);
         if let (Some(at), Some(workspace)) = (code.needs.grid_barrier, &self.workspace) {
@@ -540,10 +569,10 @@ impl Records {
         // `self`, and nothing in flight uses them.
         let link = unsafe {
             let target = self.memory.cpu().add(offset as usize);
-            write(target, va, &self.bank, code, shape, Latches::default())?
+            write(target, va, &self.bank, code, shape, latches)?
         };
         observe(self.memory.heap(), va, code, shape, parameters.arguments().iter().map(Arg::part));
-        Ok(Record { offset: offset + bank_bytes(code), link })
+        Ok(Record { offset: offset + bank_bytes(code), link, latch: latches.arrive })
     }
 
     /// Chains a record to `last`, the last record written, which the GPU has not been given yet.

@@ -17,7 +17,7 @@ use ampere_cmd::pushbuffer::{Encoder, Sink, SliceSink};
 
 use super::record::{self, Parameters, Record, Release, copy_out};
 use crate::args::Arg;
-use crate::descriptor::ALIGN;
+use crate::descriptor::{ALIGN, Latches};
 use crate::error::{LaunchError, Result};
 use crate::interrupt::Interrupts;
 use crate::launch::shape::Shape;
@@ -188,8 +188,21 @@ impl Queue {
         self.records.need_workspace(code)?;
 
         let offset = self.reserve_launch(record::record_bytes(code))?;
-        let record = self.records.write(offset, code, &shape, parameters)?;
-        self.start_or_chain(record)?;
+        let programs = self.state.device.programs_loaded();
+        // Code loaded since the last invalidation of the caches may occupy addresses of earlier code.
+        let stale = self.schedule.invalidated != programs;
+        let last = self.batch.chain_end.filter(|_| !stale && self.encodings.chain.is_some());
+        let arrive = code.gate_va.and_then(|_| record::latch(self.state.slot, offset));
+        let wait = last.and_then(|last| last.latch);
+        let latches = Latches { arrive, wait, at_gate: wait.is_some() };
+        let record = self.records.write(offset, code, &shape, parameters, latches)?;
+        match last {
+            Some(last) => self.records.chain(last, record)?,
+            None => self.start(record, stale)?,
+        }
+        self.schedule.invalidated = programs;
+        self.batch.chain_end = Some(record);
+        self.batch.stamped = false;
         if self.profiling.enabled {
             self.end_launch_span(record)?;
         }
@@ -206,48 +219,38 @@ impl Queue {
         Ok(())
     }
 
-    /// Appends the launch of a record, to run after all earlier work: chains it to the launch before, or encodes the
-    /// words that start it.
-    fn start_or_chain(&mut self, next: Record) -> Result<()> {
-        let qmd_va = self.records.va(next);
-        let programs = self.state.device.programs_loaded();
+    /// Encodes the words that start the launch of a record after all earlier work. `stale` is whether caches may hold
+    /// other code.
+    fn start(&mut self, record: Record, stale: bool) -> Result<()> {
+        let qmd_va = self.records.va(record);
         // PANIC: `launch` has opened the batch.
         let open = self.batch.open.as_mut().expect("a batch is open");
-        // Code loaded since the last invalidation of the caches may occupy addresses of earlier code.
-        let stale = self.schedule.invalidated != programs;
-        if let Some(last) = self.batch.chain_end.filter(|_| !stale && self.encodings.chain.is_some()) {
-            self.records.chain(last, next)?;
-        } else {
-            let wait = open.busy;
-            open.busy = true;
-            let invalidate = stale || self.encodings.shader_invalidate;
-            // A prefetch takes what is cached, so the caches must not contain an earlier descriptor at the address.
-            let lap = self.records.cursor.lap();
-            let can_prefetch = wait && self.encodings.early_prefetch;
-            let prefetch = can_prefetch && self.schedule.swept_lap == lap;
-            let action = if prefetch { PcasAction::Schedule } else { self.encodings.pcas_action };
-            self.encode(|encoder| {
-                if prefetch {
-                    encoder.launch(qmd_va, PcasAction::Prefetch)?;
-                }
-                if wait {
-                    encoder.wait_for_idle(WfiScope::CurrentScgType)?;
-                }
-                if can_prefetch && !prefetch {
-                    encoder.invalidate_sked_caches()?;
-                }
-                if invalidate {
-                    encoder.invalidate_shader_caches_no_wfi()?;
-                }
-                encoder.launch(qmd_va, action)
-            })?;
-            if can_prefetch {
-                self.schedule.swept_lap = lap;
+        let wait = open.busy;
+        open.busy = true;
+        let invalidate = stale || self.encodings.shader_invalidate;
+        // A prefetch takes what is cached, so the caches must not contain an earlier descriptor at the address.
+        let lap = self.records.cursor.lap();
+        let can_prefetch = wait && self.encodings.early_prefetch;
+        let prefetch = can_prefetch && self.schedule.swept_lap == lap;
+        let action = if prefetch { PcasAction::Schedule } else { self.encodings.pcas_action };
+        self.encode(|encoder| {
+            if prefetch {
+                encoder.launch(qmd_va, PcasAction::Prefetch)?;
             }
-            self.schedule.invalidated = programs;
+            if wait {
+                encoder.wait_for_idle(WfiScope::CurrentScgType)?;
+            }
+            if can_prefetch && !prefetch {
+                encoder.invalidate_sked_caches()?;
+            }
+            if invalidate {
+                encoder.invalidate_shader_caches_no_wfi()?;
+            }
+            encoder.launch(qmd_va, action)
+        })?;
+        if can_prefetch {
+            self.schedule.swept_lap = lap;
         }
-        self.batch.chain_end = Some(next);
-        self.batch.stamped = false;
         Ok(())
     }
 

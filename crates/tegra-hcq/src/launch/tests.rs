@@ -117,20 +117,26 @@ fn latches_set_the_words_that_they_have_in_the_descriptors_of_cuda() {
         (46, u32::MAX, 0x41),
         (47, u32::MAX, 0x40),
     ];
-    let with = |descriptor: &Descriptor, latches| launched_with(descriptor, latches).0;
+    // The words of a grid, chained to another if it arrives at a latch.
+    let with = |descriptor: &Descriptor, arrive: Option<u32>, wait: Option<u32>| {
+        let (mut words, link) = launched_with(descriptor, Latches { arrive, wait, at_gate: false });
+        // SAFETY: the vector has the size of the descriptor.
+        unsafe { link.chain(0x1_0000, words.as_mut_ptr().cast()).unwrap() };
+        words
+    };
     let hopper = empty(&SM_9_0);
     let (arrive, wait) = (Some(0x41), Some(0x40));
-    let (plain, both) = (with(&hopper, Latches::default()), with(&hopper, Latches { arrive, wait }));
+    let (plain, both) = (with(&hopper, None, None), with(&hopper, arrive, wait));
     for at in 0..plain.len() {
         let (mask, word) = SEEN.iter().find(|seen| seen.0 == at).map_or((0, 0), |seen| (seen.1, seen.2));
         assert_eq!(both[at] ^ plain[at], word & mask, "word {at}");
     }
-    let first = with(&hopper, Latches { arrive, wait: None });
+    let first = with(&hopper, arrive, None);
     assert_eq!((first[0] ^ plain[0], first[43], first[47]), (0x1000_0000, plain[43], 0));
-    let last = with(&hopper, Latches { arrive: None, wait });
+    let last = with(&hopper, None, wait);
     assert_eq!((last[0] ^ plain[0], last[35], last[46]), (0x2000_0000, plain[35], 0));
     let ampere = empty(&SM_8_7);
-    assert_eq!(with(&ampere, Latches { arrive, wait }), with(&ampere, Latches::default()));
+    assert_eq!(with(&ampere, arrive, wait), with(&ampere, None, None));
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn launched_with(descriptor: &Descriptor, latches: Latches) -> (Vec<u32>, Link) 
         let mut qmd = template.qmd;
         at.complete(&mut qmd, &shape(), latches, 0x12_3456_7800).unwrap();
         let words = qmd.as_words().to_vec();
-        let link = Link::of(at.chip, &template.chain, &words);
+        let link = Link::of(at.chip, template, latches.arrive, &words);
         (words, link)
     }
     match &descriptor.template {

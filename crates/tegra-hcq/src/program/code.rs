@@ -14,6 +14,7 @@ use crate::fault::CodeLocation;
 use crate::heap::Handle;
 use crate::limits::Dim3;
 use crate::occupancy;
+use crate::program::gate;
 use crate::program::needs::Needs;
 use crate::runtime;
 
@@ -23,6 +24,8 @@ pub(crate) struct KernelCode {
     pub(crate) name: String,
     pub(crate) code_va: u64,
     code_bytes: u64,
+    /// Address of the gate: where launches begin that the GPU places before the grid before them has ended.
+    pub(crate) gate_va: Option<u64>,
     pub(crate) qmd: Descriptor,
     /// Template of constant bank 0: driver words and zeroed parameters.
     pub(crate) bank0: Vec<u8>,
@@ -54,6 +57,15 @@ pub(crate) struct KernelCode {
     /// Size in blocks of the clusters that launches form: what the kernel requires, or the program asks for.
     pub(crate) cluster: Option<[u32; 3]>,
     pub(crate) needs: Needs,
+}
+
+/// Where the code of a kernel is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Address of the image.
+    pub(super) image_va: u64,
+    /// Address of the kernel's gate, on chips that have them.
+    pub(super) gate_va: Option<u64>,
 }
 
 /// Location of a parameter.
@@ -93,18 +105,24 @@ impl fmt::Debug for ProgramCode {
     }
 }
 
-/// The kernel that contains a code address.
+/// The kernel that contains a code address. An address in its gate is taken for its first instruction.
 pub(crate) fn locate(kernels: &[KernelCode], pc: u64) -> Option<CodeLocation> {
-    let inside = |kernel: &&KernelCode| (kernel.code_va..kernel.code_va + kernel.code_bytes).contains(&pc);
-    let kernel = kernels.iter().find(inside)?;
-    Some(CodeLocation { kernel: kernel.name.clone(), offset: pc - kernel.code_va })
+    let offset = |kernel: &KernelCode| {
+        let own = kernel.code_va..kernel.code_va + kernel.code_bytes;
+        let at_gate = kernel.gate_va.is_some_and(|va| gate::range(va).contains(&pc));
+        if own.contains(&pc) { Some(pc - kernel.code_va) } else { at_gate.then_some(0) }
+    };
+    kernels
+        .iter()
+        .find_map(|kernel| Some(CodeLocation { kernel: kernel.name.clone(), offset: offset(kernel)? }))
 }
 
 impl KernelCode {
     pub(super) fn prepare(
         kernel: &cubin::Kernel,
         instructions: &[u8],
-        (sm, image_va, stack_limit): (u32, u64, u32),
+        Place { image_va, gate_va }: Place,
+        (sm, stack_limit): (u32, u32),
         runtime: Option<runtime::Needs>,
         properties: &Properties,
         encodings: &Encodings,
@@ -148,6 +166,7 @@ impl KernelCode {
             name: kernel.name.clone(),
             code_va,
             code_bytes: kernel.code_bytes,
+            gate_va,
             qmd,
             bank0,
             params,

@@ -18,9 +18,11 @@ use crate::heap::{Content, DeviceId, Uses};
 use crate::limits::Dim3;
 use crate::runtime::Runtime;
 use crate::shared::Shared;
-use code::{KernelCode, ProgramCode};
+use code::{KernelCode, Place, ProgramCode};
+use gate::Gates;
 
 pub(crate) mod code;
+mod gate;
 pub(crate) mod needs;
 
 /// The kernels of one cubin, loaded into GPU memory.
@@ -100,29 +102,43 @@ impl Program {
         // Variables that the host uses by their addresses need memory that both see there.
         let is_managed = cubin.globals().iter().any(|global| global.managed);
         let purpose = if is_managed { MemoryUse::Unified } else { MemoryUse::Device };
-        let memory = shared.allocate(cubin.image_bytes(), purpose, Content::Program)?;
+        let gates = shared.encodings().chip().early_start.value;
+        let gates = gates.then(|| Gates::new(cubin.image_bytes(), cubin.kernels().len()));
+        let bytes = gates.map_or(cubin.image_bytes(), Gates::end);
+        let memory = shared.allocate(bytes, purpose, Content::Program)?;
         if let Some(observer) = shared.heap().observer() {
             observer.loaded(memory.gpu_va(), file);
         }
         let front = cubin.initialised_at(memory.gpu_va())?;
         // CAST: an image is at most 4 GiB, and mapped by the CPU.
-        let zeros = cubin.image_bytes() as usize - front.len();
-        // SAFETY: the allocation is at least as long as the image, of which `front` is the first part, and owned by
-        // this function.
+        let zeros = bytes as usize - front.len();
+        // SAFETY: the allocation has `bytes` bytes, of which `front` is the first part and gates are the last, and is
+        // owned by this function.
         unsafe {
             let image = memory.map()?;
             volatile::store(image, &front);
             volatile::fill(image.add(front.len()), 0, zeros);
+            for (index, kernel) in cubin.kernels().iter().enumerate() {
+                if let Some(gates) = gates {
+                    let at = gates.of(index);
+                    // CAST: offsets in an image of at most 4 GiB.
+                    let code = gate::code(kernel.code_offset as i64 - at as i64);
+                    volatile::store(image.add(at as usize), bytemuck::bytes_of(&code));
+                }
+            }
         }
 
         let stack = shared.runtime_sizes().stack;
         let kernels = cubin
             .kernels()
             .iter()
-            .map(|kernel| {
+            .enumerate()
+            .map(|(index, kernel)| {
                 let code = code_of(kernel, &front);
-                let image = (cubin.sm(), memory.gpu_va(), stack);
-                KernelCode::prepare(kernel, code, image, needs, properties, shared.encodings())
+                let va = memory.gpu_va();
+                let place = Place { image_va: va, gate_va: gates.map(|gates| va + gates.of(index)) };
+                let target = (cubin.sm(), stack);
+                KernelCode::prepare(kernel, code, place, target, needs, properties, shared.encodings())
             })
             .collect::<Result<Arc<[_]>>>()?;
         let globals = cubin.globals().to_vec();
