@@ -213,7 +213,7 @@ fn memory_of_a_file_is_seen_through_the_file() {
     unsafe { bench.queue.launch(&kernel, 64, 32, &args![&data, 2048_u32]) }.unwrap();
     bench.queue.wait(TIMEOUT).unwrap();
     let mut words = [0_u32; 2];
-    rustix::io::pread(&file, bytemuck::cast_slice_mut(&mut words), 3996).unwrap();
+    rustix::io::pread(&file, bytemuck::bytes_of_mut(&mut words), 3996).unwrap();
     assert_eq!(words, [1, 42]);
 }
 
