@@ -3,13 +3,15 @@
 use ampere_cmd::qmd::{QmdV3_0, QmdV4_0, v3_0, v4_0};
 use gpu_hal::chip::{self, Chip, QmdVersion, SM_8_6, SM_8_7, SM_8_9, SM_9_0};
 
-use super::record::{Link, Release};
+use super::record::{self, Link, Release};
 use super::shape::{Shape, SharedMemory, check_block, check_grid};
 use crate::descriptor::layout::Layout;
 use crate::descriptor::{Descriptor, Latches, Template, Versioned, read};
 use crate::encodings::{Chaining, DeviceOptions, Encodings};
 use crate::error::Result;
-use crate::limits::{Dim3, Priority};
+use crate::limits::{Dim3, MAX_QUEUES, Priority};
+use crate::program::code::locate;
+use crate::{Device, DeviceKind, Program};
 
 fn empty(chip: &'static Chip) -> Descriptor {
     Descriptor::empty(&Encodings::of(chip, &DeviceOptions::new()).unwrap()).unwrap()
@@ -137,6 +139,41 @@ fn latches_set_the_words_that_they_have_in_the_descriptors_of_cuda() {
     assert_eq!((last[0] ^ plain[0], last[35], last[46]), (0x2000_0000, plain[35], 0));
     let ampere = empty(&SM_8_7);
     assert_eq!(with(&ampere, arrive, wait), with(&ampere, None, None));
+}
+
+#[test]
+fn a_launch_at_a_gate_begins_there() {
+    const GATE: u64 = 0x12_3456_7880;
+    let device = Device::open(DeviceKind::Sim).unwrap();
+    let file = include_bytes!("../../kernels/vector_add.cubin");
+    let program = Program::load(&device, file).unwrap();
+    let mut code = program.loaded().kernels[0].clone();
+    assert_eq!(code.gate_va, None, "an Orin has none");
+    code.gate_va = Some(GATE);
+    let begin = |at_gate: bool| {
+        let bank = code.bank0.clone();
+        let mut record = vec![0_u64; record::record_bytes(&code) as usize / 8];
+        let latches = Latches { at_gate, ..Latches::default() };
+        // SAFETY: the vector is as long as the record.
+        unsafe { record::write(record.as_mut_ptr().cast(), 0, &bank, &code, &shape(), latches) }.unwrap();
+        let words: &[u32] = bytemuck::cast_slice(&record[record::bank_bytes(&code) as usize / 8..]);
+        read(code.qmd.chip, words).unwrap().code_va
+    };
+    assert_eq!((begin(false), begin(true)), (code.code_va, GATE));
+
+    let place = |pc| locate(core::slice::from_ref(&code), pc).map(|place| place.offset);
+    assert_eq!([GATE - 1, GATE, GATE + 127, GATE + 128].map(place), [None, Some(0), Some(0), None]);
+    assert_eq!(place(code.code_va + 16), Some(16));
+}
+
+#[test]
+fn latches_of_records_in_use_differ() {
+    let last = record::latch(MAX_QUEUES - 1, (2 << 20) - 256).unwrap();
+    let numbers =
+        [(0, 0), (0, 256), (0, (2 << 20) - 256), (1, 0), (1, 256)].map(|(slot, at)| record::latch(slot, at));
+    assert!(numbers.is_sorted_by(|one, other| one < other), "{numbers:x?}");
+    assert!(numbers[0].is_some_and(|first| first >= record::GRAPH_LATCHES && first < last));
+    assert_eq!(record::latch(usize::MAX >> 16, 0), None, "the field has 32 bits");
 }
 
 #[test]
