@@ -1,4 +1,4 @@
-//! Which steps of a graph run side by side.
+//! The order of a graph's steps, and which of them run side by side.
 
 /// When a step begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +49,27 @@ pub(crate) fn branches(dependencies: &[Vec<usize>]) -> Vec<(usize, Begin)> {
     order
 }
 
+/// An order of steps, each after those that it depends on; `None` if there is a cycle.
+pub(crate) fn sorted(dependencies: &[&[usize]]) -> Option<Vec<usize>> {
+    let mut missing: Vec<_> = dependencies.iter().map(|after| after.len()).collect();
+    let mut followers = vec![Vec::new(); dependencies.len()];
+    for (step, after) in dependencies.iter().enumerate() {
+        after.iter().for_each(|&before| followers[before].push(step));
+    }
+    let mut order: Vec<_> = (0..missing.len()).filter(|&step| missing[step] == 0).collect();
+    let mut next = 0;
+    while let Some(&step) = order.get(next) {
+        next += 1;
+        for &follower in &followers[step] {
+            missing[follower] -= 1;
+            if missing[follower] == 0 {
+                order.push(follower);
+            }
+        }
+    }
+    (order.len() == dependencies.len()).then_some(order)
+}
+
 /// Steps one after the other.
 struct Chain {
     /// Number of chains in the longest sequence that has to end before it.
@@ -75,6 +96,15 @@ mod tests {
         // A dependency that follows from another costs no wait for all.
         assert_eq!(of(&[&[], &[0], &[0, 1]]), [(0, After), (1, After), (2, After)]);
         assert_eq!(of(&[&[], &[], &[]]), [(0, Join), (1, Beside), (2, Beside)]);
+    }
+
+    #[test]
+    fn a_cycle_has_no_order() {
+        assert_eq!(sorted(&[&[2], &[], &[1]]), Some(vec![1, 2, 0]));
+        assert_eq!(sorted(&[&[], &[0, 2], &[1]]), None);
+        assert_eq!(sorted(&[&[0]]), None);
+        assert_eq!(sorted(&[&[], &[0, 0]]), Some(vec![0, 1]), "named twice");
+        assert_eq!(sorted(&[]), Some(vec![]));
     }
 
     /// Dependencies of some steps on earlier ones.

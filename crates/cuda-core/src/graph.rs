@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 use tegra_hcq::Fence;
 
+use crate::branches::sorted;
 use crate::cluster::Cluster;
 use crate::code::{Code, Failure, Result};
 use crate::context::Context;
@@ -475,25 +476,9 @@ fn replace(entries: &mut [Option<Entry>], index: usize, work: Work) -> Result<Wo
 
 /// The places of the entries, each after those that it depends on.
 fn sort(entries: &[Option<Entry>]) -> Result<Vec<usize>> {
-    let mut missing: Vec<_> =
-        entries.iter().map(|entry| entry.as_ref().map_or(0, |entry| entry.after.len())).collect();
-    let mut order = Vec::with_capacity(entries.len());
-    let mut ready: std::collections::VecDeque<_> =
-        (0..entries.len()).filter(|&at| missing[at] == 0).collect();
-    while let Some(at) = ready.pop_front() {
-        order.push(at);
-        for (other, entry) in entries.iter().enumerate() {
-            if entry.as_ref().is_some_and(|entry| entry.after.contains(&at)) {
-                missing[other] -= 1;
-                if missing[other] == 0 {
-                    ready.push_back(other);
-                }
-            }
-        }
-    }
-    if order.len() < entries.len() {
-        return Err(Failure::invalid("the graph has a cycle"));
-    }
+    let after: Vec<&[usize]> =
+        entries.iter().map(|entry| entry.as_ref().map_or(&[][..], |entry| &entry.after)).collect();
+    let order = sorted(&after).ok_or_else(|| Failure::invalid("the graph has a cycle"))?;
     Ok(order.into_iter().filter(|&at| entries[at].is_some()).collect())
 }
 
