@@ -79,9 +79,9 @@ impl Clusters {
 
     /// The clusters of a launch that asks for some; `None` without clusters.
     pub fn of_launch(&self, asked: Cluster) -> Option<Cluster> {
-        let required = self.required.each_ref().map(|blocks| blocks.load(Ordering::Relaxed));
-        let given = [asked, required].into_iter().find(|cluster| *cluster != [0; 3]);
-        given.or(self.compiled)
+        let required = |axis: usize| self.required[axis].load(Ordering::Relaxed);
+        let given = if asked == [0; 3] { [required(0), required(1), required(2)] } else { asked };
+        if given == [0; 3] { self.compiled } else { Some(given) }
     }
 
     /// The kernel for launches that ask for a cluster. `kernel` is the function's.

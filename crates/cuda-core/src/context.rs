@@ -223,9 +223,12 @@ impl Context {
         if !self.alive.load(Ordering::Acquire) {
             return Err(Code::ContextIsDestroyed.into());
         }
-        match Code::from_number(self.fault.load(Ordering::Acquire)) {
-            None | Some(Code::Success) => Ok(()),
-            Some(code) => Err(Failure::new(code, self.fault_reason.lock().clone())),
+        match self.fault.load(Ordering::Acquire) {
+            0 => Ok(()),
+            number => {
+                let code = Code::from_number(number).unwrap_or(Code::Unknown);
+                Err(Failure::new(code, self.fault_reason.lock().clone()))
+            }
         }
     }
 

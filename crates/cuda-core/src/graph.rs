@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use tegra_hcq::Fence;
 
 use crate::branches::sorted;
@@ -108,7 +109,7 @@ struct Entry {
     handle: u64,
     work: Work,
     /// Nodes that have to end before.
-    after: Vec<usize>,
+    after: SmallVec<[usize; 2]>,
     /// Whether an executable graph does the work.
     enabled: bool,
     /// Attributes of a kernel's node that the program has set (`CUkernelNodeAttrID`), without [`CLUSTER`] and
@@ -133,6 +134,9 @@ pub enum Mismatch {
     /// A node is of another type.
     NodeType = 3,
 }
+
+/// Nodes that a new graph has room for.
+const ROOM: usize = 32;
 
 /// A graph that can be changed.
 #[derive(Debug)]
@@ -170,7 +174,7 @@ impl Graph {
             let (entries, users) = (Mutex::default(), Mutex::default());
             Ok(Self { handle, context, id: next_id(), entries, users, instance: Mutex::default() })
         })?;
-        let mut own = Vec::with_capacity(entries.len());
+        let mut own = Vec::with_capacity(entries.len().max(ROOM));
         for (index, entry) in entries.into_iter().enumerate() {
             own.push(match entry {
                 None => None,
@@ -210,7 +214,7 @@ impl Graph {
         }
         let index = entries.len();
         let node = driver()?.objects.insert(|handle| Ok(Node { handle, graph: self.handle, index }))?;
-        let (after, attributes) = (after.to_vec(), BTreeMap::new());
+        let (after, attributes) = (after.into(), BTreeMap::new());
         entries.push(Some(Entry { handle: node.handle, work, after, enabled: true, attributes }));
         Ok(index)
     }
@@ -307,7 +311,7 @@ impl Graph {
         let entry = entries.get_mut(index).and_then(Option::take);
         let entry = entry.ok_or_else(|| Failure::invalid("no such node"))?;
         for other in entries.iter_mut().flatten() {
-            other.after.retain(|&node| node != index);
+            other.after.retain(|node| *node != index);
         }
         driver()?.objects.remove::<Node>(entry.handle)?;
         drop(entries);

@@ -20,7 +20,7 @@ use crate::lock::QuickMutex;
 use crate::module::Function;
 use crate::objects::Kind as ObjectKind;
 use crate::recording::Step as _;
-use crate::work::{Launch, LaunchSize, Parameters, Work};
+use crate::work::{Launch, LaunchSize, MemoryCopy, Parameters, Work};
 
 /// CU_STREAM_NON_BLOCKING.
 const NON_BLOCKING: u32 = 1;
@@ -278,6 +278,18 @@ impl Stream {
         self.work(context, |queue| work.encode(queue)).map(drop)
     }
 
+    /// Copies, or captures the copy.
+    ///
+    /// # Errors
+    ///
+    /// As [`Stream::run`].
+    pub fn copy(&self, context: &Context, copy: &MemoryCopy) -> Result<()> {
+        if self.capturing.load(Ordering::Acquire) {
+            return self.capture_work(Work::Copy(Box::new(*copy)));
+        }
+        self.work(context, |queue| copy.encode(queue)).map(drop)
+    }
+
     /// Launches a kernel, or captures the launch. The caller promises that the kernel may run with these parameters.
     ///
     /// # Errors
@@ -483,7 +495,8 @@ impl Stream {
         let Some(part) = part.as_mut() else { return Err(Code::StreamCaptureInvalidated.into()) };
         part.capture.check()?;
         let node = part.capture.graph.add(work, &part.frontier)?;
-        part.frontier = vec![node];
+        part.frontier.clear();
+        part.frontier.push(node);
         Ok(())
     }
 

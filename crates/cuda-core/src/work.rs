@@ -23,8 +23,8 @@ use crate::words::Words;
 pub enum Work {
     /// A kernel.
     Launch(Launch),
-    /// A copy.
-    Copy(MemoryCopy),
+    /// A copy. It is larger than all others.
+    Copy(Box<MemoryCopy>),
     /// A fill.
     Fill(Fill),
     /// Waits for words of memory, and writes to them.
@@ -230,11 +230,11 @@ impl MemoryCopy {
             return Ok(());
         }
         if self.has_array() {
-            stream.run(context, Work::Copy(*self))?;
+            stream.copy(context, self)?;
             return stream.synchronize(context);
         }
         if self.target.on_gpu && self.source.on_gpu {
-            stream.run(context, Work::Copy(*self))?;
+            stream.copy(context, self)?;
             // The program may look at memory of the host at once.
             let seen = self.target.on_host || self.source.on_host;
             return if seen { stream.synchronize(context) } else { Ok(()) };
@@ -261,7 +261,7 @@ impl MemoryCopy {
     }
 
     /// Adds the copy to a queue.
-    fn encode(&self, queue: &mut Queue) -> Result<()> {
+    pub(crate) fn encode(&self, queue: &mut Queue) -> Result<()> {
         if self.is_empty() {
             return Ok(());
         }

@@ -86,7 +86,7 @@ fn submit(context: &Context, stream: &orin_cuda_core::Stream, copy: MemoryCopy, 
     if !later || (pageable && !copy.target.on_gpu && stream.captured()?.is_none()) {
         return copy.now(context, stream);
     }
-    stream.run(context, Work::Copy(copy))
+    stream.copy(context, &copy)
 }
 
 /// `CUDA_MEMCPY2D`.

@@ -253,7 +253,7 @@ impl HostNode {
 }
 
 fn copy_work(copy: In<Copy3d>) -> Result<Work> {
-    Ok(Work::Copy(copy.read("the copy")?.resolve(&*current()?)?))
+    Ok(Work::Copy(copy.read("the copy")?.resolve(&*current()?)?.into()))
 }
 
 /// Changes the work of a node in an executable graph.
