@@ -52,15 +52,25 @@ pub(crate) fn branches(dependencies: &[Vec<usize>]) -> Vec<(usize, Begin)> {
 /// An order of steps, each after those that it depends on; `None` if there is a cycle.
 pub(crate) fn sorted(dependencies: &[&[usize]]) -> Option<Vec<usize>> {
     let mut missing: Vec<_> = dependencies.iter().map(|after| after.len()).collect();
-    let mut followers = vec![Vec::new(); dependencies.len()];
-    for (step, after) in dependencies.iter().enumerate() {
-        after.iter().for_each(|&before| followers[before].push(step));
+    // The followers of a step are those from its begin to that of the next one.
+    let mut begins = vec![0; dependencies.len() + 1];
+    dependencies.iter().copied().flatten().for_each(|&before| begins[before] += 1);
+    let total = begins.iter_mut().fold(0, |sum, begin| {
+        *begin += sum;
+        *begin
+    });
+    let mut followers = vec![0; total];
+    for (step, after) in dependencies.iter().enumerate().rev() {
+        for &before in *after {
+            begins[before] -= 1;
+            followers[begins[before]] = step;
+        }
     }
     let mut order: Vec<_> = (0..missing.len()).filter(|&step| missing[step] == 0).collect();
     let mut next = 0;
     while let Some(&step) = order.get(next) {
         next += 1;
-        for &follower in &followers[step] {
+        for &follower in &followers[begins[step]..begins[step + 1]] {
             missing[follower] -= 1;
             if missing[follower] == 0 {
                 order.push(follower);
@@ -122,6 +132,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn an_order_has_each_step_after_those_that_it_depends_on(dependencies in dependencies()) {
+            // Numbered the other way round, so that each depends on later ones.
+            let last = dependencies.len() - 1;
+            let turned = |after: &Vec<usize>| after.iter().map(|step| last - step).collect::<Vec<_>>();
+            let turned: Vec<_> = dependencies.iter().rev().map(turned).collect();
+            let order = sorted(&turned.iter().map(|after| &after[..]).collect::<Vec<_>>()).unwrap();
+            let mut place = vec![None; turned.len()];
+            order.iter().enumerate().for_each(|(at, &step)| place[step] = Some(at));
+            prop_assert_eq!(order.len(), turned.len());
+            for (step, after) in turned.iter().enumerate() {
+                prop_assert!(place[step].is_some() && after.iter().all(|&before| place[before] < place[step]));
+            }
+        }
+
         #[test]
         fn a_step_begins_after_those_that_it_depends_on(dependencies in dependencies()) {
             let order = branches(&dependencies);

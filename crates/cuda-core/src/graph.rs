@@ -106,6 +106,7 @@ impl Node {
 /// What a graph holds of a node.
 #[derive(Clone, Debug)]
 struct Entry {
+    /// Handle of its [`Node`]; 0 until somebody asks for it.
     handle: u64,
     work: Work,
     /// Nodes that have to end before.
@@ -115,6 +116,28 @@ struct Entry {
     /// Attributes of a kernel's node that the program has set (`CUkernelNodeAttrID`), without [`CLUSTER`] and
     /// [`PRIORITY`].
     attributes: BTreeMap<u32, Attribute>,
+}
+
+impl Entry {
+    /// The node's handle, for the entry at a place of a graph. It is made at the first call: most nodes of a capture
+    /// need none.
+    fn node(&mut self, graph: u64, index: usize) -> u64 {
+        if self.handle == 0
+            && let Ok(driver) = driver()
+        {
+            let node = driver.objects.insert(|handle| Ok(Node { handle, graph, index }));
+            self.handle = node.map_or(0, |node| node.handle);
+        }
+        self.handle
+    }
+
+    /// Removes the node's handle, if it has one.
+    fn forget(&self) -> Result<()> {
+        if self.handle != 0 {
+            driver()?.objects.remove::<Node>(self.handle)?;
+        }
+        Ok(())
+    }
 }
 
 /// The attribute about clusters (`CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`), which a launch contains.
@@ -169,13 +192,12 @@ impl Graph {
 
     /// A graph with nodes like those of entries.
     fn with(context: u64, entries: Vec<Option<Entry>>) -> Result<Arc<Self>> {
-        let objects = &driver()?.objects;
-        let graph = objects.insert(|handle| {
+        let graph = driver()?.objects.insert(|handle| {
             let (entries, users) = (Mutex::default(), Mutex::default());
             Ok(Self { handle, context, id: next_id(), entries, users, instance: Mutex::default() })
         })?;
         let mut own = Vec::with_capacity(entries.len().max(ROOM));
-        for (index, entry) in entries.into_iter().enumerate() {
+        for entry in entries {
             own.push(match entry {
                 None => None,
                 Some(entry) => {
@@ -183,8 +205,7 @@ impl Graph {
                         Work::Child(child) => Work::Child(child.copy()?),
                         work => work,
                     };
-                    let make = |handle| Ok(Node { handle, graph: graph.handle, index });
-                    Some(Entry { handle: objects.insert(make)?.handle, work, ..entry })
+                    Some(Entry { handle: 0, work, ..entry })
                 }
             });
         }
@@ -213,36 +234,44 @@ impl Graph {
             return Err(Failure::invalid("a dependency is no node of the graph"));
         }
         let index = entries.len();
-        let node = driver()?.objects.insert(|handle| Ok(Node { handle, graph: self.handle, index }))?;
         let (after, attributes) = (after.into(), BTreeMap::new());
-        entries.push(Some(Entry { handle: node.handle, work, after, enabled: true, attributes }));
+        entries.push(Some(Entry { handle: 0, work, after, enabled: true, attributes }));
         Ok(index)
+    }
+
+    /// The handles of those nodes for which `test` holds, in the order in which they were added.
+    fn handles(&self, test: impl Fn(&Entry) -> bool) -> Vec<u64> {
+        let mut entries = self.entries.lock();
+        let present =
+            entries.iter_mut().enumerate().filter_map(|(index, entry)| Some((index, entry.as_mut()?)));
+        let chosen = present.filter(|(_, entry)| test(entry));
+        chosen.map(|(index, entry)| entry.node(self.handle, index)).collect()
     }
 
     /// Handles of all nodes, in the order in which they were added.
     pub fn nodes(&self) -> Vec<u64> {
-        self.entries.lock().iter().flatten().map(|entry| entry.handle).collect()
+        self.handles(|_| true)
     }
 
     /// Handle of the node at a place; 0 if it was removed.
     pub fn node(&self, index: usize) -> u64 {
-        self.entries.lock().get(index).and_then(Option::as_ref).map_or(0, |entry| entry.handle)
+        let mut entries = self.entries.lock();
+        entries.get_mut(index).and_then(Option::as_mut).map_or(0, |entry| entry.node(self.handle, index))
     }
 
     /// Handles of the nodes that depend on none.
     pub fn roots(&self) -> Vec<u64> {
-        self.entries
-            .lock()
-            .iter()
-            .flatten()
-            .filter(|entry| entry.after.is_empty())
-            .map(|entry| entry.handle)
-            .collect()
+        self.handles(|entry| entry.after.is_empty())
     }
 
     /// Pairs of handles: a node and one that depends on it.
     pub fn edges(&self) -> Vec<(u64, u64)> {
-        let entries = self.entries.lock();
+        let mut entries = self.entries.lock();
+        for (index, entry) in entries.iter_mut().enumerate() {
+            if let Some(entry) = entry {
+                entry.node(self.handle, index);
+            }
+        }
         let of = |index: usize| entries[index].as_ref().map_or(0, |entry| entry.handle);
         let edges = entries
             .iter()
@@ -313,7 +342,7 @@ impl Graph {
         for other in entries.iter_mut().flatten() {
             other.after.retain(|node| *node != index);
         }
-        driver()?.objects.remove::<Node>(entry.handle)?;
+        entry.forget()?;
         drop(entries);
         end(entry.work);
         Ok(())
@@ -425,11 +454,10 @@ impl Graph {
     ///
     /// [`Code::InvalidValue`] if it was removed already.
     pub fn destroy(&self) -> Result<()> {
-        let objects = &driver()?.objects;
-        objects.remove::<Self>(self.handle)?;
+        driver()?.objects.remove::<Self>(self.handle)?;
         let entries = core::mem::take(&mut *self.entries.lock());
         for entry in entries.into_iter().flatten() {
-            let _ = objects.remove::<Node>(entry.handle);
+            let _ = entry.forget();
             end(entry.work);
         }
         Ok(())

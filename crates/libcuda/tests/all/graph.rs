@@ -420,8 +420,15 @@ fn captures_fork_and_join_through_events() {
         let expected = if joined { 0 } else { 904 };
         gives(call("cuStreamEndCapture", [first, at(&mut graph)]), expected);
     }
-    let mut edges = 0_u64;
-    ok(call("cuGraphGetEdges", [graph, 0, 0, at(&mut edges)]));
+    // Nodes of a capture get their handles when somebody asks for them, and keep them.
+    let mut edges = 2_u64;
+    let mut pairs = [[0_u64; 2]; 2];
+    let [from, to] = pairs.each_mut().map(at);
+    ok(call("cuGraphGetEdges", [graph, from, to, at(&mut edges)]));
+    let mut nodes = [0_u64; 3];
+    ok(call("cuGraphGetNodes", [graph, at(&mut nodes), at(&mut 3_u64)]));
+    assert_eq!(pairs, [[nodes[0], nodes[1]], [nodes[2]; 2]]);
+    assert!(nodes.iter().all(|node| of::<1>("cuGraphNodeGetType", *node)[0] as u32 == 0));
     let mut roots = 0_u64;
     ok(call("cuGraphGetRootNodes", [graph, 0, at(&mut roots)]));
     assert_eq!((roots, edges), (2, 2), "the sum alone waits, for both");
