@@ -305,7 +305,7 @@ impl Stream {
         // A launch that is refused makes a capture invalid, as with NVIDIA's library; wrong handles and copies do not.
         size.check(function).map_err(|failure| self.invalidate(failure))?;
         if self.capturing.load(Ordering::Acquire) {
-            let (function, parameters) = (Arc::clone(function), Parameters::new(parameters.into()));
+            let (function, parameters) = (Arc::clone(function), Parameters::new(parameters));
             let size = LaunchSize { priority: size.priority.or(Some(self.priority)), ..size };
             return self.capture_work(Work::Launch(Launch { function, size, parameters }));
         }

@@ -3,7 +3,6 @@
 use core::fmt;
 use std::sync::{Arc, OnceLock};
 
-use smallvec::SmallVec;
 use tegra_hcq::{DEFAULT_TIMEOUT, Dim3, Fence, GraphBuilder, Queue, RawPlane, RawSide};
 
 use crate::array::Rectangle;
@@ -78,15 +77,15 @@ pub struct Launch {
 /// The parameter block of a launch in a graph.
 #[derive(Debug)]
 pub struct Parameters {
-    bytes: SmallVec<[u8; 128]>,
+    bytes: Box<[u8]>,
     /// The address of each parameter in the block, once the program has asked.
     pointers: OnceLock<Box<[usize]>>,
 }
 
 impl Parameters {
     /// Keeps a block.
-    pub fn new(bytes: SmallVec<[u8; 128]>) -> Arc<Self> {
-        Arc::new(Self { bytes, pointers: OnceLock::new() })
+    pub fn new(bytes: &[u8]) -> Arc<Self> {
+        Arc::new(Self { bytes: bytes.into(), pointers: OnceLock::new() })
     }
 
     /// Address of the list of the parameters' addresses. It lives as long as the block.

@@ -73,7 +73,7 @@ impl Parameters {
 pub(crate) fn launch_of(function: Arc<Function>, size: LaunchSize, parameters: Parameters) -> Result<Launch> {
     let parameters = parameters.read(&function)?;
     size.check(&function)?;
-    Ok(Launch { function, size, parameters: orin_cuda_core::Parameters::new(parameters) })
+    Ok(Launch { function, size, parameters: orin_cuda_core::Parameters::new(&parameters) })
 }
 
 /// Launches a kernel; a cooperative one only if the whole grid can be resident at once.
