@@ -185,6 +185,19 @@ pub enum RangeError {
         element_bytes: usize,
     },
 
+    /// A file cannot be mapped as host memory: it has no seal against becoming shorter (F_SEAL_SHRINK), or fewer
+    /// elements.
+    #[error(
+        "the file has fewer than {len} elements of {element_bytes} bytes in whole pages, or may become shorter; seal \
+         it with F_SEAL_SHRINK"
+    )]
+    HostFile {
+        /// Number of elements.
+        len: usize,
+        /// Size of an element in bytes.
+        element_bytes: usize,
+    },
+
     /// Host memory of this size cannot be mapped: the size is zero or overflows, or the system has no memory.
     #[error("the system cannot map {len} elements of {element_bytes} bytes")]
     HostMemory {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use bytemuck::Pod;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
-use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
 use crate::error::{RangeError, Result};
@@ -85,7 +84,8 @@ impl<T: Pod> HostMemory<T> {
     ///
     /// # Errors
     ///
-    /// As [`HostMemory::new`]; also if the file has no such seal, or fewer elements.
+    /// [`Error::Range`](crate::Error::Range) if the file has no such seal, or fewer elements, or none is asked for; if
+    /// the system does not map the file for writing.
     ///
     /// # Safety
     ///
@@ -94,13 +94,13 @@ impl<T: Pod> HostMemory<T> {
         let file = file.as_fd();
         let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         let has = if sealed { fstat(file).map_or(0, |status| status.st_size) } else { 0 };
-        Self::mapped_by(len, |bytes| {
-            if i64::try_from(bytes).is_ok_and(|bytes| bytes <= has) {
-                // SAFETY: a new mapping touches no existing memory; the file cannot become shorter.
-                unsafe { mmap(core::ptr::null_mut(), bytes, ACCESS, MapFlags::SHARED, file, 0) }
-            } else {
-                Err(Errno::INVAL)
-            }
+        let needed = len.saturating_mul(size_of::<T>()).checked_next_multiple_of(rustix::param::page_size());
+        if !needed.is_some_and(|bytes| i64::try_from(bytes).is_ok_and(|bytes| bytes <= has)) {
+            return Err(RangeError::HostFile { len, element_bytes: size_of::<T>() }.into());
+        }
+        // SAFETY: a new mapping touches no existing memory; the file has the pages and keeps them.
+        Self::mapped_by(len, |bytes| unsafe {
+            mmap(core::ptr::null_mut(), bytes, ACCESS, MapFlags::SHARED, file, 0)
         })
     }
 

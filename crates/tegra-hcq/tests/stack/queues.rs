@@ -202,7 +202,8 @@ fn memory_of_a_file_is_seen_through_the_file() {
     ftruncate(&file, 8192).unwrap();
     // SAFETY: nothing else maps the file.
     let map = |len: usize| unsafe { HostMemory::<u32>::of_file(&file, len) };
-    map(64).expect_err("another process could make the file shorter");
+    let open = map(64).expect_err("another process could make the file shorter");
+    assert!(open.to_string().contains("F_SEAL_SHRINK"), "{open}");
     fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
     for len in [0, 2049, usize::MAX / 4, usize::MAX] {
         map(len).expect_err("the file has 2,048 elements");
