@@ -15,12 +15,10 @@ use tegra_hcq::{Device, DeviceKind, Fence, Queue, QueueOptions, WaitPolicy};
 use crate::array::{self, Owner};
 use crate::code::{Code, Failure, Result};
 use crate::driver::{Gpu, driver};
-use crate::event::Event;
-use crate::graph::{Executable, Graph};
+use crate::graph::Graph;
 use crate::ids::next_id;
 use crate::module::{Library, Module};
 use crate::objects::Kind;
-use crate::reference::Reference;
 use crate::stream::{self, Stream};
 
 /// Scheduling flags that `cuCtxCreate` takes: the kind of wait (7), mapped host memory (8), unlimited local memory
@@ -376,14 +374,7 @@ impl Context {
         for graph in objects.all::<Graph>(|graph| graph.context() == self.handle) {
             let _ = graph.destroy();
         }
-        macro_rules! remove {
-            ($($kind:ty),*) => {$(
-                for object in objects.all::<$kind>(|object| object.context() == self.handle) {
-                    let _ = objects.remove::<$kind>(object.handle());
-                }
-            )*};
-        }
-        remove!(Stream, Event, Executable, Reference);
+        objects.remove_of(self.handle);
         self.gpu.textures.free_of(self.handle);
         let _ = array::free_of(objects, self.handle);
         self.gpu.memory.free_of(self.handle);

@@ -86,7 +86,7 @@ impl Event {
 
     fn enter(context: &Context, signal: Option<Signal>, shared: Option<SharedEvent>) -> Result<Arc<Self>> {
         let shared = shared.map(|shared| (shared, AtomicU64::new(0)));
-        driver()?.objects.insert(|handle| {
+        driver()?.objects.insert_for(context.handle, |handle| {
             let (state, version) = (QuickMutex::default(), AtomicU64::new(0));
             Ok(Self { handle, context: context.handle, signal, shared, state, version })
         })

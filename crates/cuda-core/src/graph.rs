@@ -7,17 +7,13 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
-use tegra_hcq::Fence;
 
 use crate::branches::sorted;
 use crate::cluster::Cluster;
 use crate::code::{Code, Failure, Result};
-use crate::context::Context;
 use crate::driver::driver;
 use crate::ids::next_id;
 use crate::objects::Kind;
-use crate::recording::Recording;
-use crate::stream::Stream;
 use crate::user_object::Users;
 use crate::work::{Launch, LaunchSize, Work};
 
@@ -105,14 +101,14 @@ impl Node {
 
 /// What a graph holds of a node.
 #[derive(Clone, Debug)]
-struct Entry {
+pub(crate) struct Entry {
     /// Handle of its [`Node`]; 0 until somebody asks for it.
     handle: u64,
-    work: Work,
+    pub(crate) work: Work,
     /// Nodes that have to end before.
-    after: SmallVec<[usize; 2]>,
+    pub(crate) after: SmallVec<[usize; 2]>,
     /// Whether an executable graph does the work.
-    enabled: bool,
+    pub(crate) enabled: bool,
     /// Attributes of a kernel's node that the program has set (`CUkernelNodeAttrID`), without [`CLUSTER`] and
     /// [`PRIORITY`].
     attributes: BTreeMap<u32, Attribute>,
@@ -172,8 +168,8 @@ pub struct Graph {
     entries: Mutex<Vec<Option<Entry>>>,
     /// The program's objects that live as long as the graph.
     pub users: Mutex<Users>,
-    /// The executable graph, if it has memory nodes.
-    instance: Mutex<Weak<Executable>>,
+    /// The claim of its executable graph, if it has memory nodes.
+    pub(crate) claim: Mutex<Weak<()>>,
 }
 
 impl Kind for Graph {
@@ -191,10 +187,10 @@ impl Graph {
     }
 
     /// A graph with nodes like those of entries.
-    fn with(context: u64, entries: Vec<Option<Entry>>) -> Result<Arc<Self>> {
+    pub(crate) fn with(context: u64, entries: Vec<Option<Entry>>) -> Result<Arc<Self>> {
         let graph = driver()?.objects.insert(|handle| {
             let (entries, users) = (Mutex::default(), Mutex::default());
-            Ok(Self { handle, context, id: next_id(), entries, users, instance: Mutex::default() })
+            Ok(Self { handle, context, id: next_id(), entries, users, claim: Mutex::default() })
         })?;
         let mut own = Vec::with_capacity(entries.len().max(ROOM));
         for entry in entries {
@@ -362,12 +358,12 @@ impl Graph {
     }
 
     /// Whether nodes allocate or free memory.
-    fn has_memory(&self) -> bool {
+    pub(crate) fn has_memory(&self) -> bool {
         let is_memory = |entry: &Entry| matches!(entry.work, Work::Allocate(_) | Work::Free(_));
         self.entries.lock().iter().flatten().any(is_memory)
     }
 
-    fn refuse_memory(&self, what: &str) -> Result<()> {
+    pub(crate) fn refuse_memory(&self, what: &str) -> Result<()> {
         if self.has_memory() {
             let text = format!("{what} graphs that allocate or free memory");
             return Err(Failure::new(Code::NotSupported, text));
@@ -465,7 +461,7 @@ impl Graph {
 }
 
 /// Removes the graph that belongs to a node.
-fn end(work: Work) {
+pub(crate) fn end(work: Work) {
     if let Work::Child(graph) = work {
         // The program may have removed it.
         let _ = graph.destroy();
@@ -492,7 +488,7 @@ fn set_cluster(launch: &mut Launch, cluster: Cluster) -> Result<()> {
 }
 
 /// Replaces the work of an entry; returns the old one, which ends without a lock.
-fn replace(entries: &mut [Option<Entry>], index: usize, work: Work) -> Result<Work> {
+pub(crate) fn replace(entries: &mut [Option<Entry>], index: usize, work: Work) -> Result<Work> {
     let entry = entries.get_mut(index).and_then(Option::as_mut);
     let entry = entry.ok_or_else(|| Failure::invalid("no such node"))?;
     if !entry.work.is_like(&work) {
@@ -507,7 +503,7 @@ fn replace(entries: &mut [Option<Entry>], index: usize, work: Work) -> Result<Wo
 }
 
 /// The places of the entries, each after those that it depends on.
-fn sort(entries: &[Option<Entry>]) -> Result<Vec<usize>> {
+pub(crate) fn sort(entries: &[Option<Entry>]) -> Result<Vec<usize>> {
     let after: Vec<&[usize]> =
         entries.iter().map(|entry| entry.as_ref().map_or(&[][..], |entry| &entry.after)).collect();
     let order = sorted(&after).ok_or_else(|| Failure::invalid("the graph has a cycle"))?;
@@ -515,13 +511,16 @@ fn sort(entries: &[Option<Entry>]) -> Result<Vec<usize>> {
 }
 
 /// The work of entries, in an order. That of child graphs is one piece after the other.
-fn works<'e>(entries: &'e [Option<Entry>], order: &'e [usize]) -> impl Iterator<Item = &'e Work> + Clone {
+pub(crate) fn works<'e>(
+    entries: &'e [Option<Entry>],
+    order: &'e [usize],
+) -> impl Iterator<Item = &'e Work> + Clone {
     let enabled = order.iter().filter_map(|&at| entries[at].as_ref()).filter(|entry| entry.enabled);
     enabled.flat_map(|entry| entry.work.pieces())
 }
 
 /// For each of the [`works`] the places among them of those that it depends on. Disabled nodes pass on their own.
-fn dependencies(entries: &[Option<Entry>], order: &[usize]) -> Vec<Vec<usize>> {
+pub(crate) fn dependencies(entries: &[Option<Entry>], order: &[usize]) -> Vec<Vec<usize>> {
     let mut ends = vec![Vec::new(); entries.len()];
     let mut dependencies: Vec<Vec<usize>> = Vec::new();
     for &at in order {
@@ -541,255 +540,9 @@ fn dependencies(entries: &[Option<Entry>], order: &[usize]) -> Vec<Vec<usize>> {
     dependencies
 }
 
-/// A graph that can be launched.
-#[derive(Debug)]
-pub struct Executable {
-    handle: u64,
-    context: u64,
-    /// Its number, never used again.
-    pub id: u64,
-    /// Flags of its creation.
-    pub flags: u64,
-    entries: Mutex<Vec<Option<Entry>>>,
-    users: Mutex<Arc<Users>>,
-    /// The places of the entries, each after those that it depends on.
-    order: Vec<usize>,
-    /// Locked after the entries.
-    recording: Mutex<Recording>,
-    /// The last launch, and the number of its stream.
-    last: Mutex<Option<(u64, Fence)>>,
-}
-
-impl Kind for Executable {
-    const UNKNOWN: Code = Code::InvalidValue;
-}
-
-impl Executable {
-    /// Prepares a graph as it is now.
-    ///
-    /// # Errors
-    ///
-    /// [`Code::InvalidValue`] if it has a cycle, [`Code::NotSupported`] if it allocates or frees memory and has an
-    /// executable graph.
-    pub fn of(graph: &Graph, flags: u64) -> Result<Arc<Self>> {
-        let has_memory = graph.has_memory();
-        let mut instance = graph.instance.lock();
-        if has_memory && instance.upgrade().is_some() {
-            return Err(Failure::new(
-                Code::NotSupported,
-                "a second executable graph of a graph that allocates or frees memory",
-            ));
-        }
-        let entries = fixed(graph)?;
-        let order = sort(&entries)?;
-        let (entries, users) = (Mutex::new(entries), Mutex::new(Arc::new(graph.all_users())));
-        let (context, id) = (graph.context, next_id());
-        let made = driver()?.objects.insert(|handle| {
-            Ok(Self {
-                handle,
-                context,
-                id,
-                flags,
-                entries,
-                users,
-                order,
-                recording: Mutex::default(),
-                last: Mutex::default(),
-            })
-        })?;
-        if has_memory {
-            *instance = Arc::downgrade(&made);
-        }
-        Ok(made)
-    }
-
-    /// Its handle.
-    pub fn handle(&self) -> u64 {
-        self.handle
-    }
-
-    /// Handle of its context.
-    pub fn context(&self) -> u64 {
-        self.context
-    }
-
-    /// Replaces the work of the node that was at a place of the graph.
-    ///
-    /// # Errors
-    ///
-    /// As [`Graph::set_work`].
-    pub fn set_work(&self, index: usize, work: Work) -> Result<()> {
-        let child = if let Work::Child(graph) = &work { Some(Arc::clone(graph)) } else { None };
-        let replaced = work.fixed().and_then(|work| {
-            let mut entries = self.entries.lock();
-            self.recording.lock().clear();
-            replace(&mut entries, index, work)
-        });
-        if let (Err(_), Some(child)) = (&replaced, &child) {
-            end(Work::Child(Arc::clone(child)));
-        }
-        drop(replaced?);
-        // What the executable graph does now lives as long as it, the graph of the node does not.
-        if let Some(child) = child {
-            let mut users = child.all_users();
-            users.share(&self.users.lock());
-            self.set_users(users);
-            end(Work::Child(child));
-        }
-        Ok(())
-    }
-
-    /// Replaces the user objects, and releases the old ones without a lock: that calls the program.
-    fn set_users(&self, users: Users) {
-        let old = core::mem::replace(&mut *self.users.lock(), Arc::new(users));
-        drop(old);
-    }
-
-    /// Whether the work of the node that was at a place is done.
-    ///
-    /// # Errors
-    ///
-    /// [`Code::InvalidValue`] if it was removed.
-    pub fn is_enabled(&self, index: usize) -> Result<bool> {
-        let entries = self.entries.lock();
-        let entry = entries.get(index).and_then(Option::as_ref);
-        Ok(entry.ok_or_else(|| Failure::invalid("no such node"))?.enabled)
-    }
-
-    /// Sets [`Executable::is_enabled`], for a node of a kernel, copy or fill.
-    ///
-    /// # Errors
-    ///
-    /// [`Code::InvalidValue`] if it was removed or is of another type.
-    pub fn enable(&self, index: usize, enabled: bool) -> Result<()> {
-        let mut entries = self.entries.lock();
-        let entry = entries.get_mut(index).and_then(Option::as_mut);
-        let entry =
-            entry.filter(|entry| matches!(entry.work, Work::Launch(_) | Work::Copy(_) | Work::Fill(_)));
-        entry.ok_or_else(|| Failure::invalid("no such node of a kernel, copy or fill"))?.enabled = enabled;
-        self.recording.lock().clear();
-        Ok(())
-    }
-
-    /// Takes over the work of a graph of the same shape. Otherwise the result says what differs.
-    ///
-    /// # Errors
-    ///
-    /// [`Code::InvalidValue`] if a child of the graph has a cycle.
-    pub fn update(&self, graph: &Graph) -> Result<Option<Mismatch>> {
-        let new = fixed(graph)?;
-        let mut entries = self.entries.lock();
-        let mut pairs = entries.iter().zip(&new);
-        let same = |(old, new): (&Option<Entry>, &Option<Entry>)| match (old, new) {
-            (Some(old), Some(new)) => old.after == new.after,
-            (None, None) => true,
-            _ => false,
-        };
-        if entries.len() != new.len() || !pairs.clone().all(same) {
-            return Ok(Some(Mismatch::Topology));
-        }
-        if !pairs.all(|(old, new)| {
-            old.as_ref().zip(new.as_ref()).is_none_or(|(old, new)| old.work.is_like(&new.work))
-        }) {
-            return Ok(Some(Mismatch::NodeType));
-        }
-        for (old, new) in entries.iter_mut().flatten().zip(new.into_iter().flatten()) {
-            old.work = new.work;
-        }
-        self.recording.lock().clear();
-        drop(entries);
-        self.set_users(graph.all_users());
-        Ok(None)
-    }
-
-    /// Prepares the next launch.
-    pub fn upload(&self) {
-        self.recording.lock().prepare();
-    }
-
-    /// Does the work of all nodes on a stream.
-    ///
-    /// # Errors
-    ///
-    /// The errors of the work.
-    pub fn launch(&self, context: &Context, stream: &Stream) -> Result<()> {
-        let users = Arc::clone(&self.users.lock());
-        if stream.captured()?.is_some() {
-            let child = Graph::with(self.context, self.entries.lock().clone())?;
-            child.refuse_memory("copies of")?;
-            child.users.lock().share(&users);
-            return stream.run(context, Work::Child(child));
-        }
-        let entries = self.entries.lock();
-        self.allocate(context, &entries)?;
-        let mut last_launch = self.last.lock();
-        let steps = works(&entries, &self.order);
-        let resolved = if steps.clone().any(Work::waits) {
-            steps.clone().map(Work::resolved).collect::<Result<Vec<_>>>()?
-        } else {
-            Vec::new()
-        };
-        let value = stream.work(context, |queue| {
-            // A launch is behind the one before, also on another stream.
-            if let Some((id, fence)) = &*last_launch
-                && *id != stream.id
-                && !fence.is_done()
-            {
-                queue.wait_fence(fence)?;
-            }
-            let dependencies = || dependencies(&entries, &self.order);
-            let gpu = (context.gpu.ordinal, &context.device);
-            let mut recording = self.recording.lock();
-            if resolved.is_empty() {
-                recording.encode(gpu, steps.clone(), dependencies, queue)?;
-            } else {
-                recording.encode(gpu, resolved.iter(), dependencies, queue)?;
-            }
-            drop(recording);
-            // The objects live until the work has ended.
-            if users.is_empty() { Ok(()) } else { Ok(queue.host_function(move || drop(users))?) }
-        })?;
-        let last = stream.fence(value);
-        *last_launch = last.clone().map(|fence| (stream.id, fence));
-        steps.for_each(|work| work.recorded(&mut |event| event.recorded(last.clone())));
-        Ok(())
-    }
-
-    /// Does what a launch does to the memory of nodes that allocate or free.
-    fn allocate(&self, context: &Context, entries: &[Option<Entry>]) -> Result<()> {
-        let works = || entries.iter().flatten().map(|entry| &entry.work);
-        let frees = |address| works().any(|work| matches!(work, Work::Free(freed) if *freed == address));
-        // CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH.
-        let free_earlier = self.flags & 1 != 0;
-        for work in works() {
-            match work {
-                Work::Allocate(memory) => memory.launch(!frees(memory.address()), free_earlier)?,
-                Work::Free(address) => {
-                    let own =
-                        |work: &Work| matches!(work, Work::Allocate(memory) if memory.address() == *address);
-                    if !works().any(own) {
-                        context.gpu.memory.free_for_graph(*address).transpose()?;
-                    }
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes the executable.
-    ///
-    /// # Errors
-    ///
-    /// [`Code::InvalidValue`] if it was removed already.
-    pub fn destroy(&self) -> Result<()> {
-        driver()?.objects.remove::<Self>(self.handle).map(drop)
-    }
-}
-
 impl Graph {
     /// The user objects of it and of the graphs of its nodes, with references of their own.
-    fn all_users(&self) -> Users {
+    pub(crate) fn all_users(&self) -> Users {
         let mut users = Users::default();
         users.share(&self.users.lock());
         for entry in self.entries.lock().iter().flatten() {
@@ -823,7 +576,7 @@ impl Graph {
 }
 
 /// The entries of a graph, with the work of child graphs as it is now.
-fn fixed(graph: &Graph) -> Result<Vec<Option<Entry>>> {
+pub(crate) fn fixed(graph: &Graph) -> Result<Vec<Option<Entry>>> {
     let entries = graph.entries.lock().clone();
     let fix = |entry: Entry| Ok(Entry { work: entry.work.fixed()?, ..entry });
     entries.into_iter().map(|entry| entry.map(fix).transpose()).collect()

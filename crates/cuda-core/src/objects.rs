@@ -24,7 +24,18 @@ pub trait Kind: Any + Send + Sync {
 }
 
 /// An object of any kind.
-type Object = Arc<dyn Any + Send + Sync>;
+#[derive(Clone, Debug)]
+struct Object {
+    object: Arc<dyn Any + Send + Sync>,
+    /// Handle of the context whose end removes it; 0 for none.
+    context: u64,
+}
+
+impl Object {
+    fn downcast<T: Kind>(self) -> Option<Arc<T>> {
+        self.object.downcast().ok()
+    }
+}
 
 /// All objects of the process.
 #[derive(Debug, Default)]
@@ -45,11 +56,20 @@ impl Objects {
     ///
     /// The error of `make`.
     pub fn insert<T: Kind>(&self, make: impl FnOnce(u64) -> Result<T>) -> Result<Arc<T>> {
+        self.insert_for(0, make)
+    }
+
+    /// As [`Objects::insert`], for an object that [`Objects::remove_of`] removes with its context.
+    ///
+    /// # Errors
+    ///
+    /// The error of `make`.
+    pub fn insert_for<T: Kind>(&self, context: u64, make: impl FnOnce(u64) -> Result<T>) -> Result<Arc<T>> {
         let mut made = None;
         self.all.write().try_insert_with_key(|key| {
             let object = Arc::new(make(key.data().as_ffi())?);
             made = Some(Arc::clone(&object));
-            Ok::<Object, Failure>(object)
+            Ok::<Object, Failure>(Object { object, context })
         })?;
         // PANIC: `try_insert_with_key` has called the closure, which returns `Ok` only after it has set `made`.
         Ok(made.expect("the object was made"))
@@ -62,7 +82,7 @@ impl Objects {
     /// [`Kind::UNKNOWN`] if it names none of this kind.
     pub fn get<T: Kind>(&self, handle: u64) -> Result<Arc<T>> {
         let object = self.all.read().get(key(handle)).cloned();
-        object.and_then(|object| object.downcast().ok()).ok_or_else(|| T::UNKNOWN.into())
+        object.and_then(Object::downcast).ok_or_else(|| T::UNKNOWN.into())
     }
 
     /// Removes an object. Its handle names nothing from then on.
@@ -72,13 +92,25 @@ impl Objects {
     /// As [`Objects::get`].
     pub fn remove<T: Kind>(&self, handle: u64) -> Result<Arc<T>> {
         let mut objects = self.all.write();
-        let found = objects.get(key(handle)).cloned().and_then(|object| object.downcast().ok());
+        let found = objects.get(key(handle)).cloned().and_then(Object::downcast);
         let object = found.ok_or(T::UNKNOWN)?;
         objects.remove(key(handle));
         if T::REMEMBERED {
             self.removals.fetch_add(1, Ordering::Release);
         }
         Ok(object)
+    }
+
+    /// Removes the objects that belong to a context.
+    pub(crate) fn remove_of(&self, context: u64) {
+        let mut objects = self.all.write();
+        let keys: Vec<Key> =
+            objects.iter().filter(|(_, own)| own.context == context).map(|(key, _)| key).collect();
+        let removed: Vec<Object> = keys.into_iter().filter_map(|key| objects.remove(key)).collect();
+        self.removals.fetch_add(1, Ordering::Release);
+        drop(objects);
+        // Without the lock: objects remove others when they are dropped.
+        drop(removed);
     }
 
     /// Grows with each removed object that threads may remember.
@@ -88,8 +120,8 @@ impl Objects {
 
     /// All objects of a kind for which `test` holds.
     pub fn all<T: Kind>(&self, test: impl Fn(&T) -> bool) -> Vec<Arc<T>> {
-        let of_kind = |object: &Object| Arc::clone(object).downcast().ok();
-        let mut objects: Vec<Arc<T>> = self.all.read().values().filter_map(of_kind).collect();
+        let mut objects: Vec<Arc<T>> =
+            self.all.read().values().cloned().filter_map(Object::downcast).collect();
         // Without the lock: the test may take locks of the objects, whose holders create objects.
         objects.retain(|object| test(object));
         objects

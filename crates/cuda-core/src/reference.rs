@@ -65,9 +65,9 @@ impl Reference {
         // CU_AD_FORMAT_FLOAT.
         let element = Element { format: 0x20, channels: 1 };
         let state = Mutex::new(State { element, lookup, bound: None, made: None });
-        driver()?
-            .objects
-            .insert(|handle| Ok(Self { handle, context, device, gpu, surface, of_module, state }))
+        driver()?.objects.insert_for(context, |handle| {
+            Ok(Self { handle, context, device, gpu, surface, of_module, state })
+        })
     }
 
     /// Its handle.

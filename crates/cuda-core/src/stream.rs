@@ -123,7 +123,7 @@ impl Stream {
         }
         let priority = priority.clamp(PRIORITIES.1, PRIORITIES.0);
         let make = |handle| Ok(Self::new(handle, context.handle, Kind::Created, flags, priority));
-        let stream = driver()?.objects.insert(make)?;
+        let stream = driver()?.objects.insert_for(context.handle, make)?;
         context.streams.write().push(Arc::clone(&stream));
         if context.shares_group() {
             // A channel that is added to a group waits for the group's work. Without a queue now, the first work tries
