@@ -227,6 +227,36 @@ fn child_graphs_and_programmatic_edges_keep_the_order() {
     }
 }
 
+#[test]
+fn a_context_ends_with_its_objects_and_leaves_those_of_others() {
+    let _setup = Setup::new();
+    let objects = || {
+        let graph = make("cuGraphCreate", [0]);
+        make("cuGraphAddEmptyNode", [graph, 0, 0]);
+        [
+            make("cuStreamCreate", [0]),
+            make("cuEventCreate", [0]),
+            graph,
+            make("cuGraphInstantiateWithFlags", [graph, 0]),
+        ]
+    };
+    let state = |[stream, event, graph, executable]: [u64; 4]| {
+        let mut word = 0_u64;
+        [
+            call("cuStreamQuery", [stream]),
+            call("cuEventQuery", [event]),
+            call("cuGraphGetNodes", [graph, 0, at(&mut word)]),
+            call("cuGraphExecGetFlags", [executable, at(&mut word)]),
+        ]
+    };
+    let own = objects();
+    let other = make("cuCtxCreate_v2", [0, 0]);
+    let gone = objects();
+    assert_eq!((state(own), state(gone)), ([0; 4], [0; 4]));
+    ok(call("cuCtxDestroy_v2", [other]));
+    assert_eq!((state(own), state(gone)), ([0; 4], [400, 400, 1, 1]));
+}
+
 /// From the second launch on, kernels in a row are one submission, unless their recorded form is in use; a change of
 /// the graph makes another.
 #[test]
