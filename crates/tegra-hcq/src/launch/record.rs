@@ -478,15 +478,18 @@ pub(crate) struct Record {
     offset: u64,
     link: Link,
     /// The latch at which its grid arrives if another is chained to it; `None` on chips without.
-    pub(super) latch: Option<u32>,
+    latch: Option<u32>,
 }
 
-/// The latch of the record at an offset of the ring of queue `slot`: no other record in use has it. Latches of graphs
-/// have the other half of the numbers.
-pub(super) fn latch(slot: usize, offset: u64) -> Option<u32> {
+/// The latches of the record at an offset of the ring of queue `slot`, which is to be chained to `last`. No other
+/// record in use arrives at the same; latches of graphs have the other half of the numbers.
+#[inline]
+pub(super) fn latches(code: &KernelCode, (slot, offset): (usize, u64), last: Option<Record>) -> Latches {
     const PER_RING: u64 = BYTES / ALIGN;
     let number = u64::from(GRAPH_LATCHES) + slot as u64 * PER_RING + offset / ALIGN;
-    u32::try_from(number).ok()
+    let arrive = code.gate_va.and_then(|_| u32::try_from(number).ok());
+    let wait = last.and_then(|last| last.latch);
+    Latches { arrive, wait, at_gate: wait.is_some() }
 }
 
 /// The ring of a queue's launch records.

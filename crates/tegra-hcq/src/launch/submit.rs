@@ -17,7 +17,7 @@ use ampere_cmd::pushbuffer::{Encoder, Sink, SliceSink};
 
 use super::record::{self, Parameters, Record, Release, copy_out};
 use crate::args::Arg;
-use crate::descriptor::{ALIGN, Latches};
+use crate::descriptor::ALIGN;
 use crate::error::{LaunchError, Result};
 use crate::interrupt::Interrupts;
 use crate::launch::shape::Shape;
@@ -192,9 +192,7 @@ impl Queue {
         // Code loaded since the last invalidation of the caches may occupy addresses of earlier code.
         let stale = self.schedule.invalidated != programs;
         let last = self.batch.chain_end.filter(|_| !stale && self.encodings.chain.is_some());
-        let arrive = code.gate_va.and_then(|_| record::latch(self.state.slot, offset));
-        let wait = last.and_then(|last| last.latch);
-        let latches = Latches { arrive, wait, at_gate: wait.is_some() };
+        let latches = record::latches(code, (self.state.slot, offset), last);
         let record = self.records.write(offset, code, &shape, parameters, latches)?;
         match last {
             Some(last) => self.records.chain(last, record)?,

@@ -3,14 +3,14 @@
 use ampere_cmd::qmd::{QmdV3_0, QmdV4_0, v3_0, v4_0};
 use gpu_hal::chip::{self, Chip, QmdVersion, SM_8_6, SM_8_7, SM_8_9, SM_9_0};
 
-use super::record::{self, Link, Release};
+use super::record::{self, Link, Parameters, Records, Release};
 use super::shape::{Shape, SharedMemory, check_block, check_grid};
 use crate::descriptor::layout::Layout;
 use crate::descriptor::{Descriptor, Latches, Template, Versioned, read};
 use crate::encodings::{Chaining, DeviceOptions, Encodings};
 use crate::error::Result;
 use crate::limits::{Dim3, MAX_QUEUES, Priority};
-use crate::program::code::locate;
+use crate::program::code::{KernelCode, locate};
 use crate::{Device, DeviceKind, Program};
 
 fn empty(chip: &'static Chip) -> Descriptor {
@@ -141,21 +141,26 @@ fn latches_set_the_words_that_they_have_in_the_descriptors_of_cuda() {
     assert_eq!(with(&ampere, arrive, wait), with(&ampere, None, None));
 }
 
-#[test]
-fn a_launch_at_a_gate_begins_there() {
-    const GATE: u64 = 0x12_3456_7880;
+/// A kernel of a software Orin, with a gate as on Hopper.
+fn gated(gate_va: u64) -> KernelCode {
     let device = Device::open(DeviceKind::Sim).unwrap();
     let file = include_bytes!("../../kernels/vector_add.cubin");
     let program = Program::load(&device, file).unwrap();
-    let mut code = program.loaded().kernels[0].clone();
+    let code = program.loaded().kernels[0].clone();
     assert_eq!(code.gate_va, None, "an Orin has none");
-    code.gate_va = Some(GATE);
+    KernelCode { gate_va: Some(gate_va), ..code }
+}
+
+#[test]
+fn a_launch_at_a_gate_begins_there() {
+    const GATE: u64 = 0x12_3456_7880;
+    let code = gated(GATE);
     let begin = |at_gate: bool| {
-        let bank = code.bank0.clone();
         let mut record = vec![0_u64; record::record_bytes(&code) as usize / 8];
         let latches = Latches { at_gate, ..Latches::default() };
         // SAFETY: the vector is as long as the record.
-        unsafe { record::write(record.as_mut_ptr().cast(), 0, &bank, &code, &shape(), latches) }.unwrap();
+        unsafe { record::write(record.as_mut_ptr().cast(), 0, &code.bank0, &code, &shape(), latches) }
+            .unwrap();
         let words: &[u32] = bytemuck::cast_slice(&record[record::bank_bytes(&code) as usize / 8..]);
         read(code.qmd.chip, words).unwrap().code_va
     };
@@ -167,13 +172,25 @@ fn a_launch_at_a_gate_begins_there() {
 }
 
 #[test]
-fn latches_of_records_in_use_differ() {
-    let last = record::latch(MAX_QUEUES - 1, (2 << 20) - 256).unwrap();
-    let numbers =
-        [(0, 0), (0, 256), (0, (2 << 20) - 256), (1, 0), (1, 256)].map(|(slot, at)| record::latch(slot, at));
+fn a_chained_launch_waits_at_its_gate_for_the_one_before() {
+    let device = Device::open(DeviceKind::Sim).unwrap();
+    let mut records = Records::new(device.shared().heap()).unwrap();
+    let code = gated(0x1_0000);
+    let first = record::latches(&code, (3, 0), None);
+    assert_eq!((first.wait, first.at_gate), (None, false), "it waits for idle");
+    let record = records.write(0, &code, &shape(), Parameters::Block(&[]), first).unwrap();
+    let second = record::latches(&code, (3, 1024), Some(record));
+    assert_eq!((second.wait, second.at_gate), (first.arrive, true));
+    let without = KernelCode { gate_va: None, ..code.clone() };
+    assert_eq!(record::latches(&without, (3, 0), None), Latches::default());
+
+    let arrive = |slot: usize, offset: u64| record::latches(&code, (slot, offset), None).arrive;
+    let end = (2 << 20) - 256;
+    let numbers = [(0, 0), (0, 256), (0, end), (1, 0), (1, 256), (MAX_QUEUES - 1, end)];
+    let numbers = numbers.map(|(slot, offset)| arrive(slot, offset));
     assert!(numbers.is_sorted_by(|one, other| one < other), "{numbers:x?}");
-    assert!(numbers[0].is_some_and(|first| first >= record::GRAPH_LATCHES && first < last));
-    assert_eq!(record::latch(usize::MAX >> 16, 0), None, "the field has 32 bits");
+    assert!(numbers[0].is_some_and(|first| first >= record::GRAPH_LATCHES));
+    assert_eq!(arrive(usize::MAX >> 16, 0), None, "the field has 32 bits");
 }
 
 #[test]
