@@ -64,7 +64,11 @@ impl Objects {
     /// # Errors
     ///
     /// The error of `make`.
-    pub fn insert_for<T: Kind>(&self, context: u64, make: impl FnOnce(u64) -> Result<T>) -> Result<Arc<T>> {
+    pub(crate) fn insert_for<T: Kind>(
+        &self,
+        context: u64,
+        make: impl FnOnce(u64) -> Result<T>,
+    ) -> Result<Arc<T>> {
         let mut made = None;
         self.all.write().try_insert_with_key(|key| {
             let object = Arc::new(make(key.data().as_ffi())?);
