@@ -214,9 +214,10 @@ fn with_block_preemption_other_tsgs_are_served_between_blocks() {
     let mut long = compute_channel(&kernels, 1, group(1, 1000));
     let mut other = rig.channel_of(group(2, 1000), 2, 16);
     rig.gpu.set_preemption(1, Preemption::Block);
-    // Far more blocks than fit the SMs, each of some ten microseconds.
+    // Far more blocks than fit the SMs. Together they run for most of a second, so that they have not ended when this
+    // thread gets a processor late.
     let mut bytes = DATA.to_le_bytes().to_vec();
-    let (blocks, rounds) = (8000_u32, 500_u32);
+    let (blocks, rounds) = (8000_u32, 100_000_u32);
     bytes.extend(rounds.to_le_bytes());
     let qmd = kernels.prepare("spin", 0, [blocks, 1, 1], [32, 1, 1], &bytes);
     kernels.store(0, &qmd);
