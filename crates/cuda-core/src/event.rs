@@ -1,7 +1,7 @@
 //! Events: points in a stream's work, with the GPU's time.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::os::fd::AsFd;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use tegra_hcq::{Fence, Queue, Signal};
@@ -80,8 +80,8 @@ impl Event {
     }
 
     /// The event of another process behind a file.
-    pub(crate) fn open(context: &Context, file: impl AsFd) -> Result<Arc<Self>> {
-        Self::enter(context, None, Some(SharedEvent::import(&context.device, file)?))
+    pub(crate) fn open(context: &Context, file: OwnedFd) -> Result<Arc<Self>> {
+        Self::enter(context, None, Some(SharedEvent::over(&context.device, file)?))
     }
 
     fn enter(context: &Context, signal: Option<Signal>, shared: Option<SharedEvent>) -> Result<Arc<Self>> {

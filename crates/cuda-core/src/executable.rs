@@ -86,11 +86,6 @@ impl Executable {
         self.handle
     }
 
-    /// Handle of its context.
-    pub fn context(&self) -> u64 {
-        self.context
-    }
-
     /// Replaces the work of the node that was at a place of the graph.
     ///
     /// # Errors
@@ -229,7 +224,11 @@ impl Executable {
         })?;
         let last = stream.fence(value);
         *last_launch = last.clone().map(|fence| (stream.id, fence));
-        steps.for_each(|work| work.recorded(&mut |event| event.recorded(last.clone())));
+        for work in steps {
+            if let Work::Record(event) = work {
+                event.recorded(last.clone());
+            }
+        }
         Ok(())
     }
 

@@ -196,5 +196,5 @@ fn close(context: &Context, address: u64, pooled: bool) -> Result<()> {
 pub fn open_event(context: &Context, handle: &Handle) -> Result<Arc<Event>> {
     driver()?;
     let place = Name::read(handle, What::Event, &context.gpu.name)?.fetch(What::Event)?;
-    Event::open(context, &place.file)
+    Event::open(context, place.file)
 }

@@ -75,11 +75,6 @@ impl Reference {
         self.handle
     }
 
-    /// Handle of its context.
-    pub fn context(&self) -> u64 {
-        self.context
-    }
-
     /// What it is now.
     pub fn state(&self) -> State {
         self.state.lock().clone()

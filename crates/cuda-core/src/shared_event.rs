@@ -6,7 +6,7 @@
 //! and the later of two begins when the earlier has ended, so that the number at a place only grows.
 
 use core::sync::atomic::{AtomicU64, Ordering};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -52,14 +52,8 @@ impl SharedEvent {
         Self::over(device, file)
     }
 
-    /// The page of an event of another process.
-    pub(crate) fn import(device: &Device, file: impl AsFd) -> Result<Self> {
-        let file = rustix::io::fcntl_dupfd_cloexec(file, 0)
-            .map_err(|errno| Failure::new(Code::OperatingSystem, format!("dup: {errno}")))?;
-        Self::over(device, file)
-    }
-
-    fn over(device: &Device, file: OwnedFd) -> Result<Self> {
+    /// The page in a file, of this or another process.
+    pub(crate) fn over(device: &Device, file: OwnedFd) -> Result<Self> {
         // SAFETY: `word` accesses the page by atomic operations; there are no references to it.
         let page = unsafe { HostMemory::<u64>::of_file(&file, BYTES / size_of::<u64>()) };
         let page = page.and_then(|page| device.import(page));

@@ -513,13 +513,6 @@ impl Work {
             other => other.clone(),
         })
     }
-
-    /// Calls `found` with each event that the work records.
-    pub(crate) fn recorded(&self, found: &mut impl FnMut(&Event)) {
-        if let Self::Record(event) = self {
-            found(event);
-        }
-    }
 }
 
 /// Makes a queue wait for a fence, if there is one.

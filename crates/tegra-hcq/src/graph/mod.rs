@@ -459,7 +459,6 @@ impl GraphBuilder {
         let plan = Plan::new(&device, &nodes);
         let scratch = vec![0; plan.max_words()].into_boxed_slice();
         bytes += scratch.len() as u64 * 4;
-        let overlaps = plan.is_chained() && device.encodings().chip().early_start.value;
         let make = |_| {
             let memory = device.allocate_mapped(bytes, MemoryUse::Commands, Content::Graph)?;
             Ok(Instance::new(memory, nodes.len()))
@@ -480,7 +479,6 @@ impl GraphBuilder {
             next: 0,
             start_offset,
             plan,
-            overlaps,
             scratch,
             local_bytes,
             launches: None,
@@ -584,8 +582,6 @@ pub struct Graph {
     /// Offset of the commands in an instance, after the records.
     start_offset: u64,
     plan: Plan,
-    /// Whether the GPU places steps before the step before them has ended.
-    overlaps: bool,
     /// The commands while they are encoded.
     scratch: Box<[u32]>,
     local_bytes: u32,

@@ -20,7 +20,7 @@ use crate::wait::Fence;
 impl Graph {
     /// How the GPU places a step before the step before it has ended; `None` if it waits for that.
     fn early(&self, at: usize) -> Option<Early> {
-        let node = self.nodes.get(at).filter(|node| self.overlaps && node.begin == Begin::After)?;
+        let node = self.nodes.get(at).filter(|node| self.plan.overlaps() && node.begin == Begin::After)?;
         Some(if node.waits_itself { Early::Kernel } else { Early::Gate })
     }
 

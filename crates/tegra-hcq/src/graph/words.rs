@@ -96,6 +96,11 @@ impl Plan {
         self.encodings.chain.is_some()
     }
 
+    /// Whether the GPU places the steps of a chain before the step before them has ended.
+    pub(super) fn overlaps(&self) -> bool {
+        self.is_chained() && self.encodings.chip().early_start.value
+    }
+
     /// Largest number of words of the commands.
     pub(super) fn max_words(&self) -> usize {
         FRAME_WORDS + LAUNCH_WORDS * self.heads.len()

@@ -146,9 +146,9 @@ fn gated(gate_va: u64) -> KernelCode {
     let device = Device::open(DeviceKind::Sim).unwrap();
     let file = include_bytes!("../../kernels/vector_add.cubin");
     let program = Program::load(&device, file).unwrap();
-    let code = program.loaded().kernels[0].clone();
-    assert_eq!(code.gate_va, None, "an Orin has none");
-    KernelCode { gate_va: Some(gate_va), ..code }
+    let mut code = program.loaded().kernels[0].clone();
+    assert_eq!(code.gate_va.replace(gate_va), None, "an Orin has none");
+    code
 }
 
 #[test]
@@ -181,7 +181,8 @@ fn a_chained_launch_waits_at_its_gate_for_the_one_before() {
     let record = records.write(0, &code, &shape(), Parameters::Block(&[]), first).unwrap();
     let second = record::latches(&code, (3, 1024), Some(record));
     assert_eq!((second.wait, second.at_gate), (first.arrive, true));
-    let without = KernelCode { gate_va: None, ..code.clone() };
+    let mut without = code.clone();
+    without.gate_va = None;
     assert_eq!(record::latches(&without, (3, 0), None), Latches::default());
 
     let arrive = |slot: usize, offset: u64| record::latches(&code, (slot, offset), None).arrive;

@@ -53,10 +53,10 @@ impl<T: Pod> HostMemory<T> {
     /// [`Error::Range`](crate::Error::Range) if the size is zero or overflows, or if the system has not enough
     /// memory.
     pub fn new(len: usize) -> Result<Self> {
+        let bytes = Self::whole_pages(len)?;
         // SAFETY: a new anonymous mapping touches no existing memory.
-        Self::mapped_by(len, |bytes| unsafe {
-            mmap_anonymous(core::ptr::null_mut(), bytes, ACCESS, MapFlags::SHARED)
-        })
+        let mapped = unsafe { mmap_anonymous(core::ptr::null_mut(), bytes, ACCESS, MapFlags::SHARED) };
+        Self::over(mapped, len, bytes)
     }
 
     /// The first `len` elements of a file that keeps its size: a memfd with F_SEAL_SHRINK. Other processes may map it,
@@ -91,28 +91,32 @@ impl<T: Pod> HostMemory<T> {
     ///
     /// While a reference to the elements exists, of this value or of a view of its buffer, nothing else writes them.
     pub unsafe fn of_file(file: impl AsFd, len: usize) -> Result<Self> {
-        let file = file.as_fd();
+        let (file, bytes) = (file.as_fd(), Self::whole_pages(len)?);
         let sealed = fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
         let has = if sealed { fstat(file).map_or(0, |status| status.st_size) } else { 0 };
-        let needed = len.saturating_mul(size_of::<T>()).checked_next_multiple_of(rustix::param::page_size());
-        if !needed.is_some_and(|bytes| i64::try_from(bytes).is_ok_and(|bytes| bytes <= has)) {
+        if !i64::try_from(bytes).is_ok_and(|bytes| bytes <= has) {
             return Err(RangeError::HostFile { len, element_bytes: size_of::<T>() }.into());
         }
         // SAFETY: a new mapping touches no existing memory; the file has the pages and keeps them.
-        Self::mapped_by(len, |bytes| unsafe {
-            mmap(core::ptr::null_mut(), bytes, ACCESS, MapFlags::SHARED, file, 0)
-        })
+        let mapped = unsafe { mmap(core::ptr::null_mut(), bytes, ACCESS, MapFlags::SHARED, file, 0) };
+        Self::over(mapped, len, bytes)
     }
 
-    /// `len` elements in memory that `map` maps: it gets the size in bytes, a multiple of the page size.
-    fn mapped_by(len: usize, map: impl FnOnce(usize) -> rustix::io::Result<*mut c_void>) -> Result<Self> {
+    /// Size in bytes of the pages of `len` elements.
+    fn whole_pages(len: usize) -> Result<usize> {
         const { super::check_alignment::<T>() };
-        let refused = RangeError::HostMemory { len, element_bytes: size_of::<T>() };
         let page = rustix::param::page_size();
         let bytes = len.checked_mul(size_of::<T>()).and_then(|bytes| bytes.checked_next_multiple_of(page));
-        let Some(mapped) = bytes.filter(|bytes| *bytes > 0) else { return Err(refused.into()) };
-        let pointer = map(mapped).ok().and_then(|pointer| NonNull::new(pointer.cast::<T>()));
-        Ok(Self { pointer: pointer.ok_or(refused)?, len, mapped })
+        Ok(bytes
+            .filter(|bytes| *bytes > 0)
+            .ok_or(RangeError::HostMemory { len, element_bytes: size_of::<T>() })?)
+    }
+
+    /// `len` elements in `bytes` bytes that were mapped.
+    fn over(mapped: rustix::io::Result<*mut c_void>, len: usize, bytes: usize) -> Result<Self> {
+        let pointer = mapped.ok().and_then(|pointer| NonNull::new(pointer.cast::<T>()));
+        let pointer = pointer.ok_or(RangeError::HostMemory { len, element_bytes: size_of::<T>() })?;
+        Ok(Self { pointer, len, mapped: bytes })
     }
 
     /// A copy of `data`.

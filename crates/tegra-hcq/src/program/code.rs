@@ -23,7 +23,7 @@ use crate::runtime;
 pub(crate) struct KernelCode {
     pub(crate) name: String,
     pub(crate) code_va: u64,
-    pub(crate) code_bytes: u64,
+    code_bytes: u64,
     /// Address of the gate: where launches begin that the GPU places before the grid before them has ended.
     pub(crate) gate_va: Option<u64>,
     pub(crate) qmd: Descriptor,

@@ -118,8 +118,8 @@ impl Program {
             let image = memory.map()?;
             volatile::store(image, &front);
             volatile::fill(image.add(front.len()), 0, zeros);
-            for (index, kernel) in cubin.kernels().iter().enumerate() {
-                if let Some(gates) = gates {
+            if let Some(gates) = gates {
+                for (index, kernel) in cubin.kernels().iter().enumerate() {
                     let at = gates.of(index);
                     // CAST: offsets in an image of at most 4 GiB.
                     let code = gate::code(kernel.code_offset as i64 - at as i64);
